@@ -1,0 +1,16 @@
+"""Print the GitHub Actions matrix of matrix.yaml; the same command as ``wheelfactory matrix``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
+
+if __name__ == "__main__":
+    try:
+        from wheelfactory.cli import main
+    except ModuleNotFoundError as error:
+        print(f"error: missing Python package: {error.name}\nhint: pip install -e .", file=sys.stderr)
+        raise SystemExit(1) from None
+    raise SystemExit(main(["matrix", *sys.argv[1:]]))

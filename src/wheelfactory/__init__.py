@@ -1,0 +1,1 @@
+"""Build, verify and publish flash-attn wheels for AMD ROCm."""

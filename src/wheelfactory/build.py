@@ -1,0 +1,126 @@
+"""Cell -> finished wheel: sources unpacked, build_rocm.sh run, METADATA and label given, auditwheel run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.checkout import BUILD_SCRIPT
+from wheelfactory.environments import build_environment, build_requirements
+from wheelfactory.errors import BuildError
+from wheelfactory.files import atomic_path, scratch_dir
+from wheelfactory.host import Host
+from wheelfactory.matrix import Matrix
+from wheelfactory.process import run_logged
+from wheelfactory.progress import Part
+from wheelfactory.recipe import Recipe, make_recipe
+from wheelfactory.repair import repair_wheel
+from wheelfactory.rocm_python import find_rocm_python
+from wheelfactory.sources import Source, fetch_source, unpack
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import BuildRecord, Toolchain
+from wheelfactory.wheel.rewrite import finish_wheel
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where and with what cells are built."""
+
+    matrix: Matrix
+    host: Host
+    environ: Mapping[str, str]
+    cache: Path
+    """Downloads, environments, raw Triton wheels and logs; everything in it can be made again."""
+
+
+@dataclass(frozen=True)
+class RawWheel:
+    """What setup.py made, and what it was made with."""
+
+    path: Path
+    toolchain: Toolchain
+
+
+def build_cell(workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_hand: bool = False) -> Path:
+    """Build one cell into `folder` and give the finished wheel.
+
+    Raises `InputError` or `BuildError` before anything is downloaded if the cell cannot be built here,
+    `SourceError` for its sources, `BuildError` with the log's place if the build fails.
+    """
+    recipe = make_recipe(workshop.matrix, cell, workshop.host, workshop.environ, by_hand=by_hand)
+    source = fetch_source(
+        cell.flash_attn,
+        workshop.matrix.flash_attn[cell.flash_attn],
+        workshop.cache / "sources",
+        workshop.environ,
+    )
+    if cell.backend is Backend.TRITON:
+        raw = RawWheel(_triton_payload(workshop, recipe, source, part), Toolchain())
+        return finish(raw, _record(recipe, source, raw), folder, workshop.environ)
+    python = find_rocm_python(workshop.matrix, cell, workshop.cache, workshop.environ)
+    with scratch_dir(workshop.cache) as scratch:
+        raw = _compile(workshop, recipe, source, python, scratch, part)
+        return finish(raw, _record(recipe, source, raw), folder, workshop.environ)
+
+
+def _record(recipe: Recipe, source: Source, raw: RawWheel) -> BuildRecord:
+    return BuildRecord(
+        cell=recipe.cell.id,
+        label=str(recipe.label),
+        offload_archs=recipe.archs,
+        source=source.identity,
+        toolchain=raw.toolchain,
+    )
+
+
+def finish(raw: RawWheel, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`."""
+    if not Wheel.open(raw.path).shared_objects:
+        return finish_wheel(raw.path, record, folder)
+    with scratch_dir(folder) as scratch:
+        return repair_wheel(finish_wheel(raw.path, record, scratch), folder, environ)
+
+
+def _triton_payload(workshop: Workshop, recipe: Recipe, source: Source, part: Part) -> Path:
+    """The Triton wheel of a flash-attn release, built once for all its labels."""
+    content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.environment, sort_keys=True)])
+    key = hashlib.sha256(content.encode()).hexdigest()[:16]
+    kept = workshop.cache / "raw" / key
+    for path in kept.glob("*.whl"):
+        return path
+    python = build_environment(workshop.cache).python
+    with scratch_dir(workshop.cache) as scratch:
+        raw = _compile(workshop, recipe, source, python, scratch, part)
+        with atomic_path(kept / raw.path.name) as written:
+            shutil.copyfile(raw.path, written)
+    return kept / raw.path.name
+
+
+def _compile(workshop: Workshop, recipe: Recipe, source: Source, python: Path, scratch: Path, part: Part) -> RawWheel:
+    """Run build_rocm.sh as a container runs it: everything it needs is handed to it."""
+    raw = scratch / "raw"
+    log = workshop.cache / "logs" / f"{recipe.cell.id}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    handed = {
+        "SOURCE_DIR": str(unpack(source, scratch / "source")),
+        "RAW_DIR": str(raw),
+        "BUILD_PYTHON": str(python),
+        "SOURCE_DATE_EPOCH": str(source.epoch),
+        "PATH": f"{python.parent}:{workshop.environ.get('PATH', '')}",  # ninja is beside the Python
+    }
+    environ = {**_without_ours(workshop.environ), **recipe.environment, **handed}
+    wheels = run_logged([BUILD_SCRIPT], log, environ=environ, part=part).splitlines()
+    if len(wheels) != 1:
+        raise BuildError("the build made no wheel", recipe.cell.id, f"the full log is {log}")
+    return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))
+
+
+def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what a person may have exported for another build of flash-attn."""
+    ours = ("FLASH_ATTENTION_", "FLASH_ATTN_", "GPU_ARCHS", "PYTORCH_ROCM_ARCH", "BUILD_TRITON_BACKEND")
+    return {name: value for name, value in environ.items() if not name.startswith(ours)}

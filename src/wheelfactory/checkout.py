@@ -1,0 +1,13 @@
+"""Where the files are that the factory hands to a build: they lie in the checkout, beside matrix.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MATRIX = ROOT / "matrix.yaml"
+BUILD_SCRIPT = ROOT / "build_rocm.sh"
+"""The one script that runs setup.py, here and in a container."""
+PROBE = ROOT / "scripts/probe_toolchain.py"
+"""Run by a build's Python to say what torch and compiler it has."""

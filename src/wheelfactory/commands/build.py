@@ -1,0 +1,71 @@
+"""`wheelfactory build`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from wheelfactory.build import Workshop, build_cell
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, show, workshop_of
+from wheelfactory.errors import DONE, InputError
+from wheelfactory.matrix import expand
+from wheelfactory.matrix.select import require
+from wheelfactory.progress import Steps
+from wheelfactory.recipe import find_rocm_version, make_recipe
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser(
+        "build",
+        help="build one cell; the path of its wheel is the only line on stdout",
+        usage="%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]",
+    )
+    parser.add_argument("cell", nargs="+", help="a cell id, or four versions (ROCM may be auto)")
+    parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
+    parser.add_argument(
+        "--dest",
+        type=Path,
+        default=Path("dist"),
+        metavar="DIR",
+        help="where to put it (default: %(default)s)",
+    )
+    add_matrix(parser)
+    add_cache(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, environ: Environ) -> int:
+    """Build one cell (two with BUILD_TRITON_BACKEND=true); print the paths of the wheels."""
+    workshop = workshop_of(options, environ)
+    cells, by_hand = _cells_to_build(options, environ, workshop)
+    for cell in cells:  # refuse all before the first download
+        make_recipe(workshop.matrix, cell, workshop.host, environ, by_hand=by_hand)
+    paths = []
+    with Steps(len(cells)) as steps:
+        for cell in cells:
+            with steps.step(f"build {cell.id}") as part:
+                paths.append(build_cell(workshop, cell, options.dest.resolve(), part, by_hand=by_hand))
+    for path in paths:
+        show(str(path))
+    return DONE
+
+
+def _cells_to_build(options: Namespace, environ: Environ, workshop: Workshop) -> tuple[list[Cell], bool]:
+    """The cells that the arguments of `build` name, and whether they were named by hand (four versions)."""
+    expansion = expand(workshop.matrix)
+    if len(options.cell) == 1 and options.backend is None:
+        return [require(expansion, Cell.parse(options.cell[0]))], False
+    if len(options.cell) != 4:
+        raise InputError(
+            "not a cell",
+            " ".join(options.cell),
+            "give a cell id, or FLASH_ATTN PYTHON TORCH ROCM, such as 2.8.3 3.11 2.9.1 6.4",
+        )
+    flash_attn, python, torch, rocm = options.cell
+    rocm = find_rocm_version(workshop.matrix, workshop.host, rocm)
+    backends = [Backend(options.backend or "ck")]
+    if environ.get("BUILD_TRITON_BACKEND", "").lower() == "true" and Backend.TRITON not in backends:
+        backends.append(Backend.TRITON)
+    return [require(expansion, Cell.of(flash_attn, python, torch, rocm, backend), python) for backend in backends], True

@@ -1,0 +1,37 @@
+"""`wheelfactory explain`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from wheelfactory.cell import Cell
+from wheelfactory.commands.options import Environ, Subparsers, add_matrix, show
+from wheelfactory.errors import DONE
+from wheelfactory.label import Label
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.select import require
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("explain", help="say what a cell is, or why it is not built")
+    parser.add_argument("cell", help="a cell id")
+    add_matrix(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, _environ: Environ) -> int:
+    """Print what a cell is, or refuse it with the reasons."""
+    facts = load_matrix(options.matrix)
+    expansion = expand(facts)
+    cell = require(expansion, Cell.parse(options.cell))
+    image = facts.image(cell)
+    label = Label.of(cell, facts.flash_attn[cell.flash_attn].label_commit)
+    show(cell.id)
+    show(f"  label    {label}")
+    show(f"  pythons  {', '.join(sorted(expansion.pythons[cell], key=lambda text: int(text[2:])))}")
+    show(f"  archs    {', '.join(facts.archs(cell))}")
+    show(f"  torch    {cell.torch} from {facts.rocm[cell.rocm].index}")
+    show(f"  triton   {facts.torch[cell.torch].triton} ({facts.torch[cell.torch].triton_package})")
+    show(f"  image    {image.tag} ({image.distribution}, glibc {image.glibc})")
+    return DONE

@@ -1,0 +1,49 @@
+"""`wheelfactory matrix`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from wheelfactory.commands.options import Environ, Subparsers, add_matrix, add_only, show, tell
+from wheelfactory.errors import DONE
+from wheelfactory.manifest import published_cells, read_manifest
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, select, unpublished
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("matrix", help="print the GitHub Actions matrix")
+    add_matrix(parser)
+    add_only(parser)
+    parser.add_argument(
+        "--published",
+        type=Path,
+        metavar="MANIFEST",
+        help="leave out what this manifest (or release directory) has",
+    )
+    parser.add_argument("--shards", action="store_true", help="two levels, for more than 256 cells")
+    parser.add_argument("--explain", action="store_true", help="say on stderr what became of every combination")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, _environ: Environ) -> int:
+    """Print ``{"include":[...]}`` for the cells that are selected and not published."""
+    facts = load_matrix(options.matrix)
+    expansion = expand(facts)
+    selected = select(expansion, options.only)
+    published = published_cells(read_manifest(options.published)) if options.published else frozenset()
+    cells = unpublished(selected, published)
+    if options.explain:
+        for line in explanation(expansion, cells, published, options.only):
+            tell(line)
+    if not cells:
+        tell("nothing to build: every cell selected is published")
+    if len(cells) > GITHUB_MATRIX_LIMIT and not options.shards:
+        tell(
+            f"warning: {len(cells)} cells are more than the {GITHUB_MATRIX_LIMIT} that GitHub takes in one matrix; "
+            "use --shards, or select with --only"
+        )
+    show(github_matrix(facts, cells, shards=options.shards))
+    return DONE

@@ -1,0 +1,58 @@
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from wheelfactory.build import Workshop
+from wheelfactory.checkout import MATRIX
+from wheelfactory.host import read_host
+from wheelfactory.matrix import load_matrix
+
+Environ: TypeAlias = Mapping[str, str]
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_matrix(parser: argparse.ArgumentParser) -> None:
+    """``--matrix FILE``"""
+    parser.add_argument(
+        "--matrix", type=Path, default=MATRIX, metavar="FILE", help="default: the checkout's matrix.yaml"
+    )
+
+
+def add_only(parser: argparse.ArgumentParser) -> None:
+    """``--only GLOB``"""
+    parser.add_argument("--only", default="*", metavar="GLOB", help="cells whose id matches: '*-torch2.9.1-*-triton'")
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """``--cache DIR``"""
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="downloads, environments, logs (default: ~/.cache/wheelfactory)"
+    )
+
+
+def add_release(parser: argparse.ArgumentParser) -> None:
+    """The release directory as an argument."""
+    parser.add_argument("dest", type=Path, metavar="DIR", help="release directory")
+
+
+def workshop_of(options: argparse.Namespace, environ: Environ) -> Workshop:
+    """The matrix, this machine and the cache, as the options and the environment say."""
+    home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = (options.cache or home / "wheelfactory").resolve()
+    return Workshop(load_matrix(options.matrix), read_host(environ), environ, cache)
+
+
+def show(line: str) -> None:
+    """A line of the result, on stdout."""
+    print(line)
+
+
+def tell(line: str) -> None:
+    """A line for the person who waits, on stderr."""
+    print(line, file=sys.stderr)

@@ -1,0 +1,54 @@
+"""`wheelfactory publish`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, add_release, show, workshop_of
+from wheelfactory.errors import DONE, InputError
+from wheelfactory.files import locked
+from wheelfactory.index import make_pages, write_index
+from wheelfactory.manifest import WheelRow
+from wheelfactory.publish import DirectoryPublisher
+from wheelfactory.publish import publish as publish_wheels
+from wheelfactory.publish import yank as yank_wheel
+from wheelfactory.run import refuse, wheel_row
+from wheelfactory.verify import verify as run_gates
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("publish", help="verify wheels and publish them into a directory, or yank one")
+    add_release(parser)
+    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL")
+    parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
+    parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
+    add_matrix(parser)
+    add_cache(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, environ: Environ) -> int:
+    """Verify and publish wheels into a directory, or yank one there; rewrite its index."""
+    publisher = DirectoryPublisher(options.dest.resolve())
+    if bool(options.yank) == bool(options.wheels):
+        raise InputError("nothing to publish", str(options.dest), "name wheels, or a published file with --yank NAME")
+    with locked(publisher.folder):
+        if options.yank:
+            rows = yank_wheel(publisher, options.yank, options.reason)
+        else:
+            rows = publish_wheels(publisher, _verified(options, environ))
+        write_index(publisher.folder, make_pages(rows))
+    show(f"{publisher.folder}: {len(rows)} files published")
+    return DONE
+
+
+def _verified(options: Namespace, environ: Environ) -> list[tuple[WheelRow, Path]]:
+    workshop = workshop_of(options, environ)
+    additions = []
+    for path in options.wheels:
+        gates = run_gates(path, workshop.matrix, workshop.cache)
+        refuse(path, gates)
+        additions.append((wheel_row(path, gates), path))
+    return additions

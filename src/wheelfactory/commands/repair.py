@@ -1,0 +1,50 @@
+"""`wheelfactory repair`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from wheelfactory.build import RawWheel, finish
+from wheelfactory.cell import Cell
+from wheelfactory.commands.options import Environ, Subparsers, add_matrix, show
+from wheelfactory.errors import DONE
+from wheelfactory.label import Label
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.select import require
+from wheelfactory.recipe import choose_archs
+from wheelfactory.wheel.record import BuildRecord, Toolchain
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("repair", help="give a raw wheel its METADATA, label and platform tag")
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--cell", required=True, metavar="ID", help="the cell it was built for")
+    parser.add_argument(
+        "--archs",
+        default="",
+        metavar="LIST",
+        help="the archs it was built for (default: all the cell allows)",
+    )
+    parser.add_argument("--dest", type=Path, default=Path("dist"), metavar="DIR")
+    add_matrix(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, environ: Environ) -> int:
+    """Finish a raw wheel; print the path of the finished one."""
+    facts = load_matrix(options.matrix)
+    cell = require(expand(facts), Cell.parse(options.cell))
+    release = facts.flash_attn[cell.flash_attn]
+    probed = options.wheel.parent / "toolchain.json"
+    toolchain = Toolchain.model_validate_json(probed.read_bytes()) if probed.is_file() else Toolchain()
+    record = BuildRecord(
+        cell=cell.id,
+        label=str(Label.of(cell, release.label_commit)),
+        source=release.pin,
+        offload_archs=choose_archs(facts, cell, options.archs, ()),
+        toolchain=toolchain,
+    )
+    show(str(finish(RawWheel(options.wheel, toolchain), record, options.dest.resolve(), environ)))
+    return DONE

@@ -1,0 +1,71 @@
+"""`wheelfactory run`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheelfactory import advice
+from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, add_only, show, tell, workshop_of
+from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
+from wheelfactory.files import locked, remove_scratch
+from wheelfactory.matrix import Matrix, expand
+from wheelfactory.matrix.select import select
+from wheelfactory.publish import DirectoryPublisher
+from wheelfactory.run import Failure, Job, plan_job, run_job
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("run", help="build, verify, publish into a directory, and index")
+    add_matrix(parser)
+    add_only(parser)
+    add_cache(parser)
+    parser.add_argument(
+        "--dest",
+        type=Path,
+        default=Path("wheelhouse"),
+        metavar="DIR",
+        help="release directory (default: %(default)s)",
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, environ: Environ) -> int:
+    """Build, verify and publish the selected cells into a directory with its index; print how to install."""
+    workshop = workshop_of(options, environ)
+    cells = select(expand(workshop.matrix), options.only)
+    publisher = DirectoryPublisher(options.dest.resolve())
+    with locked(publisher.folder), locked(workshop.cache):
+        remove_scratch(publisher.folder)
+        remove_scratch(workshop.cache)
+        job = plan_job(workshop, cells, publisher)
+        failures = run_job(workshop, job, publisher, publisher.folder)
+    _report(workshop.matrix, job, failures, publisher)
+    if failures or job.refusals:
+        return failures[0].error.exit_code if failures else BUILD_FAILED
+    return DONE if job.todo else NOTHING_TO_DO
+
+
+def _report(facts: Matrix, job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher) -> None:
+    rows = publisher.rows()
+    if not job.todo and job.already:
+        tell(f"nothing to build: {len(job.already)} of the cells selected are published already")
+    if rows:
+        show(f"wheels: {publisher.wheels} ({sum(row.cell is not None for row in rows)})")
+        show(f"index: {publisher.folder / 'simple'}")
+    row = advice.pick_for_trial(rows, facts)
+    if row:
+        show("install, where torch for ROCm is installed already:")
+        show(f"  {advice.install_line(row, publisher.folder)}")
+        show("try it here, without ROCm (CPU torch; it imports, a GPU is needed to compute):")
+        show(f"  {advice.trial_line(row, publisher.folder, facts)}")
+    for failure in failures:
+        tell(f"error: {failure.cell.id}: {failure.error}")
+        tell(f"hint: {failure.error.hint}")
+    for reason, count in Counter(refusal.error.which for refusal in job.refusals).items():
+        first = next(refusal for refusal in job.refusals if refusal.error.which == reason)
+        tell(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.cell.id})")
+        tell(f"hint: {first.error.hint}; or select others with --only")

@@ -1,0 +1,33 @@
+"""`wheelfactory status`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from wheelfactory.commands.options import Environ, Subparsers, add_matrix, add_only, add_release, show, tell
+from wheelfactory.errors import DONE, FAILED
+from wheelfactory.manifest import read_manifest
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.select import select
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("status", help="say what of the matrix a release directory has")
+    add_release(parser)
+    add_matrix(parser)
+    add_only(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, _environ: Environ) -> int:
+    """Print which selected cells a release directory has; exit code 1 if some are missing."""
+    cells = select(expand(load_matrix(options.matrix)), options.only)
+    rows = {row.cell: row for row in read_manifest(options.dest) if row.cell}
+    for cell in cells:
+        row = rows.get(cell.id)
+        state = "missing" if row is None else f"yanked: {row.yanked}" if row.yanked else "published"
+        show(f"{cell.id}  {state}")
+    published = sum(cell.id in rows for cell in cells)
+    tell(f"{published} of {len(cells)} cells are published in {options.dest}")
+    return DONE if published == len(cells) else FAILED

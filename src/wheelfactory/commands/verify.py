@@ -1,0 +1,43 @@
+"""`wheelfactory verify`."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from wheelfactory.cell import Cell
+from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, show, workshop_of
+from wheelfactory.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.verify import verify as run_gates
+from wheelfactory.verify.gates import refused
+
+
+def add(subparsers: Subparsers) -> None:
+    """The command's options."""
+    parser = subparsers.add_parser("verify", help="refuse wheels that are not what they say (exit code 3)")
+    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
+    parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
+    add_matrix(parser)
+    add_cache(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: Namespace, environ: Environ) -> int:
+    """Print what each gate says of each wheel; exit code 3 if any wheel is refused."""
+    workshop = workshop_of(options, environ)
+    cell = Cell.parse(options.cell) if options.cell else None
+    bad = False
+    for path in options.wheels:
+        results = run_gates(path, workshop.matrix, workshop.cache, cell)
+        bad = bad or refused(results)
+        if options.json:
+            show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
+            continue
+        show(f"{path.name}: {'refused' if refused(results) else 'verified'}")
+        for result in results:
+            show(f"  {result.status!s:<8} {result.gate} ({result.detail})")
+            for finding in result.findings:
+                show(f"           {finding}")
+    return VERIFICATION_REFUSED if bad else DONE

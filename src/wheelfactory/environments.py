@@ -1,0 +1,132 @@
+"""Python environments to build and to import in: made once per content, kept in the cache, filled by pip."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import requests
+
+from wheelfactory.errors import BuildError
+from wheelfactory.files import scratch_dir
+from wheelfactory.process import capture
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's index of CPU builds."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python with packages, at `folder`."""
+
+    folder: Path
+    version: str = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin/python"
+
+    @property
+    def site_packages(self) -> Path:
+        """Where its packages are."""
+        return self.folder / f"lib/python{self.version}/site-packages"
+
+
+def build_requirements() -> tuple[str, ...]:
+    """What the build of a wheel without compiled code needs, pinned, as pip requirements."""
+    text = files("wheelfactory").joinpath("build-requirements.txt").read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def cpu_torch() -> str:
+    """The requirement on the CPU build of torch that stands in where only the import of torch matters."""
+    return next(line for line in build_requirements() if line.startswith("torch=="))
+
+
+@cache
+def cpu_torch_options() -> tuple[str, ...]:
+    """What pip needs to find the CPU build: PyTorch's CPU index, or nothing where that cannot be reached.
+
+    Without it pip finds the build only where its own configuration offers one; it never falls back to CUDA,
+    because the requirement names the CPU build.
+    """
+    try:
+        requests.head(f"{CPU_INDEX}/torch/", timeout=5).raise_for_status()
+    except requests.RequestException:
+        return ()
+    return ("--extra-index-url", CPU_INDEX)
+
+
+def build_environment(cache_dir: Path) -> Environment:
+    """The environment that builds wheels without compiled code, with a CPU build of torch.
+
+    Raises `BuildError` if no CPU build of torch can be had for this Python.
+    """
+    return _kept(
+        cache_dir,
+        build_requirements(),
+        cpu_torch_options(),
+        f"{cpu_torch()} must be installable for Python {sys.version_info[0]}.{sys.version_info[1]}: "
+        f"let {CPU_INDEX} be reached, or run with another Python",
+    )
+
+
+def triton_environment(cache_dir: Path, version: str) -> Environment:
+    """An environment that holds one Triton version from PyPI, and nothing else.
+
+    It stands in for pytorch-triton-rocm or triton-rocm of the same version, which ROCm's torch brings.
+    """
+    return _kept(
+        cache_dir,
+        (f"triton=={version}",),
+        ("--no-deps",),
+        f"Triton {version} must be installable for Python {sys.version_info[0]}.{sys.version_info[1]}",
+    )
+
+
+def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
+    identity = "\n".join([sys.version, sys.base_prefix, *requirements])
+    folder = cache_dir / f"env-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    if not folder.is_dir():
+        with scratch_dir(cache_dir) as scratch:
+            made = empty_environment(scratch / "env")
+            pip_install(made, *options, *requirements, hint=hint)
+            made.folder.rename(folder)  # pip's scripts name the old place; only `python -m` is used
+    return Environment(folder)
+
+
+def empty_environment(folder: Path, layers: Sequence[Environment] = ()) -> Environment:
+    """A new environment without packages of its own (not even pip) that sees those of `layers`."""
+    venv.create(folder, symlinks=True)
+    environment = Environment(folder)
+    if layers:
+        lines = "".join(f"{layer.site_packages}\n" for layer in layers)
+        (environment.site_packages / "layers.pth").write_text(lines, encoding="utf-8")
+    return environment
+
+
+def pip_install(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
+    """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
+    capture(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            environment.python,
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+            *arguments,
+        ],
+        failure=BuildError,
+        hint=hint,
+    )

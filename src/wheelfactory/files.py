@@ -1,0 +1,77 @@
+"""Writing files so that a reader, or a run after a kill, sees the old or the new file and never half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from wheelfactory.errors import FactoryError
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A place to write to that becomes `path` when the block ends well, and is removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_dir(path.parent) as scratch:
+        written = scratch / path.name
+        yield written
+        with written.open("rb") as file:
+            os.fsync(file.fileno())
+        written.replace(path)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Make `path` hold `data`; a file that already does is left alone, its time included."""
+    if path.is_file() and path.read_bytes() == data:
+        return
+    with atomic_path(path) as written:
+        written.write_bytes(data)
+
+
+@contextlib.contextmanager
+def scratch_dir(parent: Path) -> Iterator[Path]:
+    """A folder of this process alone, removed at the end; what a killed run left is removed by `remove_scratch`."""
+    parent.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix=".scratch-", dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_scratch(parent: Path) -> None:
+    """Remove what killed runs left behind below `parent`; call it only while holding the lock on `parent`."""
+    for path in parent.rglob(".scratch-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process; the kernel lets go when the process ends, however it ends.
+
+    Raises `FactoryError` if another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None
+    finally:
+        os.close(descriptor)

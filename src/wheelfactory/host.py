@@ -1,0 +1,84 @@
+"""What this machine has: ROCm, GPUs, cores and memory. Reads the machine, decides nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+"""Where the amdgpu driver lists the compute nodes of a machine."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a build may use; `rocm` is None where no ROCm was found."""
+
+    cores: int
+    memory_gib: float
+    """Memory that is free for use now, within the cgroup's limit if there is one."""
+    rocm: str | None = None
+    rocm_path: Path | None = None
+    gpu_archs: tuple[str, ...] = ()
+
+
+def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
+    """The machine this runs on; ``ROCM_PATH`` and ``ROCM_HOME`` in `environ` say where ROCm is."""
+    rocm_path = find_rocm(environ)
+    return Host(
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=_memory_gib(),
+        rocm=_rocm_version(rocm_path) if rocm_path else None,
+        rocm_path=rocm_path,
+        gpu_archs=tuple(dict.fromkeys(read_gpu_archs(kfd_nodes))),
+    )
+
+
+def find_rocm(environ: Mapping[str, str]) -> Path | None:
+    """The ROCm folder with a hipcc in it: as the environment says, as PATH says, or /opt/rocm."""
+    on_path = shutil.which("hipcc", path=environ.get("PATH"))
+    candidates = [environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), "/opt/rocm"]
+    for candidate in candidates:
+        if candidate and (Path(candidate) / "bin/hipcc").exists():
+            return Path(candidate)
+    return Path(on_path).parent.parent if on_path else None
+
+
+def _rocm_version(rocm_path: Path) -> str | None:
+    """``6.2.4`` from ``.info/version`` (which reads ``6.2.4-120``), else as hipcc says."""
+    try:
+        text = (rocm_path / ".info/version").read_text(encoding="utf-8")
+    except OSError:
+        hipcc = rocm_path / "bin/hipcc"
+        done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, check=False)
+        text = done.stdout.partition("HIP version:")[2]
+    match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
+    return match[1] if match else None
+
+
+def read_gpu_archs(kfd_nodes: Path) -> list[str]:
+    """The offload arch of each GPU, from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 gfx90a.
+
+    The number is major * 10000 + minor * 100 + stepping, the name writes the stepping as one hex digit
+    (Linux, amdkfd's kfd_device.c). CPU nodes have 0.
+    """
+    archs = []
+    for properties in sorted(kfd_nodes.glob("*/properties")):
+        match = re.search(r"^gfx_target_version (\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE)
+        number = int(match[1]) if match else 0
+        if number:
+            archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
+    return archs
+
+
+def _memory_gib() -> float:
+    meminfo = Path("/proc/meminfo").read_text(encoding="utf-8")
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    cgroup = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    limits = [path.read_text(encoding="utf-8").strip() for path in cgroup if path.exists()]
+    free = [int(available[1]) * 1024] if available else []
+    return min([*free, *(int(limit) for limit in limits if limit.isdigit())]) / 2**30

@@ -1,0 +1,99 @@
+"""The manifest: one JSON line a wheel, the only store; every page is generated from it and none is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wheelfactory.cell import Cell
+from wheelfactory.errors import InputError
+from wheelfactory.label import Label
+from wheelfactory.verify.gate import GateResult
+
+MANIFEST_NAME = "manifest.jsonl"
+
+
+class WheelRow(BaseModel):
+    """A published wheel: what an index needs, what a person chooses by, and how it was verified."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str
+    """The normalized project name: ``flash-attn``, or a dependency that the index carries."""
+    version: str
+    filename: str
+    sha256: str
+    size: int
+    """Bytes."""
+    requires_python: str
+    metadata_sha256: str
+    """Of the ``.metadata`` file beside the wheel, byte for byte its METADATA."""
+    published: datetime
+    """When it first was published, UTC."""
+    yanked: str | None = None
+    """Why it must not be installed any more, or None."""
+    cell: str | None = None
+    """The cell id; None for a dependency."""
+    label: str | None = None
+    offload_archs: tuple[str, ...] = ()
+    cxx11_abi: bool | None = None
+    glibc: str | None = None
+    """The oldest glibc it runs on; None for a wheel without compiled code."""
+    source: str | None = None
+    gates: tuple[GateResult, ...] = ()
+
+    @property
+    def index_key(self) -> tuple[str, str, str] | None:
+        """The index that lists it, as folder names: ``("rocm64", "torch2.9", "ck")``; None for every index."""
+        if self.label is None:
+            return None
+        label = Label.parse(self.label)
+        return label.rocm_text, label.torch_text, str(label.backend)
+
+
+def read_manifest(path: Path) -> tuple[WheelRow, ...]:
+    """The rows of a manifest, or of the one in a release directory; none if a directory has none yet.
+
+    Raises `InputError` with file and line for a row that is none.
+    """
+    if path.is_dir():
+        path = path / MANIFEST_NAME
+        if not path.exists():
+            return ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise InputError("no such manifest", str(path), "name a manifest file or a release directory") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read", f"{path} ({error})") from None
+    return tuple(_row(path, number, line) for number, line in enumerate(lines, 1))
+
+
+def _row(path: Path, number: int, line: str) -> WheelRow:
+    try:
+        row = WheelRow.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "line"
+        raise InputError(
+            "not a manifest row",
+            f"{path}:{number}: {place}: {first['msg']}",
+            "the manifest is written by `wheelfactory publish`; restore it from the release",
+        ) from None
+    if row.cell is not None:
+        Cell.parse(row.cell)
+    return row
+
+
+def write_rows(rows: Iterable[WheelRow]) -> bytes:
+    """The manifest of these rows, sorted by file name: the same rows give the same bytes."""
+    lines = [row.model_dump_json() for row in sorted(rows, key=lambda row: row.filename)]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
+    """The cell ids that have a published wheel; a yanked one counts, because its file name is taken for good."""
+    return frozenset(row.cell for row in rows if row.cell)

@@ -1,0 +1,217 @@
+"""The facts that matrix.yaml holds, as frozen values; `load` makes them, nothing else does.
+
+The keys of `flash-attn`, `torch` and `rocm` and the lists `python` and `backend` are the axes: an entry is
+both the point on the axis and what is known about it, so adding a version is adding one entry.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from wheelfactory.cell import Backend, Cell
+
+
+def _is_version(text: str) -> str:
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise ValueError("is not a version such as 2.9.1") from None
+    return text
+
+
+def _is_window(text: str) -> str:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        raise ValueError("is not a version specifier such as >=3.2.0,<3.9") from None
+    return text
+
+
+VersionText = Annotated[str, AfterValidator(_is_version)]
+Window = Annotated[str, AfterValidator(_is_window)]
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.[1-9][0-9]*$")]
+OffloadArch = Annotated[str, StringConstraints(pattern=r"^gfx[1-9][0-9a-f]{2,3}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Citation = Annotated[str, StringConstraints(min_length=8)]
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Fact(BaseModel):
+    """A mapping of matrix.yaml: no key but the named ones, no value of another type, never changed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=_kebab)
+
+
+class Sdist(Fact):
+    """A source distribution on PyPI, pinned by the sha256 of the file."""
+
+    file: str
+    sha256: Sha256
+
+
+class GitTag(Fact):
+    """A git tag with its submodules; `commit` pins what the tag must point to."""
+
+    repository: str
+    tag: str | None = None
+    commit: Commit | None = None
+
+    @model_validator(mode="after")
+    def _names_something(self) -> GitTag:
+        if self.tag is None and self.commit is None:
+            raise ValueError("needs a tag, a commit, or both")
+        return self
+
+
+class CkBackend(Fact):
+    """What the Composable Kernel backend of a release supports; upstream's setup.py asserts the arch list."""
+
+    archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
+    source: Citation
+
+
+class TritonBackend(CkBackend):
+    """What the Triton backend of a release supports: archs it is tuned for, and the Triton it works with."""
+
+    window: Window
+
+
+class FlashAttn(Fact):
+    """One flash-attn release."""
+
+    sdist: Sdist | None = None
+    git: GitTag | None = None
+    python: Window
+    ck: CkBackend | None = None
+    triton: TritonBackend | None = None
+    source: Citation
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> FlashAttn:
+        if (self.sdist is None) == (self.git is None):
+            raise ValueError("needs either an sdist or a git source")
+        return self
+
+    @property
+    def label_commit(self) -> str:
+        """The commit that the label must name: that of a build from a commit without a release tag."""
+        return self.git.commit or "" if self.git and self.git.tag is None else ""
+
+    @property
+    def pin(self) -> str:
+        """What identifies its sources before they are fetched: ``sha256:...``, ``commit:...``, or an unpinned tag."""
+        if self.sdist:
+            return f"sha256:{self.sdist.sha256}"
+        return f"commit:{self.git.commit}" if self.git and self.git.commit else f"tag:{self.git and self.git.tag}"
+
+    def backend(self, backend: Backend) -> CkBackend | None:
+        """The facts of one backend, or None where the release does not have it."""
+        return self.ck if backend is Backend.CK else self.triton
+
+
+class Torch(Fact):
+    """One torch release as PyTorch builds it for ROCm."""
+
+    python: tuple[PythonVersion, ...] = Field(min_length=1, strict=False)
+    triton: VersionText
+    triton_package: Literal["pytorch-triton-rocm", "triton-rocm"]
+    cxx11_abi: bool
+    platform: str
+    source: Citation
+
+
+class Image(Fact):
+    """A container image by its literal tag; tags follow no one pattern, so none is computed."""
+
+    tag: str
+    digest: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+    distribution: str
+    glibc: VersionText
+    python: PythonVersion
+    torch: VersionText
+    source: Citation
+
+
+class Rocm(Fact):
+    """One ROCm version: the torch releases on its index, the archs its torch is built for, its images."""
+
+    torch: tuple[VersionText, ...] = Field(min_length=1, strict=False)
+    index: str
+    archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
+    images: tuple[Image, ...] = Field(min_length=1, strict=False)
+    source: Citation
+
+
+class Dependency(Fact):
+    """A pure wheel that flash-attn needs besides torch; every index carries it, so one index is enough."""
+
+    version: VersionText
+    wheel: str
+    sha256: Sha256
+    source: Citation
+
+
+class Exclusion(Fact):
+    """Combinations that cannot work for a reason no other fact tells; an axis left out means every value."""
+
+    flash_attn: Window | None = None
+    python: Window | None = None
+    torch: Window | None = None
+    rocm: Window | None = None
+    backend: Annotated[Backend, Field(strict=False)] | None = None
+    reason: Annotated[str, StringConstraints(min_length=10)]
+    source: Citation
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """The axes it names, with the versions it takes from them."""
+        named = {"flash-attn": self.flash_attn, "python": self.python, "torch": self.torch, "rocm": self.rocm}
+        return {axis: window for axis, window in named.items() if window is not None}
+
+    @model_validator(mode="after")
+    def _names_an_axis(self) -> Exclusion:
+        if not self.axes and self.backend is None:
+            raise ValueError("names no axis and would drop every cell")
+        return self
+
+
+class Matrix(Fact):
+    """Everything matrix.yaml says."""
+
+    flash_attn: dict[VersionText, FlashAttn] = Field(min_length=1)
+    python: tuple[PythonVersion, ...] = Field(min_length=1, strict=False)
+    torch: dict[VersionText, Torch] = Field(min_length=1)
+    rocm: dict[VersionText, Rocm] = Field(min_length=1)
+    backend: tuple[Annotated[Backend, Field(strict=False)], ...] = Field(min_length=1, strict=False)
+    dependencies: dict[str, Dependency] = Field(default_factory=dict)
+    exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
+
+    def image(self, cell: Cell) -> Image:
+        """The image of a cell: the one with its torch and Python if there is one, else the first listed.
+
+        The image is a toolchain; torch is replaced in it where it does not fit (facts: no image of ROCm 6.1
+        or 6.2 carries a torch that its index has).
+        """
+
+        def fit(image: Image) -> tuple[bool, bool]:
+            return image.torch == cell.torch, image.python == cell.python
+
+        return max(self.rocm[cell.rocm].images, key=fit)
+
+    def archs(self, cell: Cell) -> tuple[str, ...]:
+        """The offload archs that the wheel of a cell promises: those the release accepts and that torch has."""
+        return common_archs(self.flash_attn[cell.flash_attn], self.rocm[cell.rocm], cell.backend)
+
+
+def common_archs(release: FlashAttn, rocm: Rocm, backend: Backend) -> tuple[str, ...]:
+    """The archs that a release's backend supports and that torch for this ROCm is built for, in the release's order."""
+    facts = release.backend(backend)
+    return tuple(arch for arch in facts.archs if arch in rocm.archs) if facts else ()

@@ -1,0 +1,116 @@
+"""Cells -> the cells still to build, and the JSON that a GitHub Actions job takes its matrix from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from wheelfactory.cell import ANY_PYTHON, Cell
+from wheelfactory.errors import InputError
+from wheelfactory.matrix.expand import Expansion, refusals
+from wheelfactory.matrix.facts import Matrix
+
+GITHUB_MATRIX_LIMIT = 256
+"""Entries that one job's strategy may have; GitHub refuses the job beyond (docs, and cryfs#543)."""
+
+
+def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
+    """The cells whose id matches the glob `only`.
+
+    Raises `InputError` if none does: with the reasons, if the glob matches combinations that were excluded.
+    """
+    cells = tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only))
+    if cells:
+        return cells
+    excluded = [
+        item
+        for item in expansion.excluded
+        if fnmatchcase(Cell.of(*item.combination).id, only) or fnmatchcase(item.name, only)
+    ]
+    if excluded:
+        reasons = dict.fromkeys(item.reason for item in excluded)
+        raise InputError("no cell is left of the selection", only, "; ".join(list(reasons)[:3]))
+    raise InputError(
+        "no cell matches",
+        only,
+        "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory matrix` lists them",
+    )
+
+
+def require(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell:
+    """The cell, if the matrix has it (and for this Python). Raises `InputError` with the reason otherwise."""
+    if cell in expansion.pythons and (python in (None, ANY_PYTHON) or python in expansion.pythons[cell]):
+        return cell
+    found = [item for item in refusals(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]
+    if found:
+        raise InputError(
+            "this combination cannot work", cell.id, "; ".join(dict.fromkeys(item.reason for item in found))
+        )
+    raise InputError(
+        "not in the matrix",
+        cell.id,
+        "a version that matrix.yaml does not have; `wheelfactory matrix --explain` lists all combinations",
+    )
+
+
+def unpublished(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell, ...]:
+    """The cells whose id is not among the published ones."""
+    return tuple(cell for cell in cells if cell.id not in published)
+
+
+def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
+    """``{"include":[...]}`` on one line; every value is a string.
+
+    With `shards` each entry is a shard whose ``cells`` is itself such a matrix, as text, of at most
+    `GITHUB_MATRIX_LIMIT` entries, for a reusable workflow to fan out (two levels: 256 x 256 cells).
+    """
+    entries = [_entry(matrix, cell) for cell in cells]
+    if not shards:
+        return _include(entries)
+    groups = [entries[i : i + GITHUB_MATRIX_LIMIT] for i in range(0, len(entries), GITHUB_MATRIX_LIMIT)]
+    return _include([{"shard": str(number), "cells": _include(group)} for number, group in enumerate(groups)])
+
+
+def _entry(matrix: Matrix, cell: Cell) -> dict[str, str]:
+    return {
+        "id": cell.id,
+        "flash-attn-version": cell.flash_attn,
+        "python-version": cell.python,
+        "torch-version": cell.torch,
+        "rocm-version": cell.rocm,
+        "backend": str(cell.backend),
+        "image": matrix.image(cell).tag,
+    }
+
+
+def _include(entries: Sequence[dict[str, str]]) -> str:
+    return json.dumps({"include": entries}, separators=(",", ":"))
+
+
+def explanation(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
+    """Lines that account for every combination of the product: built, merged, published, unselected or refused."""
+    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded]
+    for cell, pythons in expansion.pythons.items():
+        if cell.id in published:
+            lines.append(f"published {cell.id}")
+        elif cell not in cells:
+            lines.append(f"left out  {cell.id}: does not match --only {only}")
+        if cell in cells and len(pythons) > 1:
+            lines.append(f"merged    {cell.id}: one wheel for Python {', '.join(sorted(pythons, key=_minor))}")
+    return lines + [_sum(expansion, backend) for backend in sorted({*_backends(expansion)})]
+
+
+def _minor(python: str) -> int:
+    return int(python.split(".")[1])
+
+
+def _backends(expansion: Expansion) -> list[str]:
+    return [str(cell.backend) for cell in expansion.cells] + [str(item.combination[4]) for item in expansion.excluded]
+
+
+def _sum(expansion: Expansion, backend: str) -> str:
+    served = {cell: len(pythons) for cell, pythons in expansion.pythons.items() if cell.backend == backend}
+    refused = sum(item.combination[4] == backend for item in expansion.excluded)
+    total = sum(served.values()) + refused
+    return f"{backend}: {total} combinations = {sum(served.values())} in {len(served)} cells + {refused} refused"

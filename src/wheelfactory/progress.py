@@ -1,0 +1,77 @@
+"""Tells a person on stderr what runs: bars on a terminal, plain lines in a pipe or a CI log (by rich)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Part = Callable[[int, int], None]
+"""Says how far the running step is: done and total, in any unit (bytes, objects)."""
+
+SECONDS_BETWEEN_LINES = 30.0
+"""How often a long step says how far it is where there is no terminal."""
+
+
+class Steps:
+    """The numbered steps of one command; use as a context manager around them."""
+
+    def __init__(self, total: int, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._total = total
+        self._done = 0
+        self._bars: Progress | None = None
+        self._all: TaskID | None = None
+
+    def __enter__(self) -> Steps:
+        if self._console.is_terminal:
+            self._bars = Progress(
+                TextColumn("[{task.completed:.0f}/{task.total:.0f}] {task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bars.start()
+            self._all = self._bars.add_task("steps", total=self._total)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Part]:
+        """Run one step under the name `text`; what is yielded takes its parts, if it can count them."""
+        start = time.monotonic()
+        bar = self._bars.add_task(text, total=None) if self._bars else None
+        if not self._bars:
+            self._console.print(f"[{self._done + 1}/{self._total}] {text}")
+        yield self._parts(bar, text, start)
+        self._done += 1
+        self._console.print(f"[{self._done}/{self._total}] {text}: {time.monotonic() - start:.1f} s")
+        if self._bars and bar is not None and self._all is not None:
+            self._bars.remove_task(bar)
+            self._bars.advance(self._all)
+
+    def _parts(self, bar: TaskID | None, text: str, start: float) -> Part:
+        said = start
+
+        def part(done: int, total: int) -> None:
+            nonlocal said
+            now = time.monotonic()
+            if self._bars and bar is not None:
+                self._bars.update(bar, completed=done, total=total)
+            elif now - said > SECONDS_BETWEEN_LINES and done:
+                said = now
+                left = (now - start) / done * (total - done)
+                self._console.print(f"    {text}: [{done}/{total}] {now - start:.0f} s, about {left:.0f} s left")
+
+        return part

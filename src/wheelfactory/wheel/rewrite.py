@@ -1,0 +1,93 @@
+"""A raw wheel -> the wheel of a cell, written canonically: the same content gives the same bytes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from wheelfactory.files import atomic_path
+from wheelfactory.label import Label
+from wheelfactory.wheel.metadata import labelled, protect
+from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.wheel.record import BuildRecord
+
+_CHUNK = 1 << 20
+
+
+def finish_wheel(raw: Path, record: BuildRecord, folder: Path) -> Path:
+    """Write the wheel of a cell into `folder`: labelled, METADATA protected, build record added, RECORD new.
+
+    Every member gets the newest time in `raw`, which a build with SOURCE_DATE_EPOCH has fixed. Members are
+    copied in pieces, so the wheel's size is not a matter of memory. Raises `InputError` if `raw` is no wheel.
+    """
+    wheel = Wheel.open(raw)
+    label = Label.parse(record.label)
+    version = labelled(wheel.version, label)
+    dist_info = f"{raw.name.split('-')[0]}-{version}.dist-info"
+    path = folder / f"{raw.name.split('-')[0]}-{version}-{raw.name.split('-', 2)[2]}"
+    new = {
+        f"{dist_info}/METADATA": protect(wheel.metadata_bytes.decode("utf-8"), label).encode("utf-8"),
+        f"{dist_info}/{RECORD_NAME}": record.to_bytes(),
+    }
+    with atomic_path(path) as written, zipfile.ZipFile(raw) as old, zipfile.ZipFile(written, "w") as target:
+        kept = {_renamed(info.filename, wheel.dist_info, dist_info): info for info in old.infolist()}
+        writer = _Writer(target, max(info.date_time for info in old.infolist()))
+        for name in sorted(
+            {*kept, *new} - {f"{dist_info}/RECORD"}, key=lambda name: (name.startswith(dist_info), name)
+        ):
+            if name in new:
+                writer.add(name, iter([new[name]]), executable=False)
+            elif not name.endswith("/"):
+                writer.add(name, _pieces(old, kept[name]), executable=_is_executable(kept[name]))
+        writer.finish(f"{dist_info}/RECORD")
+    return path
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return new + name.removeprefix(old) if name.startswith(f"{old}/") else name
+
+
+def _pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    with archive.open(info) as member:
+        while piece := member.read(_CHUNK):
+            yield piece
+
+
+def _is_executable(info: zipfile.ZipInfo) -> bool:
+    return bool(info.external_attr >> 16 & 0o111)
+
+
+class _Writer:
+    """Adds members with one fixed time and mode, and keeps the lines of RECORD."""
+
+    def __init__(self, archive: zipfile.ZipFile, date_time: tuple[int, int, int, int, int, int]) -> None:
+        self._archive = archive
+        self._time = date_time
+        self._lines = io.StringIO()
+        self._record = csv.writer(self._lines, lineterminator="\n")
+
+    def add(self, name: str, pieces: Iterator[bytes], *, executable: bool) -> None:
+        digest, size = hashlib.sha256(), 0
+        with self._archive.open(self._info(name, executable), "w") as member:
+            for piece in pieces:
+                digest.update(piece)
+                size += len(piece)
+                member.write(piece)
+        text = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+        self._record.writerow([name, f"sha256={text}", size])
+
+    def finish(self, record: str) -> None:
+        self._record.writerow([record, "", ""])
+        self._archive.writestr(self._info(record, executable=False), self._lines.getvalue().encode("utf-8"))
+
+    def _info(self, name: str, executable: bool) -> zipfile.ZipInfo:
+        info = zipfile.ZipInfo(name, self._time)
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info.create_system = 3  # Unix, so that the mode below is read
+        info.external_attr = (0o100755 if executable else 0o100644) << 16
+        return info
