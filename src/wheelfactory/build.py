@@ -14,28 +14,16 @@ from wheelfactory.checkout import BUILD_SCRIPT
 from wheelfactory.environments import build_environment, build_requirements
 from wheelfactory.errors import BuildError
 from wheelfactory.files import atomic_path, scratch_dir
-from wheelfactory.host import Host
-from wheelfactory.matrix import Matrix
 from wheelfactory.process import run_logged
 from wheelfactory.progress import Part
 from wheelfactory.recipe import Recipe, make_recipe
 from wheelfactory.repair import repair_wheel
-from wheelfactory.rocm_python import find_rocm_python
+from wheelfactory.rocm_python import make_rocm_python
 from wheelfactory.sources import Source, fetch_source, unpack
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.wheel.rewrite import finish_wheel
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """Where and with what cells are built."""
-
-    matrix: Matrix
-    host: Host
-    environ: Mapping[str, str]
-    cache: Path
-    """Downloads, environments, raw Triton wheels and logs; everything in it can be made again."""
+from wheelfactory.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -62,7 +50,7 @@ def build_cell(workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_h
     if cell.backend is Backend.TRITON:
         raw = RawWheel(_triton_payload(workshop, recipe, source, part), Toolchain())
         return finish(raw, _record(recipe, source, raw), folder, workshop.environ)
-    python = find_rocm_python(workshop.matrix, cell, workshop.cache, workshop.environ)
+    python = make_rocm_python(workshop, cell)
     with scratch_dir(workshop.cache) as scratch:
         raw = _compile(workshop, recipe, source, python, scratch, part)
         return finish(raw, _record(recipe, source, raw), folder, workshop.environ)
@@ -113,14 +101,8 @@ def _compile(workshop: Workshop, recipe: Recipe, source: Source, python: Path, s
         "SOURCE_DATE_EPOCH": str(source.epoch),
         "PATH": f"{python.parent}:{workshop.environ.get('PATH', '')}",  # ninja is beside the Python
     }
-    environ = {**_without_ours(workshop.environ), **recipe.environment, **handed}
+    environ = {**workshop.clean_environ, **recipe.environment, **handed}
     wheels = run_logged([BUILD_SCRIPT], log, environ=environ, part=part).splitlines()
     if len(wheels) != 1:
         raise BuildError("the build made no wheel", recipe.cell.id, f"the full log is {log}")
     return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))
-
-
-def _without_ours(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what a person may have exported for another build of flash-attn."""
-    ours = ("FLASH_ATTENTION_", "FLASH_ATTN_", "GPU_ARCHS", "PYTORCH_ROCM_ARCH", "BUILD_TRITON_BACKEND")
-    return {name: value for name, value in environ.items() if not name.startswith(ours)}

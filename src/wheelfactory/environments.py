@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -102,13 +101,19 @@ def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], 
     return Environment(folder)
 
 
-def empty_environment(folder: Path, layers: Sequence[Environment] = ()) -> Environment:
-    """A new environment without packages of its own (not even pip) that sees those of `layers`."""
-    venv.create(folder, symlinks=True)
-    environment = Environment(folder)
-    if layers:
-        lines = "".join(f"{layer.site_packages}\n" for layer in layers)
-        (environment.site_packages / "layers.pth").write_text(lines, encoding="utf-8")
+def empty_environment(folder: Path) -> Environment:
+    """A new environment without any package (not even pip), of the Python that runs the factory."""
+    capture([sys.executable, "-m", "venv", "--symlinks", "--without-pip", folder])
+    return Environment(folder)
+
+
+def layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
+    """A new environment of the Python `base` (of that version) that sees the packages in the folders `layers`."""
+    capture([base, "-m", "venv", "--symlinks", "--without-pip", folder])
+    environment = Environment(folder, version)
+    # addsitedir reads the .pth files of a layer too, which a plain path line would not
+    lines = [f"import site; site.addsitedir({str(layer)!r})\n" for layer in layers]
+    (environment.site_packages / "layers.pth").write_text("".join(lines), encoding="utf-8")
     return environment
 
 

@@ -14,29 +14,35 @@ from wheelfactory.checkout import PROBE
 from wheelfactory.environments import Environment, build_requirements, pip_install
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
-from wheelfactory.matrix import Matrix
 from wheelfactory.process import capture
 from wheelfactory.wheel.record import Toolchain
+from wheelfactory.workshop import Workshop
 
 
-def find_rocm_python(matrix: Matrix, cell: Cell, cache: Path, environ: Mapping[str, str]) -> Path:
-    """A Python of the cell's version with the cell's torch for the cell's ROCm.
-
-    Raises `BuildError` if there is no such Python, or its torch cannot be installed.
-    """
-    names = (f"python{cell.python}", "python3", "python")
-    found = [Path(path) for name in names if (path := shutil.which(name, path=environ.get("PATH")))]
-    for python in found:
-        if fits(cell, probe(python, environ)):
+def find_rocm_python(workshop: Workshop, cell: Cell) -> Path | None:
+    """A Python of the cell's version that has the cell's torch for its ROCm: on PATH or made before; else None."""
+    for python in [*_on_path(workshop, cell), *_made_before(workshop, cell)]:
+        if fits(cell, probe(python, workshop.environ)):
             return python
-    base = next((python for python in found if probe(python, environ).python == cell.python), None)
-    if base is None:
+    return None
+
+
+def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
+    """What `find_rocm_python` finds, or else one made with torch from the cell's index.
+
+    Raises `BuildError` if there is no Python of that version, or torch cannot be installed.
+    """
+    found = find_rocm_python(workshop, cell)
+    if found:
+        return found
+    bases = [python for python in _on_path(workshop, cell) if probe(python, workshop.environ).python == cell.python]
+    if not bases:
         raise BuildError(
             f"cannot build {cell.id} here",
             f"there is no Python {cell.python} on PATH",
             f"install python{cell.python} with its headers (python{cell.python}-dev and -venv)",
         )
-    return _with_torch(base, cell, matrix.rocm[cell.rocm].index, cache).python
+    return _install_torch(bases[0], workshop, cell).python
 
 
 def probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
@@ -52,21 +58,33 @@ def fits(cell: Cell, toolchain: Toolchain) -> bool:
     return Version(toolchain.torch).public == cell.torch and hip == [str(rocm.major), str(rocm.minor)]
 
 
-def _with_torch(base: Path, cell: Cell, index: str, cache: Path) -> Environment:
-    tools = [line for line in build_requirements() if not line.startswith("torch==")]
-    identity = "\n".join([str(base.resolve()), cell.torch, index, *tools])
-    environment = Environment(cache / f"rocm-{hashlib.sha256(identity.encode()).hexdigest()[:16]}", cell.python)
-    if not environment.folder.is_dir():
-        with scratch_dir(cache) as scratch:
-            made = Environment(scratch / "env", cell.python)
-            capture([base, "-m", "venv", "--without-pip", made.folder])
-            pip_install(
-                made,
-                f"torch=={cell.torch}",
-                "--index-url",
-                index,
-                hint=f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}",
-            )
-            pip_install(made, *tools)
-            made.folder.rename(environment.folder)
+def _on_path(workshop: Workshop, cell: Cell) -> list[Path]:
+    names = (f"python{cell.python}", "python3", "python")
+    found = (shutil.which(name, path=workshop.environ.get("PATH")) for name in names)
+    return [Path(path) for path in found if path]
+
+
+def _made_before(workshop: Workshop, cell: Cell) -> list[Path]:
+    python = _environment(workshop, cell).python
+    return [python] if python.exists() else []
+
+
+def _environment(workshop: Workshop, cell: Cell) -> Environment:
+    identity = "\n".join([cell.python, cell.torch, workshop.matrix.rocm[cell.rocm].index, *_tools()])
+    return Environment(workshop.cache / f"rocm-{hashlib.sha256(identity.encode()).hexdigest()[:16]}", cell.python)
+
+
+def _tools() -> list[str]:
+    return [line for line in build_requirements() if not line.startswith("torch==")]
+
+
+def _install_torch(base: Path, workshop: Workshop, cell: Cell) -> Environment:
+    environment, index = _environment(workshop, cell), workshop.matrix.rocm[cell.rocm].index
+    with scratch_dir(workshop.cache) as scratch:
+        made = Environment(scratch / "env", cell.python)
+        capture([base, "-m", "venv", "--without-pip", made.folder])
+        hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
+        pip_install(made, f"torch=={cell.torch}", "--index-url", index, hint=hint)
+        pip_install(made, *_tools())
+        made.folder.rename(environment.folder)
     return environment

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build import Workshop, build_cell
+from wheelfactory.build import build_cell
 from wheelfactory.cell import Cell
 from wheelfactory.errors import BuildError, FactoryError, SourceError, VerificationError
 from wheelfactory.files import scratch_dir, sha256_of
@@ -25,6 +25,7 @@ from wheelfactory.verify import GateResult, verify
 from wheelfactory.verify.gates import refused
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
+from wheelfactory.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _one(workshop: Workshop, cell: Cell, publisher: Publisher, steps: Steps, scr
     with steps.step(f"build {cell.id}") as part:
         path = build_cell(workshop, cell, scratch, part)
     with steps.step(f"verify and publish {path.name}"):
-        gates = verify(path, workshop.matrix, workshop.cache, cell)
+        gates = verify(path, workshop, cell)
         refuse(path, gates)
         publish(publisher, [(wheel_row(path, gates), path)])
     path.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from wheelfactory.build import Workshop, build_cell
+from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, InputError
@@ -13,6 +13,7 @@ from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.progress import Steps
 from wheelfactory.recipe import find_rocm_version, make_recipe
+from wheelfactory.workshop import Workshop
 
 
 def add(subparsers: Subparsers) -> None:

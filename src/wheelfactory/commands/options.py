@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.build import Workshop
 from wheelfactory.checkout import MATRIX
 from wheelfactory.host import read_host
 from wheelfactory.matrix import load_matrix
+from wheelfactory.workshop import Workshop
 
 Environ: TypeAlias = Mapping[str, str]
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

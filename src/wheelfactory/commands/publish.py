@@ -48,7 +48,7 @@ def _verified(options: Namespace, environ: Environ) -> list[tuple[WheelRow, Path
     workshop = workshop_of(options, environ)
     additions = []
     for path in options.wheels:
-        gates = run_gates(path, workshop.matrix, workshop.cache)
+        gates = run_gates(path, workshop)
         refuse(path, gates)
         additions.append((wheel_row(path, gates), path))
     return additions

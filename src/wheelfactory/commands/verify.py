@@ -30,7 +30,7 @@ def execute(options: Namespace, environ: Environ) -> int:
     cell = Cell.parse(options.cell) if options.cell else None
     bad = False
     for path in options.wheels:
-        results = run_gates(path, workshop.matrix, workshop.cache, cell)
+        results = run_gates(path, workshop, cell)
         bad = bad or refused(results)
         if options.json:
             show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from wheelfactory.cell import Cell
-from wheelfactory.matrix import Matrix
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord
+from wheelfactory.workshop import Workshop
 
 
 class Status(str, Enum):
@@ -58,11 +57,9 @@ class GateResult(BaseModel):
 
 @dataclass(frozen=True)
 class Subject:
-    """A wheel to verify, the record in it, the cell it must be, and what the matrix knows."""
+    """A wheel to verify, the record in it, the cell it must be, and what is known and at hand."""
 
     wheel: Wheel
     record: BuildRecord
     cell: Cell
-    matrix: Matrix
-    cache: Path
-    """Where environments are kept."""
+    workshop: Workshop

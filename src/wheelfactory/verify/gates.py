@@ -7,13 +7,13 @@ from pathlib import Path
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
-from wheelfactory.matrix import Matrix
 from wheelfactory.verify.gate import GateResult, Status, Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
 from wheelfactory.verify.members import record
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
+from wheelfactory.workshop import Workshop
 
 Gate = Callable[[Subject], GateResult]
 
@@ -21,7 +21,7 @@ REQUIRED: Mapping[str, Gate] = {"identity": identity, "record": record, "import"
 """The gates that every wheel must pass before it is published."""
 
 
-def verify(path: Path, matrix: Matrix, cache: Path, cell: Cell | None = None) -> tuple[GateResult, ...]:
+def verify(path: Path, workshop: Workshop, cell: Cell | None = None) -> tuple[GateResult, ...]:
     """What every required gate says of a wheel, taken for `cell` (by default the one its build record names).
 
     A gate after a failed one still runs, except the import, which would run code of a wheel that is not what
@@ -35,7 +35,7 @@ def verify(path: Path, matrix: Matrix, cache: Path, cell: Cell | None = None) ->
             path.name,
             "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`",
         )
-    subject = Subject(wheel, found, cell or Cell.parse(found.cell), matrix, cache)
+    subject = Subject(wheel, found, cell or Cell.parse(found.cell), workshop)
     results: list[GateResult] = []
     for name, gate in REQUIRED.items():
         if name == "import" and refused(results):

@@ -108,15 +108,15 @@ def _record(subject: Subject) -> Iterator[Finding]:
     file = "build record"
     yield from _expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
     yield from _expect(f"{file} label", str(_label(subject)), record.label, "build the cell again")
-    unknown = sorted(set(record.offload_archs) - set(subject.matrix.archs(cell)))
+    unknown = sorted(set(record.offload_archs) - set(subject.workshop.matrix.archs(cell)))
     if unknown or not record.offload_archs:
         yield Finding(
             file=f"{file} offload_archs",
-            expected=f"some of {', '.join(subject.matrix.archs(cell))}",
+            expected=f"some of {', '.join(subject.workshop.matrix.archs(cell))}",
             found=", ".join(record.offload_archs) or "none",
             cure="build for archs that the release supports",
         )
 
 
 def _label(subject: Subject) -> Label:
-    return Label.of(subject.cell, subject.matrix.flash_attn[subject.cell.flash_attn].label_commit)
+    return Label.of(subject.cell, subject.workshop.matrix.flash_attn[subject.cell.flash_attn].label_commit)

@@ -1,21 +1,22 @@
-"""Gate: the wheel installs into a fresh environment with the Triton of its cell, imports, and names its version."""
+"""Gate: the wheel installs into a fresh environment of its cell, imports, and names its version."""
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 from wheelfactory.cell import Backend
 from wheelfactory.environments import (
     Environment,
     build_environment,
     cpu_torch,
-    empty_environment,
+    layered_environment,
     pip_install,
     triton_environment,
 )
 from wheelfactory.errors import VerificationError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture
+from wheelfactory.rocm_python import find_rocm_python
 from wheelfactory.verify.gate import Finding, GateResult, Status, Subject
 
 _IMPORT = """
@@ -24,51 +25,52 @@ from flash_attn.flash_attn_interface import flash_attn_func
 print(importlib.metadata.version("flash-attn"))
 """
 
+_PACKAGES = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
+
 
 def importing(subject: Subject) -> GateResult:
-    """Install and import; torch is a CPU build, because the import reaches no GPU.
+    """Install into a fresh environment and import, without the Triton variable for CK and with it for Triton."""
+    if subject.cell.backend is Backend.TRITON:
+        return _triton(subject)
+    python = find_rocm_python(subject.workshop, subject.cell)
+    if python is None:
+        detail = "needs the ROCm torch of the cell; run it where that is on PATH, or in the cell's image"
+        return GateResult(gate="import", status=Status.NOT_RUN, detail=detail)
+    layers = [Path(line) for line in capture([python, "-c", _PACKAGES], environ=subject.workshop.environ).splitlines()]
+    findings = _install_and_import(subject, python, subject.cell.python, layers)
+    return GateResult.of("import", findings, f"torch of {python}")
 
-    A CK wheel needs the torch and the HIP libraries of its cell, so here it is not run for one.
-    """
-    if subject.cell.backend is Backend.CK:
-        return GateResult(
-            gate="import",
-            status=Status.NOT_RUN,
-            detail="importing a CK wheel needs the ROCm torch of its cell; run it in the cell's image",
-        )
-    triton = subject.matrix.torch[subject.cell.torch].triton
-    layers = (build_environment(subject.cache), triton_environment(subject.cache, triton))
-    with scratch_dir(subject.cache) as scratch:
-        environment = empty_environment(scratch / "env", layers)
-        pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
-        findings = _import(subject, environment)
+
+def _triton(subject: Subject) -> GateResult:
+    """With the cell's Triton from PyPI and a CPU torch: importing compiles nothing and asks no GPU."""
+    workshop = subject.workshop
+    triton = workshop.matrix.torch[subject.cell.torch].triton
+    torch = build_environment(workshop.cache)
+    layers = [torch.site_packages, triton_environment(workshop.cache, triton).site_packages]
+    findings = _install_and_import(subject, torch.python, torch.version, layers)
     return GateResult.of("import", findings, f"Triton {triton}, {cpu_torch()} in place of ROCm's")
 
 
+def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:
+    with scratch_dir(subject.workshop.cache) as scratch:
+        environment = layered_environment(scratch / "env", base, version, layers)
+        pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
+        return _import(subject, environment)
+
+
 def _import(subject: Subject, environment: Environment) -> list[Finding]:
-    environ = {
-        "PATH": os.defpath,
-        "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    name = subject.wheel.path.name
+    backend = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if subject.cell.backend is Backend.TRITON else {}
+    name, expected = subject.wheel.path.name, str(subject.wheel.version)
     try:
         found = capture(
-            [environment.python, "-I", "-c", _IMPORT],
-            environ=environ,
+            [environment.python, "-I", "-B", "-c", _IMPORT],
+            environ={**subject.workshop.clean_environ, **backend},
             cwd=environment.folder,
             failure=VerificationError,
         ).strip()
     except VerificationError as error:
-        return [
-            Finding(
-                file=name,
-                expected="to import",
-                found=error.which.splitlines()[-1],
-                cure="the kernels and this Triton do not fit; narrow the release's Triton window",
-            )
-        ]
-    expected = str(subject.wheel.version)
+        cure = "the kernels do not fit this torch or Triton; correct the matrix, or build against the cell's torch"
+        return [Finding(file=name, expected="to import", found=error.which.splitlines()[-1], cure=cure)]
     if found != expected:
         return [Finding(file=name, expected=f"version {expected}", found=found, cure="build the wheel again")]
     return []
