@@ -22,6 +22,7 @@ if [[ -z ${SOURCE_DIR:-} ]]; then
     exec "${here}/factory" build "$@"
 fi
 
+: "${BUILD_PYTHON:?is needed beside SOURCE_DIR}" "${RAW_DIR:?is needed beside SOURCE_DIR}"
 mkdir -p "${RAW_DIR}"
 "${BUILD_PYTHON}" "${here}/scripts/probe_toolchain.py" > "${RAW_DIR}/toolchain.json"
 cd "${SOURCE_DIR}"

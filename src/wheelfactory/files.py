@@ -13,6 +13,8 @@ from pathlib import Path
 
 from wheelfactory.errors import FactoryError
 
+_SCRATCH = ".scratch-"
+
 
 def sha256_of(path: Path) -> str:
     """The sha256 of a file's bytes, in hex."""
@@ -47,17 +49,26 @@ def write_atomic(path: Path, data: bytes) -> None:
 def scratch_dir(parent: Path) -> Iterator[Path]:
     """A folder of this process alone, removed at the end; what a killed run left is removed by `remove_scratch`."""
     parent.mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix=".scratch-", dir=parent))
+    path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # says that someone is at work here, until the process ends
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
 
 
-def remove_scratch(parent: Path) -> None:
-    """Remove what killed runs left behind below `parent`; call it only while holding the lock on `parent`."""
-    for path in parent.rglob(".scratch-*"):
-        shutil.rmtree(path, ignore_errors=True)
+def remove_scratch(folder: Path) -> None:
+    """Remove what killed runs left below `folder`; the scratch folders of running processes are left alone.
+
+    Environments are not searched: pip fills them, and nothing of ours is below them.
+    """
+    for parent, names, _ in os.walk(folder):
+        for name in [name for name in names if name.startswith(_SCRATCH)]:
+            with contextlib.suppress(FactoryError), locked(Path(parent, name)):
+                shutil.rmtree(Path(parent, name), ignore_errors=True)
+        names[:] = [name for name in names if not name.startswith((_SCRATCH, "env-", "rocm-"))]
 
 
 @contextlib.contextmanager

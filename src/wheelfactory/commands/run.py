@@ -38,7 +38,7 @@ def execute(options: Namespace, environ: Environ) -> int:
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
     publisher = DirectoryPublisher(options.dest.resolve())
-    with locked(publisher.folder), locked(workshop.cache):
+    with locked(publisher.folder):
         remove_scratch(publisher.folder)
         remove_scratch(workshop.cache)
         job = plan_job(workshop, cells, publisher)

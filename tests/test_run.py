@@ -1,0 +1,152 @@
+"""The whole job on real input: built, verified, published, indexed; again, from scratch, and killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.files import sha256_of
+from wheelfactory.manifest import WheelRow, read_manifest
+
+Done = subprocess.CompletedProcess[str]
+
+TRITON = "fa2.8.3-*-torch2.13.0-py3-triton"
+"""Two cells, for ROCm 7.1 and 7.2, of one payload."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def scratch_cache(cache: Path, tmp_path: Path) -> Path:
+    """A cache that has environments and nothing else, as after the first seconds of a first run."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    for environment in cache.glob("env-*"):
+        (folder / environment.name).symlink_to(environment)
+    return folder
+
+
+def command(dest: Path, cache: Path, only: str) -> list[str]:
+    return [sys.executable, "-m", "wheelfactory", "run", "--only", only, "--dest", str(dest), "--cache", str(cache)]
+
+
+def run(dest: Path, cache: Path, only: str, environ: Mapping[str, str] | None = None) -> Done:
+    return subprocess.run(command(dest, cache, only), env=environ, capture_output=True, text=True)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[str, int]]:
+    """Every file below a folder, with its content and the time of its last change."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (sha256_of(path), path.stat().st_mtime_ns) for path in files}
+
+
+def without_times(folder: Path) -> list[WheelRow]:
+    """The manifest, but for when each wheel was published."""
+    epoch = "1970-01-01T00:00:00Z"
+    return [WheelRow.model_validate({**row.model_dump(), "published": epoch}) for row in read_manifest(folder)]
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Every file below a release but the manifest, which holds times."""
+    return {name: digest for name, (digest, _) in snapshot(folder).items() if name != "manifest.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def release(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A release with both cells, from the command as a person runs it."""
+    folder = tmp_path_factory.mktemp("release")
+    done = run(folder, cache, TRITON)
+    assert done.returncode == 0, done.stderr
+    yield folder
+
+
+def test_the_release_holds_what_was_selected(release: Path) -> None:
+    cells = [row.cell for row in read_manifest(release) if row.cell]
+    assert cells == ["fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"]
+
+
+def test_every_gate_passed_and_the_manifest_says_so(release: Path) -> None:
+    results = {(gate.gate, gate.status.value) for row in read_manifest(release) for gate in row.gates}
+    assert results == {("identity", "passed"), ("record", "passed"), ("import", "passed")}
+
+
+def test_the_same_command_again_builds_nothing_and_changes_no_byte(release: Path, cache: Path) -> None:
+    before = snapshot(release)
+    done = run(release, cache, TRITON)
+    assert done.returncode == 5
+    assert "nothing to build: 2 of the cells selected are published already" in done.stderr
+    assert snapshot(release) == before
+
+
+def test_two_builds_from_scratch_give_the_same_bytes(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
+    done = run(tmp_path / "again", scratch_cache, TRITON)
+    assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "again") == content(release)
+
+
+def test_killed_at_any_moment_and_run_again_it_is_complete(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
+    """Killed ever later into the work, which goes on from what is left each time; then let run to its end."""
+    folder = tmp_path / "killed"
+    for seconds in (0.3, 1.0, 2.0, 3.5, 5.0, 4.0, 2.5, 1.5, 3.0):
+        process = subprocess.Popen(
+            command(folder, scratch_cache, TRITON), start_new_session=True, stderr=subprocess.PIPE
+        )
+        time.sleep(seconds)
+        process.kill()
+        process.communicate()
+        finish_orphans(process.pid)
+    done = run(folder, scratch_cache, TRITON)
+    assert done.returncode in (0, 5), done.stderr
+    assert content(folder) == content(release)
+    assert without_times(folder) == without_times(release)
+    assert not list(folder.rglob(".scratch-*"))
+
+
+def finish_orphans(group: int) -> None:
+    """End what a killed run had started itself; a moment later than the kill, as a real orphan would."""
+    time.sleep(0.2)
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def test_ck_cells_without_rocm_are_refused_with_reason_and_hint(cache: Path, tmp_path: Path) -> None:
+    done = run(tmp_path / "ck", cache, "fa2.8.3-rocm7.2-torch2.13.0-*-ck")
+    assert done.returncode == 4
+    assert "cannot be built here: CK kernels need hipcc and this machine has no ROCm" in done.stderr
+    assert "hint: build on a machine or in an image with ROCm" in done.stderr
+
+
+def test_a_ck_cell_is_built_verified_and_published_where_rocm_is(
+    rocm: Mapping[str, str], scratch_cache: Path, tmp_path: Path, this_python: str
+) -> None:
+    """With the stand-in of `conftest.rocm` for hipcc; PYTORCH_ROCM_ARCH does not narrow a wheel for others."""
+    cell = f"fa2.8.3-rocm7.2-torch2.13.0-cp{this_python.replace('.', '')}-ck"
+    environ = {**rocm, "PYTORCH_ROCM_ARCH": "gfx942"}
+    done = run(tmp_path / "release", scratch_cache, cell, environ)
+    assert done.returncode == 0, done.stderr
+    row = next(row for row in read_manifest(tmp_path / "release") if row.cell)
+    assert row.offload_archs == ("gfx90a", "gfx942", "gfx950")
+    assert row.cxx11_abi is True
+    assert [str(gate.status) for gate in row.gates] == ["passed", "passed", "passed"]
+    assert (tmp_path / "release/simple/rocm72/torch2.13/ck/flash-attn/index.html").is_file()
+
+
+def test_the_printed_line_installs_a_wheel_that_imports(release: Path, cache: Path, tmp_path: Path) -> None:
+    done = run(release, cache, TRITON)
+    line = next(line for line in done.stdout.splitlines() if "torch==" in line).split()
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([python, "-m", *line, "--quiet"], check=True)
+    code = "import flash_attn, importlib.metadata as m; print(m.version('flash-attn'))"
+    environ = {**os.environ, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
+    shown = subprocess.run([python, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "2.8.3+rocm72torch2.13triton"
