@@ -6,7 +6,11 @@ kernels: what setup.py is told, what reaches the compiler, and what becomes of t
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,3 +48,68 @@ def test_both_wheels_at_full_size(rocm: Mapping[str, str], cache: Path, tmp_path
     assert len(commands) == 2775 + 7  # generated kernels and bindings of 2.8.3
     assert all("--offload-arch=gfx942 --offload-arch=gfx950" in command for command in commands)
     assert not any("gfx90a" in command.partition(" -c ")[2] for command in commands)
+
+
+def test_an_arch_that_the_release_refuses_is_an_error_before_anything_is_downloaded(
+    rocm: Mapping[str, str], tmp_path: Path, this_python: str
+) -> None:
+    environ = {**rocm, "PYTORCH_ROCM_ARCH": "gfx942;gfx1030"}
+    done = build(environ, "2.8.3", this_python, "2.13.0", "7.2", "--cache", tmp_path / "cache")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: flash-attn 2.8.3 ck on ROCm 7.2 does not support: gfx1030" in done.stderr
+    assert "supported: gfx90a;gfx942;gfx950; the Triton backend supports it (--backend triton)" in done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("2.8.3",), ("2.8.3", "3.11", "2.9.1")], ids=len)
+def test_too_few_versions_are_an_error_that_shows_the_right_form(arguments: tuple[str, ...]) -> None:
+    done = build(os.environ, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "FLASH_ATTN PYTHON TORCH ROCM" in done.stderr
+
+
+def test_ck_without_rocm_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    done = build(os.environ, "2.8.3", "3.11", "2.9.1", "6.4", "--cache", tmp_path / "cache")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "CK kernels need hipcc and this machine has no ROCm" in done.stderr
+    assert "--backend triton" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_failed_build_shows_the_last_lines_and_names_the_log(
+    rocm: Mapping[str, str], cache: Path, tmp_path: Path, this_python: str
+) -> None:
+    broken = shutil.copytree(rocm["ROCM_PATH"], tmp_path / "rocm")
+    (broken / "bin/hipcc").write_text(
+        "#!/bin/sh\necho 'HIP version: 7.2.1'\necho 'fatal error: no space' >&2\nexit 1\n"
+    )
+    environ = {**rocm, "ROCM_PATH": str(broken), "ROCM_HOME": str(broken)}
+    done = build(environ, "2.8.3", this_python, "2.13.0", "7.2", "--dest", tmp_path / "dist", "--cache", cache)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "hint: the full log is " in done.stderr
+    assert "fatal error: no space" in Path(done.stderr.split("the full log is ")[1].strip()).read_text()
+    assert not list((tmp_path / "dist").glob("*"))
+
+
+def test_handed_its_sources_it_runs_their_setup_py_and_nothing_else(tmp_path: Path) -> None:
+    """As in a container: no factory, no network, no PATH to speak of; a setup.py that records stands for upstream."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "setup.py").write_text(
+        "import os, pathlib, sys\n"
+        "pathlib.Path(sys.argv[3], 'made.whl').write_text(os.environ['GPU_ARCHS'])\n"
+        "print('a line of setup.py')\n"
+    )
+    environ = {
+        "PATH": os.defpath,
+        "SOURCE_DIR": str(source),
+        "RAW_DIR": str(tmp_path / "raw"),
+        "BUILD_PYTHON": sys.executable,
+        "GPU_ARCHS": "gfx942",
+    }
+    done = build(environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/raw/made.whl\n"
+    assert "a line of setup.py" in done.stderr
+    assert (tmp_path / "raw/made.whl").read_text() == "gfx942"
+    assert json.loads((tmp_path / "raw/toolchain.json").read_text())["hip"] is None

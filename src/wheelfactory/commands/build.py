@@ -7,7 +7,16 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, show, workshop_of
+from wheelfactory.commands.options import (
+    Environ,
+    Subparsers,
+    add_cache,
+    add_matrix,
+    directory,
+    require_cell,
+    show,
+    workshop_of,
+)
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
@@ -23,7 +32,7 @@ def add(subparsers: Subparsers) -> None:
         help="build one cell; the path of its wheel is the only line on stdout",
         usage="%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]",
     )
-    parser.add_argument("cell", nargs="+", help="a cell id, or four versions (ROCM may be auto)")
+    parser.add_argument("cell", nargs="*", help="a cell id, or four versions (ROCM may be auto)")
     parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
     parser.add_argument(
         "--dest",
@@ -39,7 +48,7 @@ def add(subparsers: Subparsers) -> None:
 
 def execute(options: Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true); print the paths of the wheels."""
-    workshop = workshop_of(options, environ)
+    workshop, dest = workshop_of(options, environ), directory(options.dest)
     cells, by_hand = _cells_to_build(options, environ, workshop)
     for cell in cells:  # refuse all before the first download
         make_recipe(workshop.matrix, cell, workshop.host, environ, by_hand=by_hand)
@@ -47,7 +56,7 @@ def execute(options: Namespace, environ: Environ) -> int:
     with Steps(len(cells)) as steps:
         for cell in cells:
             with steps.step(f"build {cell.id}") as part:
-                paths.append(build_cell(workshop, cell, options.dest.resolve(), part, by_hand=by_hand))
+                paths.append(build_cell(workshop, cell, dest, part, by_hand=by_hand))
     for path in paths:
         show(str(path))
     return DONE
@@ -56,12 +65,12 @@ def execute(options: Namespace, environ: Environ) -> int:
 def _cells_to_build(options: Namespace, environ: Environ, workshop: Workshop) -> tuple[list[Cell], bool]:
     """The cells that the arguments of `build` name, and whether they were named by hand (four versions)."""
     expansion = expand(workshop.matrix)
-    if len(options.cell) == 1 and options.backend is None:
-        return [require(expansion, Cell.parse(options.cell[0]))], False
+    if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
+        return [require_cell(expansion, options.cell[0])], False
     if len(options.cell) != 4:
         raise InputError(
             "not a cell",
-            " ".join(options.cell),
+            " ".join(options.cell) or "no argument",
             "give a cell id, or FLASH_ATTN PYTHON TORCH ROCM, such as 2.8.3 3.11 2.9.1 6.4",
         )
     flash_attn, python, torch, rocm = options.cell
