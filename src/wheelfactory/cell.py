@@ -12,7 +12,8 @@ ANY_PYTHON = "3"
 """The Python of a wheel without an extension module: its tag is ``py3``."""
 
 _ID = re.compile(
-    r"fa(?P<flash_attn>[^-]+)-rocm(?P<rocm>[^-]+)-torch(?P<torch>[^-]+)-(?:cp3(?P<minor>\d+)|py3)-(?P<backend>ck|triton)"
+    r"fa(?P<flash_attn>[0-9][0-9a-z.]*)-rocm(?P<rocm>[0-9][0-9a-z.]*)-torch(?P<torch>[0-9][0-9a-z.]*)"
+    r"-(?:cp3(?P<minor>[1-9][0-9]*)|py3)-(?P<backend>ck|triton)"
 )
 
 

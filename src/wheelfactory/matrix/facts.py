@@ -6,37 +6,62 @@ both the point on the axis and what is known about it, so adding a version is ad
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from wheelfactory.cell import Backend, Cell
 
 
+def _mistake(what: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
+
+
 def _is_version(text: str) -> str:
+    """A version in its one spelling and without a label, as cell ids, file names and look-ups take it as text."""
     try:
-        Version(text)
+        version = Version(text)
     except InvalidVersion:
-        raise ValueError("is not a version such as 2.9.1") from None
+        raise _mistake(f"is not a version: {text!r}", "a version looks like 2.9.1 or 2.8.3.post2") from None
+    if version.local or version.epoch or str(version) != text:
+        plain = version.public.rpartition("!")[2]
+        raise _mistake(f"is not how a version is written here: {text!r}", f"write '{plain}'")
     return text
 
 
 def _is_window(text: str) -> str:
     try:
-        SpecifierSet(text)
+        window = SpecifierSet(text)
     except InvalidSpecifier:
-        raise ValueError("is not a version specifier such as >=3.2.0,<3.9") from None
+        window = SpecifierSet()
+    if not len(window):
+        raise _mistake(f"is not a version specifier: {text!r}", "a specifier looks like >=3.2.0,<3.9")
     return text
+
+
+def _like(pattern: str, kind: str, example: str) -> AfterValidator:
+    """Text of one form, named and shown in the error where pydantic would show the pattern."""
+    form = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise _mistake(f"is not {kind}: {text!r}", f"{kind} looks like {example}")
+        return text
+
+    return AfterValidator(check)
 
 
 VersionText = Annotated[str, AfterValidator(_is_version)]
 Window = Annotated[str, AfterValidator(_is_window)]
-PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.[1-9][0-9]*$")]
-OffloadArch = Annotated[str, StringConstraints(pattern=r"^gfx[1-9][0-9a-f]{2,3}$")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+PythonVersion = Annotated[str, _like("3[.][1-9][0-9]*", "a Python version", "3.12")]
+OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
+Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a sha256", "64 of the digits 0-9a-f")]
+Digest = Annotated[str, _like("sha256:[0-9a-f]{64}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
 Citation = Annotated[str, StringConstraints(min_length=8)]
 
 
@@ -67,7 +92,7 @@ class GitTag(Fact):
     @model_validator(mode="after")
     def _names_something(self) -> GitTag:
         if self.tag is None and self.commit is None:
-            raise ValueError("needs a tag, a commit, or both")
+            raise _mistake("names nothing to fetch", "add a tag, a commit, or both")
         return self
 
 
@@ -97,7 +122,7 @@ class FlashAttn(Fact):
     @model_validator(mode="after")
     def _has_one_origin(self) -> FlashAttn:
         if (self.sdist is None) == (self.git is None):
-            raise ValueError("needs either an sdist or a git source")
+            raise _mistake("must have one origin", "write either sdist or git")
         return self
 
     @property
@@ -132,7 +157,7 @@ class Image(Fact):
     """A container image by its literal tag; tags follow no one pattern, so none is computed."""
 
     tag: str
-    digest: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+    digest: Digest | None = None
     distribution: str
     glibc: VersionText
     python: PythonVersion
@@ -179,7 +204,7 @@ class Exclusion(Fact):
     @model_validator(mode="after")
     def _names_an_axis(self) -> Exclusion:
         if not self.axes and self.backend is None:
-            raise ValueError("names no axis and would drop every cell")
+            raise _mistake("names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend")
         return self
 
 

@@ -90,14 +90,17 @@ def _include(entries: Sequence[dict[str, str]]) -> str:
 
 def explanation(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
     """Lines that account for every combination of the product: built, merged, published, unselected or refused."""
+    selected = frozenset(cells)
     lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded]
     for cell, pythons in expansion.pythons.items():
         if cell.id in published:
             lines.append(f"published {cell.id}")
-        elif cell not in cells:
+        elif cell not in selected:
             lines.append(f"left out  {cell.id}: does not match --only {only}")
-        if cell in cells and len(pythons) > 1:
+        elif len(pythons) > 1:
             lines.append(f"merged    {cell.id}: one wheel for Python {', '.join(sorted(pythons, key=_minor))}")
+        else:
+            lines.append(f"built     {cell.id}")
     return lines + [_sum(expansion, backend) for backend in sorted({*_backends(expansion)})]
 
 

@@ -1,0 +1,220 @@
+"""matrix.yaml -> cells and refused combinations: all of them, once, and the ones that this repository promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from difflib import unified_diff
+from itertools import product
+from pathlib import Path
+
+import pytest
+from small_matrix import Edit, small_matrix
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.checkout import MATRIX
+from wheelfactory.errors import BAD_INPUT, InputError
+from wheelfactory.matrix import Expansion, Matrix, expand, load_matrix
+from wheelfactory.matrix.rules import Combination
+
+CK, TRITON = Backend.CK, Backend.TRITON
+SEED = MATRIX.parent / "examples/seed-matrix.yaml"
+SNAPSHOT = Path(__file__).parents[1] / "data/cells.txt"
+REFRESH = (
+    'python create_matrix.py | python -c "import json, sys; '
+    "print(*(cell['id'] for cell in json.load(sys.stdin)['include']), sep='\\n')\" > tests/data/cells.txt"
+)
+
+
+@pytest.fixture(scope="module")
+def default() -> Matrix:
+    return load_matrix(MATRIX)
+
+
+@pytest.fixture(scope="module")
+def expansion(default: Matrix) -> Expansion:
+    return expand(default)
+
+
+def built(expansion: Expansion) -> list[Combination]:
+    return [
+        (cell.flash_attn, python, cell.torch, cell.rocm, cell.backend)
+        for cell, pythons in expansion.pythons.items()
+        for python in pythons
+    ]
+
+
+@pytest.mark.parametrize("path", [MATRIX, SEED], ids=lambda path: path.name)
+def test_every_combination_is_accounted_for_exactly_once(path: Path) -> None:
+    matrix = load_matrix(path)
+    expansion = expand(matrix)
+    accounted = built(expansion) + [item.combination for item in expansion.excluded]
+    axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
+    assert Counter(accounted) == Counter(product(*axes))
+
+
+def test_every_refused_combination_has_a_reason(expansion: Expansion) -> None:
+    assert [item.name for item in expansion.excluded if not item.reason.strip()] == []
+
+
+def test_a_small_matrix_has_these_cells() -> None:
+    expansion = expand(small_matrix())
+    assert {cell.id: pythons for cell, pythons in expansion.pythons.items()} == {
+        "fa2.8.3-rocm6.4-torch2.9.1-py3-triton": ("3.12", "3.11"),
+        "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck": ("3.11",),
+        "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck": ("3.11",),
+        "fa2.6.3-rocm6.4-torch2.9.1-cp311-ck": ("3.11",),
+        "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck": ("3.11",),
+    }
+
+
+def test_cells_come_in_the_order_of_the_file() -> None:
+    expansion = expand(small_matrix(("['3.12', '3.11']", "['3.11', '3.12']")))
+    assert [cell.id for cell in expansion.cells][:2] == [
+        "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+        "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+    ]
+
+
+def test_a_refused_combination_is_named_with_its_python() -> None:
+    names = {item.name: item.reason for item in expand(small_matrix()).excluded}
+    assert names["fa2.6.3-rocm6.4-torch2.9.1-cp311-triton"] == "flash-attn 2.6.3 has no triton backend"
+    assert names["fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"] == "the compiler of this image stops"
+
+
+@pytest.mark.parametrize(
+    ("axis", "required"),
+    [
+        pytest.param("flash_attn", {"2.6.3", "2.7.4.post1", "2.8.3", "2.8.3.post2"}, id="flash-attn"),
+        pytest.param(
+            "torch",
+            {"2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1"},
+            id="torch",
+        ),
+        pytest.param("rocm", {"6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2", "7.14"}, id="rocm"),
+        pytest.param("backend", {CK, TRITON}, id="backend"),
+    ],
+)
+def test_the_default_matrix_builds_what_was_asked_for(expansion: Expansion, axis: str, required: set[str]) -> None:
+    assert required <= {getattr(cell, axis) for cell in expansion.cells}
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_the_default_matrix_serves_every_python(expansion: Expansion, backend: Backend) -> None:
+    pythons = {python for cell, served in expansion.pythons.items() if cell.backend is backend for python in served}
+    assert pythons == {"3.10", "3.11", "3.12", "3.13", "3.14"}
+
+
+def test_triton_cells_are_one_for_each_flash_attn_torch_and_rocm(expansion: Expansion) -> None:
+    combinations = {(fa, torch, rocm) for fa, _, torch, rocm, backend in built(expansion) if backend is TRITON}
+    cells = [(cell.flash_attn, cell.torch, cell.rocm) for cell in expansion.cells if cell.backend is TRITON]
+    assert Counter(cells) == Counter(combinations)
+
+
+@pytest.mark.parametrize("path", [MATRIX, SEED], ids=lambda path: path.name)
+def test_no_cell_has_torch_2_6_0_on_rocm_6_2(path: Path) -> None:
+    cells = {(cell.torch, cell.rocm) for cell in expand(load_matrix(path)).cells}
+    assert ("2.5.1", "6.2") in cells
+    assert ("2.6.0", "6.2") not in cells
+
+
+@pytest.mark.parametrize(
+    ("edits", "one", "other", "label"),
+    [
+        pytest.param(
+            [("'6.4':\n    torch: ['2.9.1']", "'6.2.4':\n    torch: ['2.5.1']")],
+            "fa2.8.3-rocm6.2.4-torch2.5.1-cp311-ck",
+            "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
+            "rocm62torch2.5",
+            id="rocm-6.2-and-6.2.4",
+        ),
+        pytest.param(
+            [("'2.5.1':", "'2.9.0':"), ("torch: ['2.9.1']", "torch: ['2.9.1', '2.9.0']"), ("['2.5.1']", "['2.9.1']")],
+            "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+            "fa2.8.3-rocm6.4-torch2.9.0-cp311-ck",
+            "rocm64torch2.9",
+            id="torch-2.9.1-and-2.9.0",
+        ),
+    ],
+)
+def test_two_cells_of_one_label_are_an_error_that_names_both(
+    edits: list[Edit], one: str, other: str, label: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        expand(small_matrix(*edits))
+    assert refused.value.exit_code == BAD_INPUT
+    assert refused.value.which == f"{one} and {other} are both labelled {label}"
+    assert "exclude one of the two" in refused.value.hint
+
+
+def test_the_backend_keeps_labels_of_one_torch_and_rocm_apart(expansion: Expansion) -> None:
+    both = {"fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"}
+    assert both <= {cell.id for cell in expansion.cells}
+
+
+@pytest.mark.parametrize(
+    ("torch", "python", "tag"),
+    [
+        pytest.param("2.9.1", "3.11", "rocm/pytorch:torch-and-python", id="torch-and-python"),
+        pytest.param("2.9.1", "3.10", "rocm/pytorch:torch", id="another-torch-and-python"),
+        pytest.param("2.9.1", "3.12", "rocm/pytorch:torch", id="torch-counts-more-than-python"),
+        pytest.param("2.9.1", "3", "rocm/pytorch:torch", id="triton"),
+        pytest.param("2.8.0", "3.12", "rocm/pytorch:python", id="python-if-none-has-the-torch"),
+        pytest.param("2.8.0", "3.13", "rocm/pytorch:first", id="else-the-first"),
+    ],
+)
+def test_a_cell_takes_the_image_that_fits_it_best(torch: str, python: str, tag: str) -> None:
+    assert small_matrix().image(Cell("2.8.3", python, torch, "6.4", CK)).tag == tag
+
+
+@pytest.mark.parametrize(
+    ("cell", "archs"),
+    [
+        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", ("gfx942",), id="one"),
+        pytest.param("fa2.8.3-rocm6.2-torch2.5.1-cp311-ck", ("gfx90a", "gfx942"), id="in-the-order-of-the-release"),
+        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-py3-triton", ("gfx942", "gfx1100"), id="triton"),
+    ],
+)
+def test_a_cell_promises_the_archs_of_release_and_torch(cell: str, archs: tuple[str, ...]) -> None:
+    assert small_matrix().archs(Cell.parse(cell)) == archs
+
+
+def test_no_cell_of_the_default_matrix_promises_what_one_side_lacks(default: Matrix, expansion: Expansion) -> None:
+    for cell in expansion.cells:
+        release = default.flash_attn[cell.flash_attn].backend(cell.backend)
+        assert release
+        assert set(default.archs(cell)) == set(release.archs) & set(default.rocm[cell.rocm].archs) != set()
+
+
+def rocm_7_3(text: str) -> str:
+    """The entry of ROCm 7.2 as that of 7.3: another version, index and images."""
+    entry = text[text.index("  '7.2':\n") : text.index("  '7.1':\n")]
+    return entry.replace("'7.2':", "'7.3':").replace("whl/rocm7.2", "whl/rocm7.3").replace("rocm7.2.4_", "rocm7.3_")
+
+
+def test_a_rocm_version_is_added_with_one_entry(default: Matrix, expansion: Expansion, tmp_path: Path) -> None:
+    text = MATRIX.read_text()
+    (tmp_path / "matrix.yaml").write_text(text.replace("  '7.2':\n", rocm_7_3(text) + "  '7.2':\n"))
+    matrix = load_matrix(tmp_path / "matrix.yaml")
+    cells = expand(matrix).cells
+
+    ck = product(default.flash_attn, ("2.13.0", "2.12.1", "2.11.0"), ("314", "313", "312", "311", "310"))
+    triton = product(("2.8.3.post2", "2.8.3", "2.7.4.post1"), ("2.14.1", "2.13.0", "2.12.1", "2.11.0"))
+    added = [cell for cell in cells if cell.rocm == "7.3"]
+    assert {cell.id for cell in added} == {
+        *(f"fa{flash_attn}-rocm7.3-torch{torch}-cp{python}-ck" for flash_attn, torch, python in ck),
+        *(f"fa{flash_attn}-rocm7.3-torch{torch}-py3-triton" for flash_attn, torch in triton),
+    }
+    assert {matrix.image(cell).tag.partition("_")[0] for cell in added} == {"rocm/pytorch:rocm7.3"}
+
+    kept = [cell for cell in cells if cell.rocm != "7.3"]
+    assert kept == list(expansion.cells)
+    assert [(matrix.image(cell), matrix.archs(cell)) for cell in kept] == [
+        (default.image(cell), default.archs(cell)) for cell in kept
+    ]
+
+
+def test_the_cells_are_the_reviewed_ones(expansion: Expansion) -> None:
+    reviewed = SNAPSHOT.read_text().splitlines()
+    now = [cell.id for cell in expansion.cells]
+    changes = unified_diff(reviewed, now, "reviewed", "matrix.yaml", lineterm="", n=0)
+    assert now == reviewed, "\n".join([*changes, f"if these are the wheels you mean to add or drop:\n{REFRESH}"])

@@ -1,0 +1,499 @@
+"""A matrix.yaml that cannot be used is one `InputError` with the place of each mistake and what to write instead."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_matrix import SMALL, edited, small_matrix
+
+from wheelfactory.checkout import MATRIX
+from wheelfactory.errors import BAD_INPUT, InputError
+from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.document import MOST_VALUES, Document, UnreadableError
+from wheelfactory.matrix.facts import Fact
+
+HERE = "§"
+"""Stands in the texts below where the error must point to."""
+
+TAG_CK = "    ck:\n      archs: [gfx90a, gfx942]\n      source: setup.py of the tag\n"
+REPOSITORY = "      repository: https://github.com/Dao-AILab/flash-attention\n"
+COMMIT = "      commit: 418d677192b483dfc1decfdf9aadca40b402485d\n"
+EXCLUSION = SMALL[SMALL.index("  - backend: ck\n") :]
+
+
+ODD_VALUES = [
+    "7.10", "1e999", ".nan", "0x7f", "12:30:45", "2026-11-20", "true", "~", "''", "[]", "{}", "[[]]", "{a: b}", "[1]",
+    "<<: {a: b}", "&a [*a]", "*a", "!!binary YQ==", "!x y", "? [a]", "|", ">-", "'", '"\\ud83d"', "- a", "a: b: c",
+    "\t", "#", "%YAML 9.9", "---", "...", "é", "💥", "../../etc", "{{ x }}", "2.6.3+a", "*", "===a", ">=1,<0",
+]  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "matrix.yaml"
+
+
+def refuse(path: Path, content: str | bytes) -> InputError:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as refused:
+        load_matrix(path)
+    assert refused.value.exit_code == BAD_INPUT
+    return refused.value
+
+
+def split(marked: str) -> tuple[str, str]:
+    """The text without the mark, and the ``line:column`` at which the mark stood."""
+    before, mark, after = marked.partition(HERE)
+    assert mark, "nothing is marked"
+    return before + after, f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
+
+
+def assert_refused(path: Path, marked: str, what: str, hint: str) -> None:
+    text, place = split(marked)
+    error = refuse(path, text)
+    assert error.which == f"{path}:{place}: {what}"
+    assert hint in error.hint
+
+
+def test_a_good_matrix_loads(path: Path) -> None:
+    path.write_text(SMALL)
+    assert load_matrix(path) == small_matrix()
+
+
+@pytest.mark.parametrize("matrix", [MATRIX, MATRIX.parent / "examples/seed-matrix.yaml"], ids=lambda path: path.name)
+def test_the_matrices_of_the_repository_load(matrix: Path) -> None:
+    assert load_matrix(matrix).rocm
+
+
+def test_line_and_column_count_from_one(path: Path) -> None:
+    error = refuse(path, edited(("python: ['3.12', '3.11']", "python: ['3.12', 3.11]")))
+    assert error.what == "one mistake in the matrix"
+    assert error.which == f"{path}:3:18: python.1: 3.11 is a number, not text"
+    assert error.hint == "write '3.11' in quotes: unquoted, 7.10 and 7.1 are the same number"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "number"),
+    [
+        pytest.param("  '6.2':", "  §6.2:", "6.2 is a number, not a version", "6.2", id="float-key"),
+        pytest.param("  '6.2':", "  §7:", "7 is a number, not a version", "7", id="int-key"),
+        pytest.param("'0.8.2'", "§0.80", "dependencies.einops.version: 0.80 is a number, not text", "0.80", id="float"),
+        pytest.param("'0.8.2'", "§8", "dependencies.einops.version: 8 is a number, not text", "8", id="int"),
+        pytest.param("['2.9.1']", "[§2.10]", "rocm.6.4.torch.0: 2.10 is a number, not text", "2.10", id="in-a-list"),
+    ],
+)
+def test_an_unquoted_number_is_refused_as_it_is_written(path: Path, old: str, new: str, what: str, number: str) -> None:
+    assert_refused(path, edited((old, new)), what, f"write '{number}' in quotes")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "known"),
+    [
+        pytest.param(
+            "backend", "§pythons: x\nbackend", "pythons", "flash-attn, python, torch, rocm, backend", id="top"
+        ),
+        pytest.param("backend", "§on: x\nbackend", "on", "flash-attn, python, torch, rocm, backend", id="yaml-boolean"),
+        pytest.param(
+            "    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, python, ck", id="flash-attn"
+        ),
+        pytest.param("tag: v", "§sha256: x\n      tag: v", "sha256", "repository, tag, commit", id="git"),
+        pytest.param("window:", "§windows: x\n      window:", "windows", "archs, source, window", id="backend"),
+        pytest.param(
+            "triton-package",
+            "§triton_package: x\n    triton-package",
+            "triton_package",
+            "python, triton, triton-",
+            id="torch",
+        ),
+        pytest.param("index:", "§archives: [x]\n    index:", "archives", "torch, index, archs, images", id="rocm"),
+        pytest.param("glibc", "§musl: x\n        glibc", "musl", "tag, digest, distribution, glibc", id="image"),
+        pytest.param("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, source", id="dependency"),
+        pytest.param(
+            "reason", "§why: x\n    reason", "why", "flash-attn, python, torch, rocm, backend, reason", id="exclude"
+        ),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_known_ones(path: Path, old: str, new: str, key: str, known: str) -> None:
+    assert_refused(path, edited((old, new)), f"unknown key {key!r}", f"known here: {known}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param("backend", "backend: [ck]\n§backend", "'backend' is given twice", "on line 1; keep one", id="top"),
+        pytest.param("  '2.6.3':", "  §'2.8.3':", "'2.8.3' is given twice", "on line 6; keep one", id="version"),
+        pytest.param("    index: h", "    index: a\n    §index: h", "'index' is given twice", "keep one", id="nested"),
+        pytest.param("'3.11']", "'3.11', §'3.12']", "'3.12' is listed twice", "remove one", id="python"),
+        pytest.param("gfx942, gfx950", "gfx942, §gfx90a", "'gfx90a' is listed twice", "remove one", id="arch"),
+        pytest.param("  '6.2':", "  §'6.4.0':", "6.4.0 is the same version as 6.4", "keep one", id="two-spellings"),
+    ],
+)
+def test_a_duplicate_is_refused(path: Path, old: str, new: str, what: str, hint: str) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+def test_an_entry_that_is_listed_twice_is_refused(path: Path) -> None:
+    again = EXCLUSION.replace("- ", f"- {HERE}")
+    assert_refused(path, SMALL + again, "this entry is listed twice", "remove one of them")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param(
+            "['2.9.1']",
+            "['2.9.1', §'2.7.1']",
+            "torch 2.7.1 has no entry",
+            "known: 2.9.1, 2.5.1; add one under torch:",
+            id="torch-on-an-index",
+        ),
+        pytest.param("['2.9.1']", "[§'2.9']", "torch 2.9 has no entry", "known: 2.9.1, 2.5.1", id="torch-cut-short"),
+        pytest.param("'>=2.9'", "§'>=2.10'", "no torch version is >=2.10", "known: 2.9.1, 2.5.1", id="torch"),
+        pytest.param("'==3.12'", "§'==3.1'", "no python version is ==3.1", "known: 3.12, 3.11", id="python"),
+        pytest.param("torch: '>=2.9'", "rocm: §'<6'", "no rocm version is <6", "known: 6.4, 6.2", id="rocm"),
+        pytest.param(
+            "torch: '>=2.9'",
+            "flash-attn: §'==2.7.*'",
+            "no flash-attn version is ==2.7.*",
+            "known: 2.8.3, 2.6.3",
+            id="flash-attn",
+        ),
+    ],
+)
+def test_a_version_that_is_on_no_axis_is_refused(path: Path, old: str, new: str, what: str, hint: str) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+def test_an_exclusion_of_a_backend_that_is_not_an_axis_is_refused(path: Path) -> None:
+    edits = (("[ck, triton]", "[triton]"), ("- backend: ck", "- backend: §ck"))
+    assert_refused(path, edited(*edits), "no backend is ck", "known: triton")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "missing"),
+    [
+        pytest.param("backend: [ck, triton]\n\n", "§", "backend", id="axis"),
+        pytest.param(
+            "archs: [gfx942, gfx90a, gfx1100]\n      window: '>=3.2.0,<3.9'\n",
+            "§archs: [gfx942, gfx90a, gfx1100]\n",
+            "flash-attn.2.8.3.triton.window",
+            id="backend",
+        ),
+        pytest.param("python: ['3.12', '3.11']\n    triton", "§triton", "torch.2.9.1.python", id="torch"),
+        pytest.param("torch: ['2.9.1']\n    index", "§index", "rocm.6.4.torch", id="rocm"),
+        pytest.param("tag: rocm/pytorch:first\n        ", "§", "rocm.6.4.images.0.tag", id="image"),
+    ],
+)
+def test_a_missing_key_is_told_at_its_entry(path: Path, old: str, new: str, missing: str) -> None:
+    assert_refused(path, edited((old, new)), f"{missing} is missing", "add what is missing to that entry")
+
+
+def test_every_fact_but_a_pinned_origin_needs_a_source() -> None:
+    facts = [*Fact.__subclasses__(), *(inner for fact in Fact.__subclasses__() for inner in fact.__subclasses__())]
+    without = {
+        fact.__name__ for fact in facts if not (field := fact.model_fields.get("source")) or not field.is_required()
+    }
+    assert without == {"Matrix", "Sdist", "GitTag"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param("[ck, triton]", "§ck", "backend must be a list", "write [one, two]", id="text-for-a-list"),
+        pytest.param(" ['3.12', '3.11']", "§", "python must be a list", "leave the key out", id="nothing-for-a-list"),
+        pytest.param("['3.12', '3.11']", "§[]", "python must not be empty", "at least one", id="empty-list"),
+        pytest.param("[ck, triton]", "[ck, §cuda]", "backend.1 must be 'ck' or 'triton'", "one of these", id="backend"),
+        pytest.param("true", "§1", "torch.2.9.1.cxx11-abi must be true or false", "without quotes", id="int-for-bool"),
+        pytest.param("true", "§'true'", "torch.2.9.1.cxx11-abi must be true or false", "quotes", id="text-for-bool"),
+        pytest.param("v2.6.3", "§[a]", "flash-attn.2.6.3.git.tag must be text", "in quotes", id="list-for-text"),
+        pytest.param("v2.6.3", "§yes", "flash-attn.2.6.3.git.tag must be text", "in quotes", id="bool-for-text"),
+        pytest.param(" linux_x86_64", "§", "torch.2.5.1.platform must be text", "in quotes", id="nothing-for-text"),
+        pytest.param(TAG_CK, "    ck: §yes\n", "flash-attn.2.6.3.ck must be a mapping", "'key: value'", id="mapping"),
+        pytest.param(
+            "pytorch-triton-rocm",
+            "§triton",
+            "torch.2.9.1.triton-package must be 'pytorch-triton-rocm' or 'triton-rocm'",
+            "write one of these",
+            id="choice",
+        ),
+        pytest.param("tag on GitHub", "§GitHub", "flash-attn.2.6.3.source is too short", "can check it", id="source"),
+        pytest.param(
+            "the compiler of this image stops", "§so it is", "exclude.0.reason is too short", "check", id="reason"
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_in_plain_words(
+    path: Path, old: str, new: str, what: str, hint: str
+) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param(
+            "'2.6.3'", "§'2.6.x'", "flash-attn.2.6.x is not a version: '2.6.x'", "looks like 2.9.1", id="version-key"
+        ),
+        pytest.param("'3.5.1'", "§new", "torch.2.9.1.triton is not a version: 'new'", "looks like 2.9.1", id="version"),
+        pytest.param("'3.11']", "§'4.0']", "python.1 is not a Python version: '4.0'", "looks like 3.12", id="python"),
+        pytest.param("'3.11']", "§'3.011']", "python.1 is not a Python version: '3.011'", "3.12", id="python-zero"),
+        pytest.param("'3.11']", "§'3.11.2']", "python.1 is not a Python version: '3.11.2'", "3.12", id="python-patch"),
+        pytest.param(
+            "gfx1030", "§gfx-1030", "rocm.6.4.archs.1 is not an offload arch: 'gfx-1030'", "like gfx90a", id="arch"
+        ),
+        pytest.param("gfx1030", "§GFX90A", "rocm.6.4.archs.1 is not an offload arch: 'GFX90A'", "gfx90a", id="case"),
+        pytest.param(
+            "distribution",
+            "digest: §latest\n        distribution",
+            "rocm.6.4.images.0.digest is not an image digest: 'latest'",
+            "sha256: and 64 of the digits 0-9a-f",
+            id="digest",
+        ),
+        pytest.param(
+            "'>=3.9'",
+            "§'3.9 or so'",
+            "flash-attn.2.8.3.python is not a version specifier: '3.9 or so'",
+            "looks like >=3.2.0,<3.9",
+            id="specifier",
+        ),
+        pytest.param(
+            "'>=2.9'", "§''", "exclude.0.torch is not a version specifier: ''", "looks like >=3.2.0", id="empty"
+        ),
+        pytest.param(
+            "418d677192b483dfc1decfdf9aadca40b402485d",
+            "§418d677",
+            "flash-attn.2.6.3.git.commit is not a commit: '418d677'",
+            "40 of the digits 0-9a-f",
+            id="commit",
+        ),
+        pytest.param(
+            "54058201ac7087911181bfec4af6091bb59380360f069276601256a76af08193",
+            "§54058201AC",
+            "dependencies.einops.sha256 is not a sha256: '54058201AC'",
+            "64 of the digits 0-9a-f",
+            id="sha256",
+        ),
+    ],
+)
+def test_a_text_of_the_wrong_form_is_refused_with_an_example(
+    path: Path, old: str, new: str, what: str, hint: str
+) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+@pytest.mark.parametrize(
+    ("version", "instead"),
+    [
+        pytest.param("2.6.3+rocm6.2", "2.6.3", id="label"),
+        pytest.param("2.6.3-1", "2.6.3.post1", id="hyphen-that-would-split-a-cell-id"),
+        pytest.param("v2.6.3", "2.6.3", id="tag-name"),
+        pytest.param(" 2.6.3", "2.6.3", id="space"),
+        pytest.param("2.06.3", "2.6.3", id="leading-zero"),
+        pytest.param("1!2.6.3", "2.6.3", id="epoch"),
+        pytest.param("2.6.3.RC1", "2.6.3rc1", id="spelling-of-a-candidate"),
+    ],
+)
+def test_a_version_has_one_spelling(path: Path, version: str, instead: str) -> None:
+    what = f"flash-attn.{version} is not how a version is written here: {version!r}"
+    assert_refused(path, edited(("'2.6.3'", f"§'{version}'")), what, f"write '{instead}'")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param(
+            "git:\n      repo",
+            f"§sdist: {{file: flash_attn.tar.gz, sha256: {'a' * 64}}}\n    git:\n      repo",
+            "flash-attn.2.6.3 must have one origin",
+            "either sdist or git",
+            id="two-origins",
+        ),
+        pytest.param(
+            f"{REPOSITORY}      tag: v2.6.3\n{COMMIT}",
+            REPOSITORY.replace("repo", "§repo"),
+            "flash-attn.2.6.3.git names nothing to fetch",
+            "a tag, a commit, or both",
+            id="nothing-to-fetch",
+        ),
+        pytest.param(
+            "backend: ck\n    torch: '>=2.9'\n    python: '==3.12'\n    ",
+            "§",
+            "exclude.0 names no axis and would drop every cell",
+            "add flash-attn, python, torch, rocm or backend",
+            id="no-axis",
+        ),
+    ],
+)
+def test_an_entry_that_makes_no_sense_as_a_whole_is_refused(
+    path: Path, old: str, new: str, what: str, hint: str
+) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+def test_several_mistakes_are_told_at_once_in_the_order_of_the_file(path: Path) -> None:
+    text = edited(
+        ("'3.11']", "'3.12']"),
+        ("file: flash", "files: flash"),
+        ("'2.6.3':", "2.6:"),
+        ("gfx942, gfx1030", "x, y"),
+        ("    index: https://download.pytorch.org/whl/rocm6.2\n", ""),
+    )
+    error = refuse(path, text)
+    assert error.what == "7 mistakes in the matrix"
+    assert [line.strip().removeprefix(f"{path}:") for line in error.which.splitlines()] == [
+        "3:18: '3.12' is listed twice",
+        "8:7: flash-attn.2.8.3.sdist.file is missing",
+        "8:7: unknown key 'files'",
+        "19:3: 2.6 is a number, not a version",
+        "50:13: rocm.6.4.archs.0 is not an offload arch: 'x'",
+        "50:16: rocm.6.4.archs.1 is not an offload arch: 'y'",
+        "78:5: rocm.6.2.index is missing",
+    ]
+
+
+def test_a_hint_is_given_once_for_all_mistakes_of_its_kind(path: Path) -> None:
+    error = refuse(path, edited(("gfx942, gfx1030", "x, y")))
+    assert error.hint == "an offload arch looks like gfx90a"
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "what", "hint"),
+    [
+        pytest.param("", "1:1", "the file is empty", "start from the matrix.yaml", id="empty"),
+        pytest.param("# nothing yet\n", "1:1", "the file is empty", "start from the matrix.yaml", id="comment-only"),
+        pytest.param("---\n", "2:1", "the file must be a mapping", "'key: value'", id="null"),
+        pytest.param("- ck\n", "1:1", "the file must be a mapping", "'key: value'", id="list"),
+        pytest.param("7.2\n", "1:1", "the file must be a mapping", "'key: value'", id="number"),
+        pytest.param("a: b: c\n", "1:5", "mapping values are not allowed in this context", "indentation", id="colons"),
+        pytest.param("a: 'b\n", "2:1", "found unexpected end of stream", "quotes", id="open-quote"),
+        pytest.param("a: [b\n", "2:1", "did not find expected ',' or ']'", "brackets", id="open-bracket"),
+        pytest.param("a:\n\tb: c\n", "2:1", "found character that cannot start any token", "indentation", id="tab"),
+        pytest.param("a: *b\n", "1:4", "found undefined alias", "check", id="alias-of-nothing"),
+        pytest.param("a: b\n---\na: c\n", "2:1", "but found another document", "check", id="two-documents"),
+        pytest.param('a: "\\ud800"\n', "1:7", "found invalid Unicode character escape code", "check", id="surrogate"),
+        pytest.param("a: b\nc: \x07\n", "2:4", "U+0007 is a control character", "plain text", id="control-character"),
+        pytest.param("a: b\0", "1:5", "U+0000 is a control character", "plain text", id="nul"),
+        pytest.param(
+            "a: é\n".encode("latin-1"), "1:4", "byte 0xe9 is not UTF-8", "save the file as UTF-8", id="latin-1"
+        ),
+        pytest.param("a: b\n".encode("utf-16"), "1:1", "byte 0xff is not UTF-8", "save the file as UTF-8", id="utf-16"),
+    ],
+)
+def test_a_file_that_is_no_yaml_mapping_is_refused(
+    path: Path, content: str | bytes, place: str, what: str, hint: str
+) -> None:
+    error = refuse(path, content)
+    assert error.which == f"{path}:{place}: {what}"
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        pytest.param("&a [*a]\n", "nested more than 20 deep", id="list-that-holds-itself"),
+        pytest.param("&a {b: *a}\n", "nested more than 20 deep", id="mapping-that-holds-itself"),
+        pytest.param("[" * 200_000, "nested more than 20 deep", id="deeper-than-the-stack"),
+        pytest.param(
+            "- &a0 [x, y]\n"
+            + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}', f'*a{n - 1}'] * 8)}]\n" for n in range(1, 9)),
+            f"more than {MOST_VALUES:,} values",
+            id="aliases-of-aliases",
+        ),
+    ],
+)
+def test_yaml_made_to_exhaust_its_reader_is_refused(path: Path, text: str, what: str) -> None:
+    assert refuse(path, text).which.endswith(what)
+
+
+def test_a_mapping_cannot_be_a_key(path: Path) -> None:
+    marked = edited(("backend: [ck", "§{{ backend }}: x\nbackend: [ck"))
+    assert_refused(path, marked, "a list or mapping stands where a key must", "in quotes")
+
+
+def test_merge_keys_are_refused_as_the_unknown_key_they_are(path: Path) -> None:
+    marked = edited(("'2.9.1':", "'2.9.1': &torch"), ("'2.5.1':\n", "'2.5.1':\n    §<<: *torch\n"))
+    assert_refused(path, marked, "unknown key '<<'", "known here: python, triton")
+
+
+def test_a_mistake_in_an_anchored_entry_is_told_once_at_the_anchor(path: Path) -> None:
+    anchored = edited(("    ck:\n", "    ck: &ck\n      §sources: x\n"), (TAG_CK, "    ck: *ck\n"))
+    assert_refused(path, anchored, "unknown key 'sources'", "known here: archs, source")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(SMALL.replace("\n", "\r\n").encode(), id="crlf"),
+        pytest.param(codecs.BOM_UTF8 + SMALL.encode(), id="byte-order-mark"),
+        pytest.param(SMALL.rstrip().encode(), id="no-newline-at-the-end"),
+        pytest.param(SMALL.replace("source: sdist", "source: !!python/object:os.abort sdist").encode(), id="tag"),
+        pytest.param(SMALL.encode() + b"#" * 1_000_000, id="a-million-characters"),
+    ],
+)
+def test_the_form_of_the_file_does_not_matter(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    assert load_matrix(path) == small_matrix()
+
+
+def test_lines_count_the_same_with_crlf(path: Path) -> None:
+    text, place = split(edited(("  '6.2':", "  §6.2:")))
+    error = refuse(path, text.replace("\n", "\r\n"))
+    assert error.which == f"{path}:{place}: 6.2 is a number, not a version"
+
+
+def test_columns_count_the_same_after_a_byte_order_mark(path: Path) -> None:
+    text, place = split(edited(("[ck, triton]", "[ck, §ck]")))
+    assert refuse(path, codecs.BOM_UTF8 + text.encode()).which == f"{path}:{place}: 'ck' is listed twice"
+
+
+def test_an_anchor_stands_for_its_entry(path: Path) -> None:
+    path.write_text(
+        edited(
+            ("archs: [gfx90a, gfx942]\n", "archs: &archs [gfx90a, gfx942]\n"), ("[gfx942, gfx1030, gfx1100]", "*archs")
+        )
+    )
+    assert load_matrix(path).rocm["6.4"].archs == ("gfx90a", "gfx942")
+
+
+def test_a_file_that_is_not_there_is_refused(path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        load_matrix(path)
+    assert (refused.value.what, refused.value.which) == ("no such file", str(path))
+    assert "--matrix FILE" in refused.value.hint
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        load_matrix(tmp_path)
+    assert (refused.value.what, refused.value.which) == ("cannot read", f"{tmp_path} (Is a directory)")
+    assert "--matrix FILE" in refused.value.hint
+
+
+@given(st.text() | st.text("[]{}&*a:-'\"#|>? \n\t\r", max_size=60))
+def test_any_text_is_read_or_refused_at_a_place(text: str) -> None:
+    try:
+        assert () in Document(text).marks
+    except UnreadableError as error:
+        assert error.problem.line >= 1
+        assert error.problem.column >= 1
+
+
+@settings(deadline=None)
+@given(line=st.integers(0, SMALL.count("\n") - 1), value=st.sampled_from(ODD_VALUES), key=st.booleans())
+def test_an_odd_value_anywhere_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, line: int, value: str, key: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd.yaml"
+    lines = SMALL.splitlines()
+    name, colon, rest = lines[line].partition(": ")
+    lines[line] = f"{value}{colon}{rest}" if key else f"{name}{colon}{value}"
+    path.write_text("\n".join(lines))
+    try:
+        load_matrix(path)
+    except InputError as error:
+        assert error.which.startswith(f"{path}:")
+        assert error.hint

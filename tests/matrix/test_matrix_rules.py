@@ -1,0 +1,170 @@
+"""Each rule: what it refuses and with which words, and what it has nothing against."""
+
+from __future__ import annotations
+
+import pytest
+from small_matrix import Edit, small_matrix
+
+from wheelfactory.cell import Backend
+from wheelfactory.matrix.rules import (
+    Combination,
+    backend_missing,
+    exclusion_rule,
+    first_reason,
+    no_common_arch,
+    not_on_index,
+    outside_triton_window,
+    python_missing,
+    python_refused,
+)
+
+CK, TRITON = Backend.CK, Backend.TRITON
+ALLOWED = ""
+
+
+@pytest.mark.parametrize(
+    ("flash_attn", "backend", "reason"),
+    [
+        pytest.param("2.6.3", TRITON, "flash-attn 2.6.3 has no triton backend", id="triton-before-2.7"),
+        pytest.param("2.6.3", CK, ALLOWED, id="ck"),
+        pytest.param("2.8.3", TRITON, ALLOWED, id="triton"),
+    ],
+)
+def test_a_release_needs_the_backend(flash_attn: str, backend: Backend, reason: str) -> None:
+    assert backend_missing(small_matrix(), flash_attn, backend) == reason
+
+
+@pytest.mark.parametrize(
+    ("torch", "rocm", "reason"),
+    [
+        pytest.param("2.9.1", "6.2", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4", id="on-another"),
+        pytest.param("2.9.1", "6.4", ALLOWED, id="on-this"),
+    ],
+)
+def test_a_rocm_needs_the_torch_on_its_index(torch: str, rocm: str, reason: str) -> None:
+    assert not_on_index(small_matrix(), torch, rocm) == reason
+
+
+def test_a_torch_on_no_index_is_refused_for_every_rocm() -> None:
+    matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.5.1']"))
+    reason = "torch 2.9.1 is not on the ROCm 6.4 index; it is on none in the matrix"
+    assert not_on_index(matrix, "2.9.1", "6.4") == reason
+
+
+@pytest.mark.parametrize(
+    ("torch", "python", "reason"),
+    [
+        pytest.param("2.5.1", "3.12", "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10", id="too-new"),
+        pytest.param("2.9.1", "3.1", "torch 2.9.1 for ROCm has no Python 3.1; it has 3.12, 3.11", id="3.1-is-no-3.11"),
+        pytest.param("2.9.1", "3.12", ALLOWED, id="listed"),
+    ],
+)
+def test_a_torch_needs_to_be_built_for_the_python(torch: str, python: str, reason: str) -> None:
+    assert python_missing(small_matrix(), torch, python) == reason
+
+
+@pytest.mark.parametrize(
+    ("flash_attn", "python", "reason"),
+    [
+        pytest.param("2.6.3", "3.12", "flash-attn 2.6.3 needs Python >=3.8,<3.12, not 3.12", id="too-new"),
+        pytest.param("2.8.3", "3.8", "flash-attn 2.8.3 needs Python >=3.9, not 3.8", id="too-old"),
+        pytest.param("2.6.3", "3.11", ALLOWED, id="last-allowed"),
+        pytest.param("2.8.3", "3.10", ALLOWED, id="3.10-is-above-3.9"),
+    ],
+)
+def test_a_release_needs_to_support_the_python(flash_attn: str, python: str, reason: str) -> None:
+    assert python_refused(small_matrix(), flash_attn, python) == reason
+
+
+@pytest.mark.parametrize(
+    ("triton", "allowed"),
+    [
+        pytest.param("3.1.0", False, id="below"),
+        pytest.param("3.2.0", True, id="lower-end"),
+        pytest.param("3.8.1", True, id="last-minor"),
+        pytest.param("3.9.0", False, id="upper-end"),
+        pytest.param("3.10.0", False, id="3.10-is-above-3.9"),
+    ],
+)
+def test_triton_kernels_need_the_triton_of_torch_in_their_window(triton: str, allowed: bool) -> None:
+    matrix = small_matrix(("triton: '3.5.1'", f"triton: '{triton}'"))
+    reason = f"torch 2.9.1 brings Triton {triton}; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
+    assert outside_triton_window(matrix, "2.8.3", "2.9.1", TRITON) == (ALLOWED if allowed else reason)
+
+
+def test_ck_kernels_do_not_care_which_triton_torch_brings() -> None:
+    assert outside_triton_window(small_matrix(), "2.8.3", "2.5.1", CK) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("archs", "backend", "allowed"),
+    [
+        pytest.param("[gfx1030]", CK, False, id="gfx1030-is-in-no-ck-list"),
+        pytest.param("[gfx1100]", CK, False, id="only-triton-has-it"),
+        pytest.param("[gfx1100]", TRITON, True, id="triton-has-it"),
+        pytest.param("[gfx1030, gfx950]", CK, True, id="one-is-enough"),
+    ],
+)
+def test_a_wheel_needs_an_arch_that_release_and_torch_share(archs: str, backend: Backend, allowed: bool) -> None:
+    matrix = small_matrix(("[gfx942, gfx1030, gfx1100]", archs))
+    reason = f"flash-attn 2.8.3 {backend} supports no arch that torch for ROCm 6.4 is built for"
+    assert no_common_arch(matrix, "2.8.3", "6.4", backend) == (ALLOWED if allowed else reason)
+
+
+TAKEN: Combination = ("2.8.3", "3.12", "2.9.1", "6.4", CK)
+
+FULL_EXCLUSION: Edit = ("torch: '>=2.9'", "torch: '>=2.9'\n    flash-attn: ==2.8.3\n    rocm: '>=6.3,<7'")
+
+
+@pytest.mark.parametrize(
+    "spared",
+    [
+        pytest.param(("2.6.3", "3.12", "2.9.1", "6.4", CK), id="other-flash-attn"),
+        pytest.param(("2.8.3", "3.11", "2.9.1", "6.4", CK), id="other-python"),
+        pytest.param(("2.8.3", "3.12", "2.5.1", "6.4", CK), id="other-torch"),
+        pytest.param(("2.8.3", "3.12", "2.9.1", "6.2", CK), id="other-rocm"),
+        pytest.param(("2.8.3", "3.12", "2.9.1", "6.4", TRITON), id="other-backend"),
+    ],
+)
+def test_an_exclusion_takes_what_all_its_axes_name(spared: Combination) -> None:
+    rule = exclusion_rule(small_matrix(FULL_EXCLUSION).exclude[0])
+    assert rule(TAKEN) == "the compiler of this image stops"
+    assert rule(spared) == ALLOWED
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out(backend: Backend) -> None:
+    rule = exclusion_rule(small_matrix(("backend: ck\n    torch", "torch")).exclude[0])
+    assert rule(("2.6.3", "3.12", "2.9.1", "6.2", backend)) == "the compiler of this image stops"
+
+
+@pytest.mark.parametrize(
+    ("combination", "reason"),
+    [
+        pytest.param(("2.6.3", "3.12", "2.5.1", "6.4", TRITON), "flash-attn 2.6.3 has no triton", id="backend-first"),
+        pytest.param(("2.6.3", "3.12", "2.5.1", "6.4", CK), "torch 2.5.1 is not on the ROCm 6.4", id="then-index"),
+        pytest.param(("2.6.3", "3.12", "2.5.1", "6.2", CK), "torch 2.5.1 for ROCm has no Python 3.12", id="then-torch"),
+        pytest.param(("2.6.3", "3.12", "2.9.1", "6.4", CK), "flash-attn 2.6.3 needs Python", id="then-release"),
+        pytest.param(("2.8.3", "3.11", "2.5.1", "6.2", TRITON), "torch 2.5.1 brings Triton 3.1.0", id="then-window"),
+        pytest.param(TAKEN, "the compiler of this image stops", id="exclusions-last"),
+    ],
+)
+def test_the_first_reason_is_the_one_told(combination: Combination, reason: str) -> None:
+    assert first_reason(small_matrix())(combination).startswith(reason)
+
+
+def test_archs_are_told_before_an_exclusion() -> None:
+    refuse = first_reason(small_matrix(("[gfx942, gfx1030, gfx1100]", "[gfx1030]")))
+    assert refuse(TAKEN).startswith("flash-attn 2.8.3 ck supports no arch")
+
+
+@pytest.mark.parametrize(
+    "combination",
+    [
+        pytest.param(("2.8.3", "3.11", "2.9.1", "6.4", CK), id="ck"),
+        pytest.param(("2.8.3", "3.12", "2.9.1", "6.4", TRITON), id="triton"),
+        pytest.param(("2.6.3", "3.11", "2.5.1", "6.2", CK), id="old"),
+    ],
+)
+def test_a_combination_that_works_has_no_reason_against_it(combination: Combination) -> None:
+    assert first_reason(small_matrix())(combination) == ALLOWED

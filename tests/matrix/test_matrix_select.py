@@ -1,0 +1,229 @@
+"""What is left of the cells after --only and --published, as one matrix, as shards, and in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_matrix import small_matrix
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.errors import BAD_INPUT, InputError
+from wheelfactory.matrix import expand
+from wheelfactory.matrix.select import (
+    GITHUB_MATRIX_LIMIT,
+    explanation,
+    github_matrix,
+    require,
+    select,
+    unpublished,
+)
+
+MATRIX = small_matrix()
+EXPANSION = expand(MATRIX)
+
+CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
+TRITON = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
+OLD = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
+
+
+def ids(cells: Collection[Cell]) -> list[str]:
+    return [cell.id for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("only", "count"),
+    [
+        pytest.param("*", 5, id="everything"),
+        pytest.param("*-triton", 1, id="backend"),
+        pytest.param("fa2.6.3-*", 2, id="flash-attn"),
+        pytest.param("*-rocm6.[24]-*-ck", 4, id="character-class"),
+        pytest.param("fa2.8.?-rocm6.2-*", 1, id="one-character"),
+        pytest.param("*-cp311-[!t]*", 4, id="negated-class"),
+        pytest.param(CK.id, 1, id="a-cell-id"),
+    ],
+)
+def test_a_glob_takes_the_cells_whose_id_matches(only: str, count: int) -> None:
+    assert len(select(EXPANSION, only)) == count
+
+
+def test_selected_cells_keep_the_order_of_the_matrix() -> None:
+    assert select(EXPANSION, "*") == EXPANSION.cells
+
+
+@pytest.mark.parametrize("only", ["fa9.9.9-*", "", "FA2.8.3-*", "[", "fa2.8.3", "*-cp313-*", "\n", "é"])
+def test_a_glob_that_matches_nothing_is_refused_with_an_example(only: str) -> None:
+    with pytest.raises(InputError) as refused:
+        select(EXPANSION, only)
+    assert (refused.value.what, refused.value.which) == ("no cell matches", only)
+    assert refused.value.exit_code == BAD_INPUT
+    assert "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("only", "reason"),
+    [
+        pytest.param("fa2.6.3-*-triton", "flash-attn 2.6.3 has no triton backend", id="backend"),
+        pytest.param("*-rocm6.2-torch2.9.1-*", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4", id="index"),
+        pytest.param("*-torch2.5.1-cp312-triton", "it is on 6.2", id="triton-with-its-python"),
+        pytest.param("fa2.8.3-*-cp312-ck", "the compiler of this image stops", id="exclusion"),
+    ],
+)
+def test_a_glob_that_matches_refused_combinations_only_tells_why(only: str, reason: str) -> None:
+    with pytest.raises(InputError) as refused:
+        select(EXPANSION, only)
+    assert (refused.value.what, refused.value.which) == ("no cell is left of the selection", only)
+    assert reason in refused.value.hint
+
+
+@given(st.text() | st.text("fa2.83-rocm6*?[]!^", max_size=30))
+def test_any_glob_selects_cells_or_is_refused(only: str) -> None:
+    try:
+        cells = select(EXPANSION, only)
+    except InputError:
+        return
+    assert cells
+    assert set(cells) <= set(EXPANSION.cells)
+
+
+@pytest.mark.parametrize(
+    ("cell", "python"),
+    [
+        pytest.param(CK, None, id="cell"),
+        pytest.param(CK, "3.11", id="its-python"),
+        pytest.param(TRITON, "3.12", id="a-python-of-triton"),
+        pytest.param(TRITON, "3", id="any-python"),
+    ],
+)
+def test_a_cell_of_the_matrix_is_given_back(cell: Cell, python: str | None) -> None:
+    assert require(EXPANSION, cell, python) == cell
+
+
+@pytest.mark.parametrize(
+    ("cell", "python", "reason"),
+    [
+        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", None, "the compiler of this image stops", id="ck"),
+        pytest.param("fa2.6.3-rocm6.4-torch2.9.1-py3-triton", None, "has no triton backend", id="triton"),
+        pytest.param("fa2.8.3-rocm6.2-torch2.5.1-py3-triton", "3.11", "brings Triton 3.1.0", id="triton-on-a-python"),
+    ],
+)
+def test_a_refused_cell_is_told_with_its_reason(cell: str, python: str | None, reason: str) -> None:
+    with pytest.raises(InputError) as refused:
+        require(EXPANSION, Cell.parse(cell), python)
+    assert (refused.value.what, refused.value.which) == ("this combination cannot work", cell)
+    assert reason in refused.value.hint
+
+
+def test_the_python_decides_which_reason_against_a_triton_cell_is_told() -> None:
+    cell = Cell.parse("fa2.8.3-rocm6.2-torch2.5.1-py3-triton")
+    with pytest.raises(InputError) as refused:
+        require(EXPANSION, cell, "3.12")
+    assert refused.value.hint == "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10"
+
+
+@pytest.mark.parametrize(
+    ("cell", "python"),
+    [
+        pytest.param("fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", None, id="flash-attn"),
+        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-cp313-ck", None, id="python"),
+        pytest.param(TRITON.id, "3.13", id="python-of-a-triton-cell"),
+    ],
+)
+def test_a_version_that_the_matrix_does_not_have_is_told_as_that(cell: str, python: str | None) -> None:
+    with pytest.raises(InputError, match="not in the matrix"):
+        require(EXPANSION, Cell.parse(cell), python)
+
+
+def test_published_cells_are_not_built_again() -> None:
+    assert unpublished((CK, TRITON, OLD), {TRITON.id, "fa2.5.9-rocm5.7-torch2.1.0-cp39-ck"}) == (CK, OLD)
+
+
+def test_an_entry_holds_a_cell_as_strings() -> None:
+    assert json.loads(github_matrix(MATRIX, [CK, TRITON])) == {
+        "include": [
+            {
+                "id": "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+                "flash-attn-version": "2.8.3",
+                "python-version": "3.11",
+                "torch-version": "2.9.1",
+                "rocm-version": "6.4",
+                "backend": "ck",
+                "image": "rocm/pytorch:torch-and-python",
+            },
+            {
+                "id": "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+                "flash-attn-version": "2.8.3",
+                "python-version": "3",
+                "torch-version": "2.9.1",
+                "rocm-version": "6.4",
+                "backend": "triton",
+                "image": "rocm/pytorch:torch",
+            },
+        ]
+    }
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_no_cells_are_an_empty_list(shards: bool) -> None:
+    assert github_matrix(MATRIX, [], shards=shards) == '{"include":[]}'
+
+
+@pytest.mark.parametrize(
+    ("cells", "sizes"),
+    [
+        pytest.param(1, [1], id="one"),
+        pytest.param(GITHUB_MATRIX_LIMIT, [256], id="full"),
+        pytest.param(GITHUB_MATRIX_LIMIT + 1, [256, 1], id="one-more"),
+        pytest.param(3 * GITHUB_MATRIX_LIMIT, [256, 256, 256], id="three"),
+    ],
+)
+def test_shards_hold_at_most_what_github_takes_and_together_all_cells(cells: int, sizes: list[int]) -> None:
+    many = [Cell(f"2.8.{number}", "3.11", "2.9.1", "6.4", Backend.CK) for number in range(cells)]
+    shards = json.loads(github_matrix(MATRIX, many, shards=True))["include"]
+    groups = [json.loads(shard["cells"])["include"] for shard in shards]
+    assert [shard["shard"] for shard in shards] == [str(number) for number in range(len(sizes))]
+    assert [len(group) for group in groups] == sizes
+    assert [entry for group in groups for entry in group] == json.loads(github_matrix(MATRIX, many))["include"]
+
+
+def test_an_explanation_has_one_line_for_each_cell_and_each_refused_combination() -> None:
+    cells = select(EXPANSION, "*")
+    lines = explanation(EXPANSION, cells, frozenset(), "*")
+    fates = Counter(line.split()[0] for line in lines)
+    assert fates == {"built": 4, "merged": 1, "refused": len(EXPANSION.excluded), "ck:": 1, "triton:": 1}
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_an_explanation_accounts_for_every_combination_of_a_backend(backend: Backend) -> None:
+    lines = explanation(EXPANSION, select(EXPANSION, "*"), frozenset(), "*")
+    mine = [line for line in lines if re.search(rf"-{backend}(:|$)", line)]
+    served = [line.count(",") + 1 if line.startswith("merged") else 1 for line in mine]
+    assert sum(served) == 16
+
+
+def test_an_explanation_ends_with_the_sums() -> None:
+    assert explanation(EXPANSION, select(EXPANSION, "*"), frozenset(), "*")[-2:] == [
+        "ck: 16 combinations = 4 in 4 cells + 12 refused",
+        "triton: 16 combinations = 2 in 1 cells + 14 refused",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "published fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+        "merged    fa2.8.3-rocm6.4-torch2.9.1-py3-triton: one wheel for Python 3.11, 3.12",
+        "built     fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
+        "left out  fa2.6.3-rocm6.2-torch2.5.1-cp311-ck: does not match --only fa2.8.3-*",
+        "refused   fa2.8.3-rocm6.4-torch2.9.1-cp312-ck: the compiler of this image stops",
+    ],
+)
+def test_an_explanation_says_what_became_of_a_cell(line: str) -> None:
+    published = {CK.id}
+    cells = unpublished(select(EXPANSION, "fa2.8.3-*"), published)
+    assert line in explanation(EXPANSION, cells, published, "fa2.8.3-*")

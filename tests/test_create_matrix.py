@@ -1,0 +1,299 @@
+"""``python create_matrix.py`` as a person and a workflow run it: one JSON line on stdout, all else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.cell import Cell
+from wheelfactory.checkout import MATRIX
+from wheelfactory.errors import BAD_INPUT, DONE, FAILED
+from wheelfactory.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
+
+ROOT = MATRIX.parent
+SEED = ("--matrix", str(ROOT / "examples/seed-matrix.yaml"))
+SEED_PYTHONS = 3
+
+Done = subprocess.CompletedProcess[str]
+
+
+def create_matrix(
+    *arguments: str | Path, python: Iterable[str] = (), cwd: Path = ROOT, environ: Mapping[str, str] | None = None
+) -> Done:
+    command = [sys.executable, *python, ROOT / "create_matrix.py", *arguments]
+    environ = {**os.environ, **(environ or {})}
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60)
+
+
+def entries(done: Done) -> list[dict[str, str]]:
+    assert done.returncode == DONE, done.stderr
+    (line,) = done.stdout.splitlines()
+    matrix = json.loads(line)
+    assert list(matrix) == ["include"]
+    included: list[dict[str, str]] = matrix["include"]
+    return included
+
+
+def ids(done: Done) -> list[str]:
+    return [entry["id"] for entry in entries(done)]
+
+
+def assert_refused(done: Done, what: str, hint: str, code: int = BAD_INPUT) -> None:
+    """The error is one line and the hint another, stdout is empty, and no traceback is shown."""
+    error, shown = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (code, "")
+    assert error.startswith(f"error: {what}")
+    assert shown.startswith("hint: ")
+    assert hint in shown
+
+
+@pytest.fixture(scope="module")
+def default() -> Done:
+    return create_matrix()
+
+
+@pytest.fixture(scope="module")
+def seed() -> Done:
+    return create_matrix(*SEED, "--explain")
+
+
+def manifest(cells: Iterable[str]) -> bytes:
+    return write_rows(
+        WheelRow(
+            project="flash-attn",
+            version="2.8.3+rocm61torch2.6",
+            filename=f"{cell}.whl",
+            sha256="0" * 64,
+            size=1,
+            requires_python=">=3.9",
+            metadata_sha256="0" * 64,
+            published=datetime(2026, 11, 20, tzinfo=timezone.utc),
+            cell=cell,
+        )
+        for cell in cells
+    )
+
+
+def test_stdout_is_one_line_of_json(default: Done) -> None:
+    assert default.stdout.count("\n") == 1
+    assert default.stdout.startswith('{"include":[{"id":"fa')
+
+
+def test_every_entry_has_the_promised_keys_and_strings_as_values(default: Done) -> None:
+    keys = ["id", "flash-attn-version", "python-version", "torch-version", "rocm-version", "backend", "image"]
+    for entry in entries(default):
+        assert list(entry) == keys
+        assert {type(value) for value in entry.values()} == {str}
+
+
+def test_the_id_of_an_entry_is_made_of_its_other_values(default: Done) -> None:
+    for entry in entries(default):
+        cell = Cell.parse(entry["id"])
+        assert entry["flash-attn-version"] == cell.flash_attn
+        assert entry["python-version"] == cell.python
+        assert entry["torch-version"] == cell.torch
+        assert entry["rocm-version"] == cell.rocm
+        assert entry["backend"] == cell.backend
+        assert entry["image"].startswith("rocm/pytorch:rocm")
+
+
+def test_the_same_matrix_gives_the_same_bytes(default: Done) -> None:
+    assert create_matrix(environ={"PYTHONHASHSEED": "1"}).stdout == default.stdout
+
+
+def test_more_cells_than_github_takes_give_a_warning(default: Done) -> None:
+    count = len(entries(default))
+    assert count > GITHUB_MATRIX_LIMIT
+    assert default.stderr == (
+        f"warning: {count} cells are more than the 256 that GitHub takes in one matrix; "
+        "use --shards, or select with --only\n"
+    )
+
+
+def test_fewer_cells_give_no_warning() -> None:
+    assert create_matrix("--only", "*-triton").stderr == ""
+
+
+def test_shards_are_matrices_that_github_takes_and_together_are_all_cells(default: Done) -> None:
+    done = create_matrix("--shards")
+    shards = [json.loads(shard["cells"])["include"] for shard in entries(done)]
+    assert done.stderr == ""
+    assert all(0 < len(shard) <= GITHUB_MATRIX_LIMIT for shard in shards)
+    assert [entry for shard in shards for entry in shard] == entries(default)
+
+
+def test_shards_are_strings_too() -> None:
+    shards = entries(create_matrix(*SEED, "--shards"))
+    assert [(shard["shard"], type(shard["cells"])) for shard in shards] == [("0", str)]
+
+
+def test_explain_leaves_stdout_as_it_is(seed: Done) -> None:
+    assert create_matrix(*SEED).stdout == seed.stdout
+
+
+@pytest.mark.parametrize("backend", ["ck", "triton"])
+def test_explain_accounts_for_all_36_combinations_of_the_seed_matrix(seed: Done, backend: str) -> None:
+    lines = [line for line in seed.stderr.splitlines() if line.partition(":")[0].endswith(f"-{backend}")]
+    refused = [line for line in lines if line.startswith("refused ")]
+    built = [line for line in lines if line.startswith("built ")]
+    merged = [line for line in lines if line.startswith("merged ")]
+    assert len(lines) == len(refused) + len(built) + len(merged)
+    assert len(refused) + len(built) + SEED_PYTHONS * len(merged) == 36
+
+
+def test_explain_gives_a_reason_for_each_refused_combination(seed: Done) -> None:
+    refused = [line for line in seed.stderr.splitlines() if line.startswith("refused ")]
+    reasons = {line.partition(": ")[2] for line in refused}
+    assert reasons == {
+        "flash-attn 2.6.3 has no triton backend",
+        "torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
+        "torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9",
+    }
+
+
+def test_explain_ends_with_the_sums(seed: Done) -> None:
+    assert seed.stderr.splitlines()[-2:] == [
+        "ck: 36 combinations = 27 in 27 cells + 9 refused",
+        "triton: 36 combinations = 12 in 4 cells + 24 refused",
+    ]
+
+
+def test_only_takes_the_cells_that_match() -> None:
+    assert ids(create_matrix(*SEED, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")) == [
+        "fa2.8.3-rocm6.1-torch2.6.0-cp310-ck",
+        "fa2.8.3-rocm6.1-torch2.6.0-py3-triton",
+        "fa2.8.3-rocm6.1-torch2.6.0-cp311-ck",
+        "fa2.8.3-rocm6.1-torch2.6.0-cp312-ck",
+    ]
+
+
+@pytest.mark.parametrize("only", ["fa9.9.9-*", "", "[", "é", "\udcff"], ids=ascii)
+def test_only_that_matches_nothing_is_refused(only: str) -> None:
+    assert_refused(create_matrix(f"--only={only}"), "no cell matches: ", "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
+
+
+def test_only_that_matches_refused_combinations_tells_why() -> None:
+    done = create_matrix(*SEED, "--only", "*-rocm6.2-torch2.6.0-*-ck")
+    what = "no cell is left of the selection: *-rocm6.2-torch2.6.0-*-ck"
+    assert_refused(done, what, "torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1")
+
+
+@pytest.mark.parametrize("name", ["manifest", f"release/{MANIFEST_NAME}"], ids=["manifest-file", "release-directory"])
+def test_published_cells_are_left_out(seed: Done, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(manifest(ids(seed)[2:]))
+    published = path.parent if path.name == MANIFEST_NAME else path
+    assert ids(create_matrix(*SEED, "--published", published)) == ids(seed)[:2]
+
+
+def test_nothing_is_published_in_a_directory_without_a_manifest(seed: Done, tmp_path: Path) -> None:
+    assert create_matrix(*SEED, "--published", tmp_path).stdout == seed.stdout
+
+
+def test_everything_published_is_an_empty_matrix_and_no_failure(seed: Done, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_NAME).write_bytes(manifest(ids(seed)))
+    done = create_matrix(*SEED, "--published", tmp_path)
+    assert (done.returncode, done.stdout) == (DONE, '{"include":[]}\n')
+    assert done.stderr.startswith("nothing to build")
+
+
+def test_explain_tells_published_cells_from_those_left_out(seed: Done, tmp_path: Path) -> None:
+    first, second, *rest = ids(seed)
+    (tmp_path / MANIFEST_NAME).write_bytes(manifest([first]))
+    done = create_matrix(*SEED, "--published", tmp_path, "--only", "*-cp310-ck", "--explain")
+    lines = done.stderr.splitlines()
+    assert f"published {first}" in lines
+    assert f"built     {second}" in lines
+    assert f"left out  {rest[-1]}: does not match --only *-cp310-ck" in lines
+
+
+def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "none.jsonl"
+    assert_refused(create_matrix("--published", path), f"no such manifest: {path}", "release directory")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(b'{"project": "flash-attn",\n', id="cut-off"),
+        pytest.param(b"\n", id="empty-line"),
+        pytest.param(b"\xff\n", id="not-utf-8"),
+        pytest.param(b'{"project": "flash-attn"}\n', id="no-row"),
+        pytest.param(manifest(["fa2.8.3-rocm6.1-torch2.6.0-cp310-ck"]).replace(b'-ck",', b'-cuda",'), id="no-cell-id"),
+    ],
+)
+def test_a_damaged_manifest_is_refused_at_its_line(seed: Done, tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / MANIFEST_NAME
+    path.write_bytes(manifest(ids(seed)[:2]) + damage)
+    assert_refused(create_matrix("--published", tmp_path), f"not a manifest row: {path}:3: ", "restore it")
+
+
+def test_a_mistake_in_the_matrix_is_refused_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.yaml"
+    path.write_text("backend: [ck]\npython: [3.10]\nflash-attn: {}\ntorch: {}\nrocm: {}\n")
+    done = create_matrix("--matrix", path)
+    error, *more, hint = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+    assert error == f"error: 4 mistakes in the matrix: {path}:2:10: python.0: 3.10 is a number, not text"
+    assert [line.partition(": ")[0] for line in more] == [f"  {path}:3:13", f"  {path}:4:8", f"  {path}:5:7"]
+    assert hint.startswith("hint: write '3.10' in quotes")
+
+
+def test_a_matrix_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert_refused(create_matrix("--matrix", tmp_path / "x.yaml"), "no such file: ", "--matrix FILE")
+
+
+def test_an_unknown_option_is_refused() -> None:
+    done = create_matrix("--onyl", "*")
+    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+    assert "unrecognized arguments: --onyl" in done.stderr
+
+
+def test_it_works_from_another_directory(default: Done, tmp_path: Path) -> None:
+    assert create_matrix(cwd=tmp_path).stdout == default.stdout
+
+
+def test_it_does_not_import_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    assert entries(create_matrix(environ={"PYTHONPATH": str(tmp_path)}))
+
+
+@pytest.fixture
+def without_site_packages(tmp_path: Path) -> Callable[[str], Done]:
+    """Runs it where, of the packages installed here, there are only those whose names do not have `missing`."""
+
+    def run(missing: str) -> Done:
+        for entry in Path(sysconfig.get_path("purelib")).iterdir():
+            if missing not in entry.name:
+                (tmp_path / entry.name).symlink_to(entry)
+        return create_matrix(python=["-S"], environ={"PYTHONPATH": str(tmp_path)})
+
+    return run
+
+
+def test_it_works_without_being_installed(default: Done, without_site_packages: Callable[[str], Done]) -> None:
+    done = without_site_packages("wheelfactory")
+    assert done.stdout == default.stdout, done.stderr
+
+
+def test_a_missing_dependency_is_told_by_name(without_site_packages: Callable[[str], Done]) -> None:
+    done = without_site_packages("packaging")
+    assert_refused(done, "missing Python package: packaging", "pip install -e .", code=FAILED)
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} create_matrix.py | head -c 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "{"
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
