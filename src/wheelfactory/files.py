@@ -80,9 +80,14 @@ def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(descriptor, folder)
         yield
-    except BlockingIOError:
-        raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None

@@ -13,6 +13,9 @@ from pathlib import Path
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 """Where the amdgpu driver lists the compute nodes of a machine."""
 
+OPT_ROCM = Path("/opt/rocm")
+"""Where AMD's packages put ROCm."""
+
 
 @dataclass(frozen=True)
 class Host:
@@ -40,12 +43,17 @@ def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
 
 def find_rocm(environ: Mapping[str, str]) -> Path | None:
     """The ROCm folder with a hipcc in it: as the environment says, as PATH says, or /opt/rocm."""
-    on_path = shutil.which("hipcc", path=environ.get("PATH"))
-    candidates = [environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), "/opt/rocm"]
+    candidates = [environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), _rocm_on_path(environ), OPT_ROCM]
     for candidate in candidates:
         if candidate and (Path(candidate) / "bin/hipcc").exists():
             return Path(candidate)
-    return Path(on_path).parent.parent if on_path else None
+    return None
+
+
+def _rocm_on_path(environ: Mapping[str, str]) -> Path | None:
+    """The folder above a hipcc on PATH, which may be a link out of /usr/bin; torch looks for ROCm the same way."""
+    found = shutil.which("hipcc", path=environ.get("PATH", ""))
+    return Path(found).resolve().parent.parent if found else None
 
 
 def _rocm_version(rocm_path: Path) -> str | None:
@@ -53,26 +61,39 @@ def _rocm_version(rocm_path: Path) -> str | None:
     try:
         text = (rocm_path / ".info/version").read_text(encoding="utf-8")
     except OSError:
-        hipcc = rocm_path / "bin/hipcc"
-        done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, check=False)
-        text = done.stdout.partition("HIP version:")[2]
+        text = _hipcc_version(rocm_path / "bin/hipcc")
     match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
     return match[1] if match else None
+
+
+def _hipcc_version(hipcc: Path) -> str:
+    try:
+        done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    except OSError:  # not a program of this machine
+        return ""
+    return done.stdout.partition("HIP version:")[2]
 
 
 def read_gpu_archs(kfd_nodes: Path) -> list[str]:
     """The offload arch of each GPU, from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 gfx90a.
 
     The number is major * 10000 + minor * 100 + stepping, the name writes the stepping as one hex digit
-    (Linux, amdkfd's kfd_device.c). CPU nodes have 0.
+    (Linux, amdkfd's kfd_device.c). CPU nodes have 0; a GPU that a container may not use cannot be read.
     """
     archs = []
     for properties in sorted(kfd_nodes.glob("*/properties")):
-        match = re.search(r"^gfx_target_version (\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r"^gfx_target_version (\d+)$", _read_node(properties), re.MULTILINE)
         number = int(match[1]) if match else 0
         if number:
             archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
     return archs
+
+
+def _read_node(properties: Path) -> str:
+    try:
+        return properties.read_text(encoding="utf-8")
+    except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
+        return ""
 
 
 def _memory_gib() -> float:

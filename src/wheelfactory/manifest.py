@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
@@ -14,6 +14,8 @@ from wheelfactory.label import Label
 from wheelfactory.verify.gate import GateResult
 
 MANIFEST_NAME = "manifest.jsonl"
+
+_RESTORE = "the manifest is written by `wheelfactory publish`; restore it from the release"
 
 
 class WheelRow(BaseModel):
@@ -45,6 +47,16 @@ class WheelRow(BaseModel):
     source: str | None = None
     gates: tuple[GateResult, ...] = ()
 
+    @field_validator("cell", "label")
+    @classmethod
+    def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
+        try:
+            if text is not None:
+                (Cell.parse if field.field_name == "cell" else Label.parse)(text)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return text
+
     @property
     def index_key(self) -> tuple[str, str, str] | None:
         """The index that lists it, as folder names: ``("rocm64", "torch2.9", "ck")``; None for every index."""
@@ -64,28 +76,22 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
         if not path.exists():
             return ()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()  # bytes, because text also ends lines at U+2028 and the like
     except FileNotFoundError:
         raise InputError("no such manifest", str(path), "name a manifest file or a release directory") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot read", f"{path} ({error})") from None
+    except OSError as error:
+        raise InputError("cannot read", f"{path} ({error.strerror})", _RESTORE) from None
     return tuple(_row(path, number, line) for number, line in enumerate(lines, 1))
 
 
-def _row(path: Path, number: int, line: str) -> WheelRow:
+def _row(path: Path, number: int, line: bytes) -> WheelRow:
     try:
-        row = WheelRow.model_validate_json(line)
+        return WheelRow.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "line"
-        raise InputError(
-            "not a manifest row",
-            f"{path}:{number}: {place}: {first['msg']}",
-            "the manifest is written by `wheelfactory publish`; restore it from the release",
-        ) from None
-    if row.cell is not None:
-        Cell.parse(row.cell)
-    return row
+        message = first["msg"].removeprefix("Value error, ")
+        raise InputError("not a manifest row", f"{path}:{number}: {place}: {message}", _RESTORE) from None
 
 
 def write_rows(rows: Iterable[WheelRow]) -> bytes:

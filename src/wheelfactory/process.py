@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
+import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from wheelfactory.errors import BuildError, FactoryError
@@ -18,6 +21,32 @@ LAST_LINES = 15
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\] ")
 
 
+def run(
+    command: Sequence[str | Path],
+    *,
+    failure: type[FactoryError] = BuildError,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    umask: int = -1,
+) -> subprocess.CompletedProcess[str]:
+    """Run a short command, however it ends; raises `failure` if there is no such program.
+
+    `umask` is that of the command, by default the one of this process.
+    """
+    with _started(command, failure):
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, env=environ, cwd=cwd, umask=umask
+        )
+
+
+@contextmanager
+def _started(command: Sequence[str | Path], failure: type[FactoryError]) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, PermissionError) as error:
+        raise failure("cannot run", f"{command[0]} ({error.strerror})", "install it, or put it on PATH") from None
+
+
 def capture(
     command: Sequence[str | Path],
     *,
@@ -27,13 +56,21 @@ def capture(
     hint: str = "",
 ) -> str:
     """What a short command prints on stdout; raises `failure` with the end of its output if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, cwd=cwd)
+    done = run(command, failure=failure, environ=environ, cwd=cwd)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-LAST_LINES:])
-        raise failure(
-            "command failed", f"{shlex.join(map(str, command))} (exit status {done.returncode})\n{tail}", hint
-        )
+        raise failure("command failed", f"{shlex.join(map(str, command))} ({_ending(done.returncode)})\n{tail}", hint)
     return done.stdout
+
+
+def reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a command failed, in one line: the signal that ended it, else the last line it said."""
+    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return said[-1] if said and done.returncode > 0 else _ending(done.returncode)
+
+
+def _ending(returncode: int) -> str:
+    return f"killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exit status {returncode}"
 
 
 def run_logged(command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str], part: Part) -> str:
@@ -42,23 +79,28 @@ def run_logged(command: Sequence[str | Path], log: Path, *, environ: Mapping[str
     Raises `BuildError` with the last lines of the log and its place.
     """
     last: deque[str] = deque(maxlen=LAST_LINES)
-    with log.open("w", encoding="utf-8") as file:
+    # stdout goes to a file: a pipe that nobody reads while stderr is read would stop the command when it is full
+    with log.open("w", encoding="utf-8") as file, tempfile.TemporaryFile("w+", errors="replace") as output:
         file.write(f"+ {shlex.join(map(str, command))}\n")
-        with subprocess.Popen(
-            command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-        ) as process:
-            assert process.stderr and process.stdout
+        file.flush()
+        with _started(command, BuildError):
+            process = subprocess.Popen(
+                command, env=environ, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace"
+            )
+        with process:
+            assert process.stderr
             for line in process.stderr:
                 file.write(line)
                 last.append(line.rstrip())
                 if match := _NINJA.match(line):
                     part(int(match[1]), int(match[2]))
-            output = process.stdout.read()
+        output.seek(0)
+        said = output.read()
     if process.returncode:
         tail = "\n".join(last)
         raise BuildError(
             "build failed",
-            f"{Path(command[0]).name} (exit status {process.returncode})\n{tail}",
+            f"{Path(command[0]).name} ({_ending(process.returncode)})\n{tail}",
             f"the full log is {log}",
         )
-    return output
+    return said

@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 Part = Callable[[int, int], None]
 """Says how far the running step is: done and total, in any unit (bytes, objects)."""
@@ -28,10 +36,11 @@ class Steps:
         self._all: TaskID | None = None
 
     def __enter__(self) -> Steps:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._bars = Progress(
-                TextColumn("[{task.completed:.0f}/{task.total:.0f}] {task.description}", markup=False),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=24),
+                MofNCompleteColumn(),  # a step that cannot count has no total, and says 0/?
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
                 console=self._console,
@@ -54,12 +63,16 @@ class Steps:
         bar = self._bars.add_task(text, total=None) if self._bars else None
         if not self._bars:
             self._console.print(f"[{self._done + 1}/{self._total}] {text}")
-        yield self._parts(bar, text, start)
-        self._done += 1
-        self._console.print(f"[{self._done}/{self._total}] {text}: {time.monotonic() - start:.1f} s")
-        if self._bars and bar is not None and self._all is not None:
-            self._bars.remove_task(bar)
-            self._bars.advance(self._all)
+        ending = "failed after "
+        try:
+            yield self._parts(bar, text, start)
+            ending = ""
+        finally:
+            self._done += 1
+            self._console.print(f"[{self._done}/{self._total}] {text}: {ending}{time.monotonic() - start:.1f} s")
+            if self._bars and bar is not None and self._all is not None:
+                self._bars.remove_task(bar)
+                self._bars.advance(self._all)
 
     def _parts(self, bar: TaskID | None, text: str, start: float) -> Part:
         said = start

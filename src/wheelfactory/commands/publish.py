@@ -5,9 +5,18 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, add_release, show, workshop_of
+from wheelfactory.commands.options import (
+    Environ,
+    Subparsers,
+    add_cache,
+    add_matrix,
+    add_release,
+    directory,
+    show,
+    workshop_of,
+)
 from wheelfactory.errors import DONE, InputError
-from wheelfactory.files import locked
+from wheelfactory.files import locked, remove_scratch
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import WheelRow
 from wheelfactory.publish import DirectoryPublisher
@@ -31,14 +40,20 @@ def add(subparsers: Subparsers) -> None:
 
 def execute(options: Namespace, environ: Environ) -> int:
     """Verify and publish wheels into a directory, or yank one there; rewrite its index."""
-    publisher = DirectoryPublisher(options.dest.resolve())
+    publisher = DirectoryPublisher(directory(options.dest))
     if bool(options.yank) == bool(options.wheels):
-        raise InputError("nothing to publish", str(options.dest), "name wheels, or a published file with --yank NAME")
+        raise InputError(
+            "either publish or yank", str(options.dest), "name wheels, or a published file with --yank NAME"
+        )
+    if options.yank and not publisher.folder.is_dir():
+        raise InputError("no such directory", str(options.dest), "name the release directory that has the file")
+    additions = [] if options.yank else _verified(options, environ)
     with locked(publisher.folder):
+        remove_scratch(publisher.folder)
         if options.yank:
             rows = yank_wheel(publisher, options.yank, options.reason)
         else:
-            rows = publish_wheels(publisher, _verified(options, environ))
+            rows = publish_wheels(publisher, additions)
         write_index(publisher.folder, make_pages(rows))
     show(f"{publisher.folder}: {len(rows)} files published")
     return DONE

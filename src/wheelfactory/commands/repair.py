@@ -5,13 +5,13 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from wheelfactory.build import RawWheel, finish
-from wheelfactory.cell import Cell
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, show
-from wheelfactory.errors import DONE
+from wheelfactory.commands.options import Environ, Subparsers, add_matrix, directory, require_cell, show
+from wheelfactory.errors import DONE, InputError
 from wheelfactory.label import Label
 from wheelfactory.matrix import expand, load_matrix
-from wheelfactory.matrix.select import require
 from wheelfactory.recipe import choose_archs
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 
@@ -35,10 +35,9 @@ def add(subparsers: Subparsers) -> None:
 def execute(options: Namespace, environ: Environ) -> int:
     """Finish a raw wheel; print the path of the finished one."""
     facts = load_matrix(options.matrix)
-    cell = require(expand(facts), Cell.parse(options.cell))
+    cell = require_cell(expand(facts), options.cell)
     release = facts.flash_attn[cell.flash_attn]
-    probed = options.wheel.parent / "toolchain.json"
-    toolchain = Toolchain.model_validate_json(probed.read_bytes()) if probed.is_file() else Toolchain()
+    toolchain = _toolchain(options.wheel.parent / "toolchain.json")
     record = BuildRecord(
         cell=cell.id,
         label=str(Label.of(cell, release.label_commit)),
@@ -46,5 +45,14 @@ def execute(options: Namespace, environ: Environ) -> int:
         offload_archs=choose_archs(facts, cell, options.archs, ()),
         toolchain=toolchain,
     )
-    show(str(finish(RawWheel(options.wheel, toolchain), record, options.dest.resolve(), environ)))
+    show(str(finish(RawWheel(options.wheel, toolchain), record, directory(options.dest), environ)))
     return DONE
+
+
+def _toolchain(probed: Path) -> Toolchain:
+    """What the build wrote beside the wheel; empty if it is not there, as for a wheel without compiled code."""
+    try:
+        return Toolchain.model_validate_json(probed.read_bytes()) if probed.is_file() else Toolchain()
+    except ValidationError as error:
+        message = error.errors()[0]["msg"]
+        raise InputError("damaged toolchain file", f"{probed}: {message}", "build the wheel again") from None

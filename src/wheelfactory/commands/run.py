@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory import advice
-from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, add_only, show, tell, workshop_of
+from wheelfactory.commands.options import (
+    Environ,
+    Subparsers,
+    add_cache,
+    add_matrix,
+    add_only,
+    directory,
+    show,
+    tell,
+    workshop_of,
+)
 from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.files import locked, remove_scratch
 from wheelfactory.matrix import Matrix, expand
@@ -37,7 +47,7 @@ def execute(options: Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with its index; print how to install."""
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
-    publisher = DirectoryPublisher(options.dest.resolve())
+    publisher = DirectoryPublisher(directory(options.dest))
     with locked(publisher.folder):
         remove_scratch(publisher.folder)
         remove_scratch(workshop.cache)

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from wheelfactory.commands.options import Environ, Subparsers, add_matrix, add_only, add_release, show, tell
 from wheelfactory.errors import DONE, FAILED
-from wheelfactory.manifest import read_manifest
+from wheelfactory.manifest import WheelRow, read_manifest
 from wheelfactory.matrix import expand, load_matrix
 from wheelfactory.matrix.select import select
 
@@ -23,11 +23,16 @@ def add(subparsers: Subparsers) -> None:
 def execute(options: Namespace, _environ: Environ) -> int:
     """Print which selected cells a release directory has; exit code 1 if some are missing."""
     cells = select(expand(load_matrix(options.matrix)), options.only)
-    rows = {row.cell: row for row in read_manifest(options.dest) if row.cell}
+    rows = {row.cell: row for row in sorted(read_manifest(options.dest), key=_is_good) if row.cell}
     for cell in cells:
         row = rows.get(cell.id)
-        state = "missing" if row is None else f"yanked: {row.yanked}" if row.yanked else "published"
+        state = "missing" if row is None else "published" if row.yanked is None else f"yanked: {row.yanked}"
         show(f"{cell.id}  {state}")
     published = sum(cell.id in rows for cell in cells)
     tell(f"{published} of {len(cells)} cells are published in {options.dest}")
     return DONE if published == len(cells) else FAILED
+
+
+def _is_good(row: WheelRow) -> bool:
+    """Sorts a yanked wheel before the one that replaced it under a build tag."""
+    return row.yanked is None

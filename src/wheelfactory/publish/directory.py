@@ -58,5 +58,5 @@ class DirectoryPublisher:
             )
         )
         text = "".join(f"{digest}  wheels/{name}\n" for name, digest in sums)
-        write_atomic(self.folder / "SHA256SUMS", text.encode("ascii"))
+        write_atomic(self.folder / "SHA256SUMS", text.encode("utf-8"))
         write_atomic(self.folder / MANIFEST_NAME, write_rows(rows))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
+from wheelfactory.matrix import expand
+from wheelfactory.matrix.select import require
 from wheelfactory.verify.gate import GateResult, Status, Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
@@ -25,7 +27,8 @@ def verify(path: Path, workshop: Workshop, cell: Cell | None = None) -> tuple[Ga
     """What every required gate says of a wheel, taken for `cell` (by default the one its build record names).
 
     A gate after a failed one still runs, except the import, which would run code of a wheel that is not what
-    it says. Raises `VerificationError` for a wheel without a build record, `InputError` for no wheel at all.
+    it says. Raises `VerificationError` for a wheel without a build record, `InputError` for no wheel at all or
+    for a cell that the matrix does not have.
     """
     wheel = Wheel.open(path)
     found = read_record(wheel)
@@ -35,16 +38,18 @@ def verify(path: Path, workshop: Workshop, cell: Cell | None = None) -> tuple[Ga
             path.name,
             "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`",
         )
-    subject = Subject(wheel, found, cell or Cell.parse(found.cell), workshop)
+    cell = require(expand(workshop.matrix), cell or Cell.parse(found.cell))
+    subject = Subject(wheel, found, cell, workshop)
     results: list[GateResult] = []
     for name, gate in REQUIRED.items():
-        if name == "import" and refused(results):
+        if name == "import" and any(result.status is not Status.PASSED for result in results):
             results.append(GateResult(gate=name, status=Status.NOT_RUN, detail="an earlier gate refused the wheel"))
         else:
             results.append(gate(subject))
     return tuple(results)
 
 
-def refused(results: list[GateResult] | tuple[GateResult, ...]) -> bool:
-    """Whether a wheel with these results must not be published: a required gate failed or did not run."""
-    return any(result.status is not Status.PASSED for result in results)
+def refused(results: Sequence[GateResult]) -> bool:
+    """Whether a wheel with these results must not be published: a required gate did not pass, or any gate failed."""
+    passed = {result.gate for result in results if result.status is Status.PASSED}
+    return not passed.issuperset(REQUIRED) or any(result.status is Status.FAILED for result in results)

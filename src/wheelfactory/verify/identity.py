@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -13,7 +11,7 @@ from wheelfactory.cell import ANY_PYTHON, Backend
 from wheelfactory.label import Label
 from wheelfactory.repair import glibc_of
 from wheelfactory.verify.gate import Finding, GateResult, Subject
-from wheelfactory.wheel.metadata import NEVER_REQUIRED, labelled
+from wheelfactory.wheel.metadata import NEVER_REQUIRED
 
 
 def identity(subject: Subject) -> GateResult:
@@ -24,63 +22,82 @@ def identity(subject: Subject) -> GateResult:
 
 def _expect(file: str, expected: object, found: object, cure: str) -> Iterator[Finding]:
     if expected != found:
-        yield Finding(file=file, expected=str(expected), found=str(found), cure=cure)
+        yield Finding(file=file, expected=_text(expected), found=_text(found), cure=cure)
+
+
+def _text(value: object) -> str:
+    """A value as a person reads it: several in a fixed order, and none of them as a word."""
+    if isinstance(value, (list, frozenset)):
+        return ", ".join(sorted(map(str, value))) or "nothing"
+    return "nothing" if value is None else str(value)
 
 
 def _name(subject: Subject) -> Iterator[Finding]:
     wheel, cell = subject.wheel, subject.cell
-    label = _label(subject)
     yield from _expect(wheel.path.name, "flash-attn", wheel.name, "this factory makes flash-attn wheels")
     yield from _expect(
         wheel.path.name,
-        f"{cell.flash_attn}+{label}",
+        f"{cell.flash_attn}+{_label(subject)}",
         str(wheel.version),
         "build the cell again; labels are never edited by hand",
     )
+    stem = "-".join(wheel.path.name.split("-")[:2])
+    yield from _expect("dist-info", f"{stem}.dist-info", wheel.dist_info, "a wheel is never renamed; build it again")
 
 
 def _tags(subject: Subject) -> Iterator[Finding]:
     wheel, cell = subject.wheel, subject.cell
-    yield from _expect(wheel.path.name, (cell.python_tag,), wheel.python_tags, "build with the Python of the cell")
+    abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
+    found = frozenset(f"{tag.interpreter}-{tag.abi}" for tag in wheel.tags)
+    cure = "build with the Python of the cell"
+    yield from _expect(wheel.path.name, frozenset({f"{cell.python_tag}-{abi}"}), found, cure)
     yield from _expect("WHEEL", frozenset(map(str, wheel.tags)), wheel.wheel_tags, "the name and WHEEL must agree")
     if cell.backend is Backend.TRITON:
-        yield from _expect(wheel.path.name, ("any",), wheel.platform_tags, "a Triton wheel holds no compiled code")
+        platforms = frozenset(wheel.platform_tags)
+        yield from _expect(wheel.path.name, frozenset({"any"}), platforms, "a Triton wheel holds no compiled code")
     else:
-        glibc, built_on = glibc_of(wheel), subject.record.toolchain.glibc
-        if glibc is None:
-            yield Finding(
-                file=wheel.path.name,
-                expected="a manylinux tag",
-                found=", ".join(wheel.platform_tags),
-                cure="run `wheelfactory repair`",
-            )
-        elif built_on is None or glibc > Version(built_on):
-            yield Finding(
-                file=wheel.path.name,
-                expected=f"glibc {built_on} or older",
-                found=str(glibc),
-                cure="the platform tag must not be newer than the machine that built it",
-            )
+        yield from _glibc(subject)
+
+
+def _glibc(subject: Subject) -> Iterator[Finding]:
+    wheel, built_on = subject.wheel, subject.record.toolchain.glibc
+    glibc = glibc_of(wheel)
+    if glibc is None:
+        yield Finding(
+            file=wheel.path.name,
+            expected="a manylinux tag",
+            found=", ".join(wheel.platform_tags),
+            cure="run `wheelfactory repair`",
+        )
+    elif built_on is None:
+        yield Finding(
+            file="build record glibc",
+            expected="the glibc of the machine that built it",
+            found="nothing",
+            cure="build the cell again; the platform tag cannot be checked without it",
+        )
+    elif glibc > Version(built_on):
+        yield Finding(
+            file=wheel.path.name,
+            expected=f"glibc {built_on} or older",
+            found=f"glibc {glibc}",
+            cure="the platform tag must not be newer than the machine that built it",
+        )
 
 
 def _metadata(subject: Subject) -> Iterator[Finding]:
-    wheel, cell = subject.wheel, subject.cell
-    label = _label(subject)
-    yield from _expect(
-        "METADATA Version",
-        labelled(wheel.version, label),
-        wheel.metadata["Version"],
-        "run `wheelfactory repair`",
-    )
-    requirements = [Requirement(text) for text in wheel.metadata.get_all("Requires-Dist", [])]
-    torch = [str(item.specifier) for item in requirements if canonicalize_name(item.name) == "torch"]
+    wheel, cell, label = subject.wheel, subject.cell, _label(subject)
+    name, version = wheel.metadata["Name"], wheel.metadata["Version"]
+    yield from _expect("METADATA Name", wheel.name, name and canonicalize_name(str(name)), "build the cell again")
+    yield from _expect("METADATA Version", f"{cell.flash_attn}+{label}", version, "run `wheelfactory repair`")
+    torch = [str(item) for item in wheel.requirements if canonicalize_name(item.name) == "torch"]
     yield from _expect(
         "METADATA Requires-Dist torch",
-        [f"=={label.torch[0]}.{label.torch[1]}.*"],
+        [f"torch=={label.torch[0]}.{label.torch[1]}.*"],
         torch,
         "a wheel works with one torch minor only; run `wheelfactory repair`",
     )
-    for item in requirements:
+    for item in wheel.requirements:
         if canonicalize_name(item.name) in NEVER_REQUIRED:
             yield Finding(
                 file="METADATA Requires-Dist",
@@ -88,17 +105,16 @@ def _metadata(subject: Subject) -> Iterator[Finding]:
                 found=str(item),
                 cure="ROCm's torch brings its own; pip would put the CUDA one over it",
             )
-    if cell.python != ANY_PYTHON:
-        yield from _python(subject, cell.python)
+    yield from _python(subject)
 
 
-def _python(subject: Subject, python: str) -> Iterator[Finding]:
-    needs = str(subject.wheel.metadata["Requires-Python"] or "")
-    if not SpecifierSet(needs).contains(python):
+def _python(subject: Subject) -> Iterator[Finding]:
+    python, needs = subject.cell.python, subject.wheel.requires_python
+    if python != ANY_PYTHON and not needs.contains(python):
         yield Finding(
             file="METADATA Requires-Python",
             expected=f"one that has {python}",
-            found=needs,
+            found=str(needs),
             cure="this release does not support the Python of the cell",
         )
 
@@ -113,7 +129,7 @@ def _record(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             file=f"{file} offload_archs",
             expected=f"some of {', '.join(subject.workshop.matrix.archs(cell))}",
-            found=", ".join(record.offload_archs) or "none",
+            found=", ".join(record.offload_archs) or "nothing",
             cure="build for archs that the release supports",
         )
 

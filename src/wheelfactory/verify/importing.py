@@ -13,9 +13,9 @@ from wheelfactory.environments import (
     pip_install,
     triton_environment,
 )
-from wheelfactory.errors import VerificationError
+from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
-from wheelfactory.process import capture
+from wheelfactory.process import capture, reason, run
 from wheelfactory.rocm_python import find_rocm_python
 from wheelfactory.verify.gate import Finding, GateResult, Status, Subject
 
@@ -54,23 +54,28 @@ def _triton(subject: Subject) -> GateResult:
 def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:
     with scratch_dir(subject.workshop.cache) as scratch:
         environment = layered_environment(scratch / "env", base, version, layers)
-        pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
+        try:
+            pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
+        except BuildError as error:
+            return [_finding(subject, "to install", error.which.splitlines()[-1], "build the wheel again")]
         return _import(subject, environment)
 
 
 def _import(subject: Subject, environment: Environment) -> list[Finding]:
     backend = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if subject.cell.backend is Backend.TRITON else {}
-    name, expected = subject.wheel.path.name, str(subject.wheel.version)
-    try:
-        found = capture(
-            [environment.python, "-I", "-B", "-c", _IMPORT],
-            environ={**subject.workshop.clean_environ, **backend},
-            cwd=environment.folder,
-            failure=VerificationError,
-        ).strip()
-    except VerificationError as error:
+    done = run(
+        [environment.python, "-I", "-B", "-c", _IMPORT],
+        environ={**subject.workshop.clean_environ, **backend},
+        cwd=environment.folder,
+    )
+    if done.returncode:
         cure = "the kernels do not fit this torch or Triton; correct the matrix, or build against the cell's torch"
-        return [Finding(file=name, expected="to import", found=error.which.splitlines()[-1], cure=cure)]
+        return [_finding(subject, "to import", reason(done), cure)]
+    expected, found = str(subject.wheel.version), (done.stdout.splitlines() or ["nothing"])[-1]
     if found != expected:
-        return [Finding(file=name, expected=f"version {expected}", found=found, cure="build the wheel again")]
+        return [_finding(subject, f"version {expected}", found, "build the wheel again")]
     return []
+
+
+def _finding(subject: Subject, expected: str, found: str, cure: str) -> Finding:
+    return Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
+from wheelfactory.errors import InputError
 from wheelfactory.label import Label
 
 NEVER_REQUIRED = frozenset({"triton", "pytorch-triton-rocm", "triton-rocm"})
@@ -21,14 +22,15 @@ def protect(metadata: str, label: Label) -> str:
 
     A bare ``torch`` lets pip swap ROCm's torch for PyPI's, which is CUDA; ``==X.Y.*`` also takes the
     pre-release torch of containers, which ``~=X.Y.0`` does not. Every other line is kept as it is.
+    Raises `InputError` for a version or a requirement that cannot be read.
     """
-    head, blank, body = metadata.partition("\n\n")
-    fields = re.split(r"\n(?![ \t])", head)
+    head, body = _split(metadata)
+    fields = re.split(r"(?<=\n)(?![ \t])", head)  # a line that begins with a blank continues the field before it
     kept = [_labelled(field, label) for field in fields if not _is_replaced(field)]
-    pin = f"Requires-Dist: torch=={label.torch[0]}.{label.torch[1]}.*"
-    last = max((i for i, field in enumerate(kept) if field.startswith("Requires-Dist:")), default=len(kept) - 1)
+    pin = f"Requires-Dist: torch=={label.torch[0]}.{label.torch[1]}.*{_line_end(head)}"
+    last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
     kept.insert(last + 1, pin)
-    return "\n".join(kept) + blank + body
+    return "".join(kept) + body
 
 
 def labelled(version: Version, label: Label) -> str:
@@ -36,13 +38,38 @@ def labelled(version: Version, label: Label) -> str:
     return f"{version.public}+{label}"
 
 
-def _is_replaced(field: str) -> bool:
+def _split(metadata: str) -> tuple[str, str]:
+    """The headers, with the end of their last line, and the rest: a blank line and the description."""
+    end = re.search(r"(?<=\n)\r?\n", metadata)
+    if end:
+        return metadata[: end.start()], metadata[end.start() :]
+    return metadata if metadata.endswith("\n") else f"{metadata}\n", ""
+
+
+def _line_end(head: str) -> str:
+    return "\r\n" if head.endswith("\r\n") else "\n"
+
+
+def _parse(field: str) -> tuple[str, str]:
     name, _, value = field.partition(":")
-    if name != "Requires-Dist":
+    return name.lower(), value.strip()
+
+
+def _is_replaced(field: str) -> bool:
+    name, value = _parse(field)
+    if name != "requires-dist":
         return False
-    return canonicalize_name(Requirement(value.strip()).name) in {"torch", *NEVER_REQUIRED}
+    try:
+        return canonicalize_name(Requirement(value).name) in {"torch", *NEVER_REQUIRED}
+    except InvalidRequirement as error:
+        raise InputError("damaged METADATA", f"Requires-Dist: {error}") from None
 
 
 def _labelled(field: str, label: Label) -> str:
-    name, _, value = field.partition(":")
-    return f"Version: {labelled(Version(value.strip()), label)}" if name == "Version" else field
+    name, value = _parse(field)
+    if name != "version":
+        return field
+    try:
+        return f"Version: {labelled(Version(value), label)}{_line_end(field)}"
+    except InvalidVersion as error:
+        raise InputError("damaged METADATA", f"Version: {error}") from None

@@ -19,7 +19,7 @@ class Toolchain(BaseModel):
     """``torch.version.hip``; upstream picks its compiler flags by it."""
     cxx11_abi: bool | None = None
     compiler: str | None = None
-    glibc: str | None = None
+    glibc: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+$")
     python: str | None = None
 
 

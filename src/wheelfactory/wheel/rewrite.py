@@ -13,7 +13,7 @@ from pathlib import Path
 from wheelfactory.files import atomic_path
 from wheelfactory.label import Label
 from wheelfactory.wheel.metadata import labelled, protect
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.wheel.read import RECORD_NAME, Wheel, open_archive
 from wheelfactory.wheel.record import BuildRecord
 
 _CHUNK = 1 << 20
@@ -27,29 +27,36 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path) -> Path:
     """
     wheel = Wheel.open(raw)
     label = Label.parse(record.label)
-    version = labelled(wheel.version, label)
-    dist_info = f"{raw.name.split('-')[0]}-{version}.dist-info"
-    path = folder / f"{raw.name.split('-')[0]}-{version}-{raw.name.split('-', 2)[2]}"
+    project, _, rest = raw.name.split("-", 2)
+    stem = f"{project}-{labelled(wheel.version, label)}"
+    dist_info = f"{stem}.dist-info"
     new = {
-        f"{dist_info}/METADATA": protect(wheel.metadata_bytes.decode("utf-8"), label).encode("utf-8"),
+        f"{dist_info}/METADATA": protect(wheel.metadata_text, label).encode("utf-8"),
         f"{dist_info}/{RECORD_NAME}": record.to_bytes(),
     }
-    with atomic_path(path) as written, zipfile.ZipFile(raw) as old, zipfile.ZipFile(written, "w") as target:
-        kept = {_renamed(info.filename, wheel.dist_info, dist_info): info for info in old.infolist()}
-        writer = _Writer(target, max(info.date_time for info in old.infolist()))
-        for name in sorted(
-            {*kept, *new} - {f"{dist_info}/RECORD"}, key=lambda name: (name.startswith(dist_info), name)
-        ):
+    path = folder / f"{stem}-{rest}"
+    with atomic_path(path) as written, open_archive(raw) as old, zipfile.ZipFile(written, "w") as target:
+        members = [info for info in old.infolist() if not info.is_dir()]
+        kept = {_renamed(info.filename, wheel.dist_info, stem): info for info in members}
+        writer = _Writer(target, max(info.date_time for info in members))
+        names = {*kept, *new} - {f"{dist_info}/RECORD"}
+        for name in sorted(names, key=lambda name: (name.startswith(dist_info), name)):
             if name in new:
-                writer.add(name, iter([new[name]]), executable=False)
-            elif not name.endswith("/"):
-                writer.add(name, _pieces(old, kept[name]), executable=_is_executable(kept[name]))
+                writer.add(name, iter([new[name]]), len(new[name]), executable=False)
+            else:
+                info = kept[name]
+                writer.add(name, _pieces(old, info), info.file_size, executable=_is_executable(info))
         writer.finish(f"{dist_info}/RECORD")
     return path
 
 
-def _renamed(name: str, old: str, new: str) -> str:
-    return new + name.removeprefix(old) if name.startswith(f"{old}/") else name
+def _renamed(name: str, dist_info: str, stem: str) -> str:
+    """A member's name with its top folder renamed if that is ``NAME-VERSION.dist-info`` or ``NAME-VERSION.data``."""
+    top, slash, below = name.partition("/")
+    for kind in (".dist-info", ".data"):
+        if slash and top == dist_info.removesuffix(".dist-info") + kind:
+            return f"{stem}{kind}/{below}"
+    return name
 
 
 def _pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -71,9 +78,11 @@ class _Writer:
         self._lines = io.StringIO()
         self._record = csv.writer(self._lines, lineterminator="\n")
 
-    def add(self, name: str, pieces: Iterator[bytes], *, executable: bool) -> None:
+    def add(self, name: str, pieces: Iterator[bytes], expected_size: int, *, executable: bool) -> None:
         digest, size = hashlib.sha256(), 0
-        with self._archive.open(self._info(name, executable), "w") as member:
+        info = self._info(name, executable)
+        info.file_size = expected_size  # zipfile decides by it whether the member needs ZIP64
+        with self._archive.open(info, "w") as member:
             for piece in pieces:
                 digest.update(piece)
                 size += len(piece)

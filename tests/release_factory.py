@@ -1,0 +1,126 @@
+"""Makes tiny real wheels and releases of them: what `wheelfactory run` leaves, in milliseconds and of any cell."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.version import Version
+from pypi_simple import Link, RepositoryPage
+
+from wheelfactory.cell import ANY_PYTHON, Cell
+from wheelfactory.index import make_pages, write_index
+from wheelfactory.label import Label
+from wheelfactory.manifest import WheelRow
+from wheelfactory.publish import DirectoryPublisher, publish
+from wheelfactory.run import wheel_row
+from wheelfactory.wheel.metadata import labelled, protect
+from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.record import BuildRecord
+
+PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+"""The python tag of the cells that the Python running the tests can install."""
+
+PURE = "py3-none-any"
+
+UPSTREAM_METADATA = """\
+Metadata-Version: 2.1
+Name: flash_attn
+Version: {version}
+Requires-Python: >=3.9
+Requires-Dist: torch
+Requires-Dist: einops
+
+Flash Attention: Fast and Memory-Efficient Exact Attention
+"""
+"""As upstream's setup.py writes it: a name that is not normalized, and a bare requirement on torch."""
+
+PUBLISHED = datetime(2026, 1, 1, tzinfo=timezone.utc)
+"""When every row of these releases was published, so that the same wheels give the same manifest."""
+
+
+def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
+    """A wheel of a cell, made into `folder`; `content` makes its bytes differ and nothing else."""
+    cell = Cell.parse(cell_id)
+    label = Label.of(cell)
+    version = labelled(Version(cell.flash_attn), label)
+    tag = PURE if cell.python == ANY_PYTHON else f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64"
+    record = BuildRecord(cell=cell.id, label=str(label), offload_archs=("gfx942",), source="sha256:" + "0" * 64)
+    metadata = protect(UPSTREAM_METADATA.format(version=cell.flash_attn), label)
+    members = {"flash_attn/__init__.py": content.encode()}
+    return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {RECORD_NAME: record.to_bytes()})
+
+
+def stand_in_wheel(folder: Path, name: str, version: str) -> Path:
+    """An importable pure wheel without requirements that answers to the name of torch or einops."""
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    return _write_wheel(folder, name, version, PURE, metadata, {f"{name}/__init__.py": b""}, {})
+
+
+def _write_wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    tag: str,
+    metadata: str,
+    members: Mapping[str, bytes],
+    more_info: Mapping[str, bytes],
+) -> Path:
+    dist_info = f"{name}-{version}.dist-info"
+    wheel = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n"
+    info = {"METADATA": metadata.encode(), "WHEEL": wheel.encode(), **more_info}
+    held = {**members, **{f"{dist_info}/{member}": data for member, data in info.items()}}
+    lines = [f"{member},sha256={_digest(data)},{len(data)}\n" for member, data in held.items()]
+    held[f"{dist_info}/RECORD"] = "".join([*lines, f"{dist_info}/RECORD,,\n"]).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, data in held.items():
+            archive.writestr(zipfile.ZipInfo(member), data)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def additions(wheels: Iterable[Path]) -> list[tuple[WheelRow, Path]]:
+    """What `publish` takes: each wheel with its row."""
+    return [(wheel_row(path).model_copy(update={"published": PUBLISHED}), path) for path in wheels]
+
+
+def make_release(folder: Path, wheels: Iterable[Path]) -> tuple[WheelRow, ...]:
+    """Publish wheels into `folder` and write its index, as the command does; gives all rows."""
+    rows = publish(DirectoryPublisher(folder), additions(wheels))
+    write_index(folder, make_pages(rows))
+    return rows
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def links_on(page: Path) -> list[Link]:
+    """The links of a page, as a client reads them, their addresses whole."""
+    return RepositoryPage.from_html(page.read_bytes(), base_url=page.as_uri()).links
+
+
+def path_of(url: str) -> Path:
+    """The file that a ``file:`` address means."""
+    return Path(unquote(urlsplit(url).path))
+
+
+def reachable(page: Path) -> Iterator[Link]:
+    """The links to files on every page that `page` leads to; fails at a link to a page that is not there."""
+    for link in links_on(page):
+        if link.url.endswith("/"):
+            yield from reachable(path_of(link.url) / "index.html")
+        else:
+            yield link

@@ -1,0 +1,532 @@
+"""The command line: exit codes, one line for an error and one for what to do, results on stdout and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
+from wheelfactory.checkout import ROOT
+from wheelfactory.cli import CLOSED_PIPE, COMMANDS, main
+from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED
+from wheelfactory.files import locked
+from wheelfactory.host import Host
+from wheelfactory.manifest import MANIFEST_NAME, read_manifest, write_rows
+from wheelfactory.verify import GateResult
+from wheelfactory.verify.gates import REQUIRED
+
+MATRIX = str(ROOT / "examples/seed-matrix.yaml")
+CELL = "fa2.8.3-rocm6.1-torch2.6.0-py3-triton"
+CK_CELL = "fa2.8.3-rocm6.1-torch2.6.0-cp310-ck"
+CELLS = (CK_CELL, CELL, CK_CELL.replace("310", "311"), CK_CELL.replace("310", "312"))
+ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
+"""What selects `CELLS`."""
+NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
+NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+
+
+class Shown(NamedTuple):
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Shown]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs a command inside an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str | Path) -> Shown:
+        code = main([str(argument) for argument in arguments])
+        return Shown(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release with the wheel of `CELL` and einops, at ``release``."""
+    folder, made = tmp_path / "release", tmp_path / "made"
+    make_release(folder, [flash_attn_wheel(made, CELL), stand_in_wheel(made, "einops", "0.8.2")])
+    return folder
+
+
+def assert_refused(shown: Shown, code: int, error: str, hint: str) -> None:
+    """Nothing but the code, the error and the hint."""
+    assert shown.code == code
+    assert shown.out == ""
+    first, second = shown.err.splitlines()
+    assert re.fullmatch(r"error: [^:]+: .*", first)
+    assert first.startswith(f"error: {error}")
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
+    """A row of the table below."""
+    return pytest.param(arguments, error, hint, id=name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        refusal("nothing", error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
+        refusal("command", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
+        refusal("option", "plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
+        refusal("no cell", "explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
+        refusal("no such backend", "build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
+        refusal("not a cell id", "explain", "junk", error="not a cell id: junk", hint="wheelfactory matrix"),
+        refusal(
+            "unknown cell",
+            *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
+            error="not in the matrix: fa9.9-rocm6.1-torch2.5.1-cp310-ck",
+            hint="matrix --explain",
+        ),
+        refusal(
+            "refused combination",
+            *("explain", "fa2.8.3-rocm6.1-torch2.5.1-py3-triton", "--matrix", MATRIX),
+            error="this combination cannot work: fa2.8.3-rocm6.1-torch2.5.1-py3-triton",
+            hint="torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0",
+        ),
+        refusal(
+            "refused combination as matrix --explain names it",
+            *("explain", "fa2.6.3-rocm6.1-torch2.5.1-cp310-triton", "--matrix", MATRIX),
+            error="this combination cannot work: fa2.6.3-rocm6.1-torch2.5.1-py3-triton",
+            hint="flash-attn 2.6.3 has no triton backend",
+        ),
+        refusal(
+            "refused combination by hand",
+            *("build", "2.8.3", "3.12", "2.6.0", "6.2", "--matrix", MATRIX),
+            error="this combination cannot work: fa2.8.3-rocm6.2-torch2.6.0-cp312-ck",
+            hint="torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
+        ),
+        refusal("no versions", "build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
+        refusal("2 versions", "build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
+        refusal("5 versions", "build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),
+        refusal("no ROCm", "build", "2.8.3", "3.11", "2.9.1", "1.2", error="no such ROCm version", hint="known: "),
+        refusal("empty selection", "plan", "--only", "nothing", error="no cell matches: nothing", hint="glob"),
+        refusal("no matrix", "plan", "--matrix", "absent.yaml", error="no such file: absent.yaml", hint="--matrix"),
+        refusal("no YAML", "plan", "--matrix", "a-file", error="not YAML", hint="indentation"),
+        refusal("no manifest", "matrix", "--published", "absent", error="no such manifest: absent", hint="name"),
+        refusal("status of nothing", "status", "absent", error="no such manifest: absent", hint="release directory"),
+        refusal("index of nothing", "index", "absent", error="no such directory: absent", hint="release directory"),
+        refusal("index of a file", "index", "a-file", error="no such directory: a-file", hint="release directory"),
+        refusal("publish nothing", "publish", "new", error="either publish or yank: new", hint="--yank NAME"),
+        refusal("both", "publish", "new", "a.whl", "--yank", "b.whl", error="either publish or yank", hint="--yank"),
+        refusal("no release", "publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
+        refusal("publish to a file", "publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
+        refusal("run into a file", "run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),
+        refusal("cache in a file", "run", "--cache", "a-file", error="not a directory: a-file", hint="name one"),
+        refusal("build into a file", "build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
+        refusal("publish to a loop", "publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
+        refusal("no wheel", "publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
+        refusal("inspect a folder", "inspect", ".", error="not a wheel file name: ", hint="NAME-VERSION"),
+    ],
+)
+def test_a_mistake_is_one_error_line_and_one_hint(
+    cli: Cli, tmp_path: Path, arguments: tuple[str, ...], error: str, hint: str
+) -> None:
+    (tmp_path / "a-file").write_text("[")
+    (tmp_path / "a-loop").symlink_to("a-loop")
+    before = sorted(tmp_path.rglob("*"))
+    assert_refused(cli(*arguments), BAD_INPUT, error, hint)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "publish"])
+def test_a_wheel_that_is_not_there_is_refused(cli: Cli, command: str) -> None:
+    arguments = ("new", NAME) if command == "publish" else (NAME,)
+    shown = cli(command, *arguments)
+    assert shown.code == BAD_INPUT
+    assert shown.err.startswith(f"error: no such file: {NAME}\n")
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_folder_with_the_name_of_a_wheel_is_refused(cli: Cli, tmp_path: Path, command: str) -> None:
+    (tmp_path / NAME).mkdir()
+    shown = cli(command, NAME)
+    assert shown.code == BAD_INPUT
+    assert shown.err.startswith(f"error: no such file: {NAME}\n")
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: b"not a zip file", id="text"),
+        pytest.param(lambda data: data[: len(data) // 2], id="half"),
+        pytest.param(lambda data: data.replace(b"PK\x01\x02", b"PK\x00\x00"), id="no directory"),
+        pytest.param(lambda data: data.replace(b"Name: flash_attn", b"Name: flash_bttn"), id="METADATA changed"),
+        pytest.param(lambda data: data.replace(b".dist-info/", b".dist_info/"), id="no dist-info"),
+    ],
+)
+def test_a_damaged_wheel_is_refused(cli: Cli, tmp_path: Path, command: str, damage: Callable[[bytes], bytes]) -> None:
+    path = flash_attn_wheel(tmp_path, CELL)
+    path.write_bytes(damage(path.read_bytes()))
+    assert_refused(cli(command, path), BAD_INPUT, error="", hint="")
+
+
+def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
+    path = flash_attn_wheel(tmp_path, CELL)
+    (tmp_path / "toolchain.json").write_text("{")
+    shown = cli("repair", path, "--cell", CELL, "--matrix", MATRIX)
+    assert_refused(shown, BAD_INPUT, f"damaged toolchain file: {tmp_path}/toolchain.json", "build the wheel again")
+
+
+def test_a_cell_that_cannot_be_built_here_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_rocm = Host(cores=4, memory_gib=16)
+    monkeypatch.setattr("wheelfactory.commands.options.read_host", lambda environ: without_rocm)
+    shown = cli("build", CK_CELL, "--matrix", MATRIX)
+    assert_refused(shown, BUILD_FAILED, f"cannot build {CK_CELL} here: ", "ROCM_PATH")
+
+
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [("status", ()), ("index", ()), ("publish", ("--yank", NAME, "--reason", "broken"))],
+    ids=["status", "index", "yank"],
+)
+def test_a_damaged_manifest_is_refused_and_nothing_is_changed(
+    cli: Cli, release: Path, command: str, others: tuple[str, ...]
+) -> None:
+    with (release / MANIFEST_NAME).open("a") as file:
+        file.write("{}\n")
+    before = content_of(release)
+    shown = cli(command, release, *others)
+    assert_refused(shown, BAD_INPUT, f"not a manifest row: {release}/manifest.jsonl:3: project", "restore it")
+    assert content_of(release) == before
+
+
+def test_a_published_manifest_that_is_damaged_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "published.jsonl").write_text("{")
+    shown = cli("matrix", "--published", "published.jsonl")
+    assert_refused(shown, BAD_INPUT, "not a manifest row: published.jsonl:1: line", "restore it")
+
+
+def test_a_release_that_another_run_holds_is_refused(cli: Cli, release: Path) -> None:
+    with locked(release):
+        shown = cli("index", release)
+    assert_refused(shown, FAILED, f"in use by another run: {release}", "wait for it")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with pytest.raises(SystemExit) as done:
+        main([name, "--help"])
+    shown = capsys.readouterr()
+    assert done.value.code == DONE
+    assert shown.out.startswith(f"usage: wheelfactory {name} ")
+    assert shown.err == ""
+
+
+def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(re.search(rf"\b{name}\b", text) for name in NAMES)
+    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed" in text
+
+
+@pytest.mark.parametrize(
+    ("installed", "shown"), [(True, version("wheelfactory")), (False, "not installed")], ids=["installed", "checkout"]
+)
+def test_version_is_that_of_the_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: bool, shown: str
+) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    if not installed:
+        monkeypatch.setattr("wheelfactory.cli.version", missing)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"wheelfactory {shown}\n"
+
+
+def test_plan_prints_a_line_a_cell_and_tells_the_sum(cli: Cli) -> None:
+    shown = cli("plan", *ONLY)
+    assert shown.code == DONE
+    assert [line.split()[0] for line in shown.out.splitlines()] == list(CELLS)
+    assert shown.out.splitlines()[1].endswith("  builds here")
+    assert shown.err.startswith("4 cells, ")
+
+
+def test_plan_as_json_is_nothing_but_json(cli: Cli) -> None:
+    shown = cli("plan", *ONLY, "--json")
+    assert [entry["id"] for entry in json.loads(shown.out)] == list(CELLS)
+    assert shown.err == ""
+
+
+def test_matrix_prints_one_line_of_json(cli: Cli) -> None:
+    shown = cli("matrix", *ONLY, "--explain")
+    assert shown.out.count("\n") == 1
+    assert [entry["id"] for entry in json.loads(shown.out)["include"]] == list(CELLS)
+    assert "refused   fa2.6.3-" in shown.err
+
+
+def test_matrix_leaves_out_what_a_release_has(cli: Cli, release: Path) -> None:
+    shown = cli("matrix", *ONLY, "--published", release)
+    assert [entry["id"] for entry in json.loads(shown.out)["include"]] == [cell for cell in CELLS if cell != CELL]
+
+
+def test_explain_says_what_a_cell_is(cli: Cli) -> None:
+    shown = cli("explain", CELL, "--matrix", MATRIX)
+    assert shown.code == DONE
+    assert shown.out.splitlines()[:3] == [CELL, "  label    rocm61torch2.6triton", "  pythons  3.10, 3.11, 3.12"]
+    assert shown.err == ""
+
+
+def test_explain_takes_the_name_of_a_combination(cli: Cli) -> None:
+    of_one_python = CELL.replace("-py3-", "-cp311-")
+    assert cli("explain", of_one_python, "--matrix", MATRIX) == cli("explain", CELL, "--matrix", MATRIX)
+
+
+def test_inspect_as_json_is_one_object_a_wheel(cli: Cli, release: Path) -> None:
+    shown = cli("inspect", "--json", *sorted((release / "wheels").glob("*.whl")))
+    assert [json.loads(line)["name"] for line in shown.out.splitlines()] == ["einops", "flash-attn"]
+    assert (shown.code, shown.err) == (DONE, "")
+
+
+def test_status_says_what_is_published_and_what_is_missing(cli: Cli, release: Path) -> None:
+    shown = cli("status", release, *ONLY)
+    assert shown.out.splitlines() == [f"{cell}  {'published' if cell == CELL else 'missing'}" for cell in CELLS]
+    assert shown.err == f"1 of 4 cells are published in {release}\n"
+    assert shown.code == FAILED
+
+
+def test_status_is_done_if_every_cell_selected_is_published(cli: Cli, release: Path) -> None:
+    assert cli("status", release, "--matrix", MATRIX, "--only", CELL).code == DONE
+
+
+def test_status_shows_why_a_wheel_is_yanked(cli: Cli, release: Path) -> None:
+    cli("publish", release, "--yank", NAME, "--reason", "wrong kernels")
+    shown = cli("status", release, "--matrix", MATRIX, "--only", CELL)
+    assert shown.out == f"{CELL}  yanked: wrong kernels\n"
+    assert shown.code == DONE
+
+
+def test_status_of_a_wheel_that_was_yanked_and_replaced_is_published(cli: Cli, release: Path) -> None:
+    (row,) = (row for row in read_manifest(release) if row.cell)
+    replaced = row.model_copy(update={"yanked": "wrong kernels"})
+    for build in ("-1-py3", "-py3"):  # before and after the first by name
+        better = row.model_copy(update={"filename": row.filename.replace("triton-py3", f"triton{build}")})
+        (release / MANIFEST_NAME).write_bytes(write_rows([replaced, better]))
+        assert cli("status", release, "--matrix", MATRIX, "--only", CELL).out == f"{CELL}  published\n"
+
+
+def test_index_writes_the_pages_of_the_manifest(cli: Cli, release: Path) -> None:
+    before = content_of(release)
+    shutil.rmtree(release / "simple")
+    shown = cli("index", release)
+    assert (shown.code, shown.out, shown.err) == (DONE, f"{release}/simple: 6 pages\n", "")
+    assert content_of(release) == before
+
+
+def test_index_of_an_empty_release_has_no_pages(cli: Cli, tmp_path: Path) -> None:
+    assert cli("index", tmp_path) == (DONE, f"{tmp_path}/simple: 0 pages\n", "")
+
+
+@pytest.fixture
+def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every wheel is taken for verified; the gates have their own tests."""
+    passed = tuple(GateResult.of(gate, [], "stand-in") for gate in REQUIRED)
+    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, workshop: passed)
+
+
+@pytest.mark.usefixtures("gates_pass")
+def test_publish_puts_a_verified_wheel_into_release_and_index(cli: Cli, release: Path, tmp_path: Path) -> None:
+    wheel = flash_attn_wheel(tmp_path, CK_CELL)
+    shown = cli("publish", "release", wheel, "--matrix", MATRIX)
+    assert shown == (DONE, f"{release}: 3 files published\n", "")
+    (row,) = (row for row in read_manifest(release) if row.cell == CK_CELL)
+    assert {gate.gate for gate in row.gates} == set(REQUIRED)
+    assert [link.text for link in links_on(release / "simple/rocm61/torch2.6/ck/flash-attn/index.html")] == [wheel.name]
+
+
+@pytest.mark.usefixtures("gates_pass")
+def test_publish_again_changes_no_byte(cli: Cli, release: Path, tmp_path: Path) -> None:
+    before = content_of(release)
+    assert cli("publish", release, tmp_path / "made" / NAME, "--matrix", MATRIX).code == DONE
+    assert content_of(release) == before
+
+
+@pytest.mark.usefixtures("gates_pass")
+def test_publish_of_other_bytes_under_a_published_name_changes_no_byte(cli: Cli, release: Path, tmp_path: Path) -> None:
+    before = content_of(release)
+    other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
+    shown = cli("publish", release, other, "--matrix", MATRIX)
+    assert_refused(shown, FAILED, f"already published with other bytes: {NAME}", "--yank NAME --reason WHY")
+    assert content_of(release) == before
+
+
+@pytest.mark.usefixtures("gates_pass")
+def test_publish_below_a_file_is_refused(cli: Cli, release: Path) -> None:
+    shown = cli("publish", release / MANIFEST_NAME / "below", release / "wheels" / NAME, "--matrix", MATRIX)
+    assert_refused(shown, FAILED, f"Not a directory: {release}/manifest.jsonl/below", "run the same command again")
+
+
+def test_publish_removes_what_a_killed_one_left(cli: Cli, release: Path) -> None:
+    left = release / "wheels/.scratch-left/half.whl"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    cli("publish", release, "--yank", NAME, "--reason", "broken")
+    assert not left.parent.exists()
+
+
+def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -> None:
+    wheel = flash_attn_wheel(tmp_path, CK_CELL)  # compiled, and its record does not say on which glibc
+    shown = cli("publish", "new", wheel, "--matrix", MATRIX)
+    assert shown.code == VERIFICATION_REFUSED
+    assert shown.err.startswith(f"error: verification refused: {wheel.name}\n  identity: ")
+    assert shown.err.endswith("hint: nothing was published of it\n")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", ["verify", "publish"])
+def test_a_wheel_of_somebody_else_is_refused(cli: Cli, tmp_path: Path, command: str) -> None:
+    wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
+    shown = cli(command, *(["new"] if command == "publish" else []), wheel)
+    assert_refused(shown, VERIFICATION_REFUSED, f"no build record: {wheel.name}", "wheelfactory build")
+
+
+def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> None:
+    shown = cli("publish", release, "--yank", NAME, "--reason", "wrong <kernels>")
+    assert shown == (DONE, f"{release}: 2 files published\n", "")
+    assert {row.yanked for row in read_manifest(release)} == {None, "wrong <kernels>"}
+    (link,) = links_on(release / "simple/rocm61/torch2.6/triton/flash-attn/index.html")
+    assert link.attrs["data-yanked"] == "wrong <kernels>"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "error", "hint"),
+    [
+        (NAME, "", f"no reason given to yank: {NAME}", "--reason"),
+        ("absent.whl", "broken", "not published, so it cannot be yanked: absent.whl", "wheelfactory status"),
+    ],
+    ids=["no reason", "unknown name"],
+)
+def test_yank_is_refused(cli: Cli, release: Path, name: str, reason: str, error: str, hint: str) -> None:
+    before = content_of(release)
+    assert_refused(cli("publish", release, "--yank", name, "--reason", reason), FAILED, error, hint)
+    assert content_of(release) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device: while reading or writing"),
+        (TimeoutError(), "TimeoutError: while reading or writing"),
+    ],
+    ids=["full", "silent"],
+)
+def test_an_error_of_the_system_without_a_file_has_the_form_of_all_errors(
+    cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, shown: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("wheelfactory.commands.index.write_index", fail)
+    assert_refused(cli("index", release), FAILED, shown, "run the same command again")
+
+
+COMMAND = (sys.executable, "-m", "wheelfactory")
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+"""With output buffered, as users have it."""
+
+PLAN = ("plan", "--matrix", MATRIX)
+
+
+def start(*arguments: str | Path, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    """Start a command as a person does."""
+    return subprocess.Popen([*COMMAND, *arguments], env=ENVIRON, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_program_does_what_main_does() -> None:
+    done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
+    assert_refused(Shown(done.returncode, done.stdout, done.stderr), BAD_INPUT, "not a cell id: junk", "a cell id")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(PLAN, CLOSED_PIPE), (("explain", CELL, "--matrix", MATRIX), CLOSED_PIPE), (("plan", "--help"), DONE)],
+    ids=["many lines", "few lines", "help"],
+)
+def test_a_closed_pipe_is_no_error(arguments: tuple[str, ...], code: int) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with start(*arguments, stdout=writer) as process:
+        os.close(writer)
+        _, errors = process.communicate()
+    assert process.returncode == code
+    assert not re.search("error|exception", errors, re.IGNORECASE)
+
+
+def test_the_first_line_of_many_can_be_had() -> None:
+    with start(*PLAN) as process:
+        first = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, text=True)
+        assert process.stdout
+        process.stdout.close()
+        assert process.stderr
+        errors = process.stderr.read()
+    assert first.stdout.startswith("fa2.6.3-")
+    assert not re.search("error|exception", errors, re.IGNORECASE)
+    assert process.returncode in (DONE, CLOSED_PIPE)
+
+
+def test_a_full_disk_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full, start("explain", CELL, "--matrix", MATRIX, stdout=full.fileno()) as done:
+        _, errors = done.communicate()
+    assert_refused(Shown(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command")
+
+
+def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) -> None:
+    """While it reads a manifest that never comes, so that it is certain where it is."""
+    os.mkfifo(tmp_path / MANIFEST_NAME)
+    with start("index", tmp_path) as process, (tmp_path / MANIFEST_NAME).open("wb"):  # opens when the command opens it
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate()
+    assert_refused(Shown(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again")
+
+
+@pytest.fixture
+def unprivileged() -> tuple[str, ...]:
+    """What takes from root the right to read everything, to stand before a command; nothing for others."""
+    if os.geteuid() != 0:
+        return ()
+    prefix = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+    if not shutil.which("setpriv") or subprocess.run([*prefix, "true"], check=False).returncode:
+        pytest.skip("root reads everything, and setpriv cannot take that away here")
+    return prefix
+
+
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [("status", ()), ("index", ()), ("publish", ("--yank", NAME))],
+    ids=["status", "index", "yank"],
+)
+def test_a_release_that_may_not_be_read_is_refused(
+    release: Path, unprivileged: tuple[str, ...], command: str, others: tuple[str, ...]
+) -> None:
+    release.chmod(0)
+    done = subprocess.run(
+        [*unprivileged, *COMMAND, command, release, *others], env=ENVIRON, capture_output=True, text=True
+    )
+    release.chmod(0o755)
+    shown = Shown(done.returncode, done.stdout, done.stderr)
+    assert_refused(shown, FAILED, f"Permission denied: {release}", "run the same command again")

@@ -1,0 +1,166 @@
+"""All required gates together: what refuses a wheel, and what is not run on one that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import (
+    CK,
+    PACKAGE,
+    TRITON,
+    build_record,
+    finished_wheel,
+    make_wheel,
+    metadata_text,
+    small_workshop,
+    tamper,
+)
+from wheelfactory.cell import Cell
+from wheelfactory.errors import InputError, VerificationError
+from wheelfactory.verify import REQUIRED, GateResult, Status, Subject, gates, verify
+from wheelfactory.verify.gates import refused
+from wheelfactory.wheel.rewrite import finish_wheel
+
+PASSED, FAILED, NOT_RUN = Status.PASSED, Status.FAILED, Status.NOT_RUN
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The wheels that the import gate was asked about; it stands in for the real one and passes all."""
+    asked: list[str] = []
+
+    def importing(subject: Subject) -> GateResult:
+        asked.append(subject.wheel.path.name)
+        return GateResult(gate="import", status=PASSED)
+
+    monkeypatch.setattr(gates, "REQUIRED", {**REQUIRED, "import": importing})
+    return asked
+
+
+def statuses(results: tuple[GateResult, ...]) -> dict[str, Status]:
+    return {result.gate: result.status for result in results}
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cell: Cell) -> None:
+    path = finished_wheel(tmp_path, cell)
+
+    results = verify(path, small_workshop(tmp_path), cell)
+
+    assert statuses(results) == {"identity": PASSED, "record": PASSED, "import": PASSED}
+    assert not refused(results)
+    assert imported == [path.name]
+
+
+def test_what_the_factory_finishes_passes(tmp_path: Path, imported: list[str]) -> None:
+    raw = make_wheel(tmp_path, metadata=metadata_text(requires=["torch", "triton", "einops"]))
+
+    assert not refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), small_workshop(tmp_path)))
+
+
+def lying(folder: Path) -> Path:
+    return finished_wheel(folder, tags="cp312-cp312-manylinux_2_28_x86_64")
+
+
+def changed(folder: Path) -> Path:
+    return tamper(finished_wheel(folder), {"flash_attn/__init__.py": b"import os\n"})
+
+
+@pytest.mark.parametrize(
+    ("make", "gate"), [pytest.param(lying, "identity", id="it lies"), pytest.param(changed, "record", id="changed")]
+)
+def test_only_the_gate_concerned_fails_and_nothing_is_imported(
+    tmp_path: Path, imported: list[str], make: Callable[[Path], Path], gate: str
+) -> None:
+    results = verify(make(tmp_path), small_workshop(tmp_path), CK)
+
+    assert statuses(results) == {"identity": PASSED, "record": PASSED, gate: FAILED, "import": NOT_RUN}
+    assert results[-1].detail == "an earlier gate refused the wheel"
+    assert refused(results)
+    assert imported == []
+
+
+def test_a_failed_gate_does_not_hide_what_the_next_one_finds(tmp_path: Path, imported: list[str]) -> None:
+    results = verify(tamper(lying(tmp_path), {"added.py": b""}), small_workshop(tmp_path), CK)
+
+    assert statuses(results) == {"identity": FAILED, "record": FAILED, "import": NOT_RUN}
+
+
+def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:
+    path = finished_wheel(tmp_path, CK)
+
+    assert not refused(verify(path, small_workshop(tmp_path)))
+    assert statuses(verify(path, small_workshop(tmp_path), TRITON))["identity"] is FAILED
+
+
+def results(**changes: Status) -> list[GateResult]:
+    statuses = dict.fromkeys(REQUIRED, PASSED) | changes
+    return [GateResult(gate=gate, status=status) for gate, status in statuses.items()]
+
+
+@pytest.mark.parametrize("gate", REQUIRED)
+@pytest.mark.parametrize("status", [FAILED, NOT_RUN], ids=str)
+def test_a_required_gate_that_did_not_pass_refuses_the_wheel(gate: str, status: Status) -> None:
+    assert refused(results(**{gate: status}))
+
+
+@pytest.mark.parametrize("gate", REQUIRED)
+def test_a_required_gate_without_a_result_refuses_the_wheel(gate: str) -> None:
+    assert refused([result for result in results() if result.gate != gate])
+
+
+def test_a_wheel_that_no_gate_looked_at_is_refused() -> None:
+    assert refused([])
+
+
+def test_a_further_gate_refuses_by_failing_but_not_by_not_being_run() -> None:
+    assert refused([*results(), GateResult(gate="numbers on a GPU", status=FAILED)])
+    assert not refused([*results(), GateResult(gate="numbers on a GPU", status=NOT_RUN)])
+
+
+def test_not_run_is_written_as_such() -> None:
+    assert [str(status) for status in Status] == ["passed", "failed", "not run"]
+
+
+def test_a_foreign_wheel_is_refused_for_its_missing_build_record(tmp_path: Path, imported: list[str]) -> None:
+    with pytest.raises(VerificationError, match="no build record") as caught:
+        verify(make_wheel(tmp_path), small_workshop(tmp_path), TRITON)
+
+    assert "`wheelfactory build` or `repair`" in caught.value.hint
+    assert imported == []
+
+
+def test_a_build_record_that_was_removed_is_missed(tmp_path: Path, imported: list[str]) -> None:
+    path = finished_wheel(tmp_path)
+    member = "flash_attn-2.8.3+rocm64torch2.9.dist-info/wheelfactory.json"
+
+    with pytest.raises(VerificationError, match="no build record"):
+        verify(tamper(path, {member: None}), small_workshop(tmp_path), CK)
+
+
+@pytest.mark.parametrize(
+    ("cell", "what"),
+    [
+        pytest.param("fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", "not in the matrix", id="unknown flash-attn"),
+        pytest.param("fa2.8.3-rocm5.7-torch2.9.1-cp311-ck", "not in the matrix", id="unknown ROCm"),
+        pytest.param("fa2.8.3-rocm6.4-torch1.13.1-cp311-ck", "not in the matrix", id="unknown torch"),
+        pytest.param("fa2.6.3-rocm6.4-torch2.9.1-py3-triton", "cannot work", id="a backend the release lacks"),
+        pytest.param("something else", "not a cell id", id="no cell id"),
+    ],
+)
+def test_a_cell_that_the_matrix_does_not_have_is_an_input_error(tmp_path: Path, cell: str, what: str) -> None:
+    path = finished_wheel(tmp_path, record=build_record(CK, cell=cell))
+
+    with pytest.raises(InputError, match=what):
+        verify(path, small_workshop(tmp_path))
+
+
+def test_a_damaged_wheel_is_an_input_error(tmp_path: Path) -> None:
+    path = finished_wheel(tmp_path, members=PACKAGE)
+    path.write_bytes(path.read_bytes()[:-30])
+
+    with pytest.raises(InputError, match="not a zip file"):
+        verify(path, small_workshop(tmp_path), CK)

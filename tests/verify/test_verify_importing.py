@@ -1,0 +1,150 @@
+"""Gate import: a wheel is installed by pip into a fresh environment and imported, or the gate says why it was not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import (
+    CK,
+    PACKAGE,
+    TRITON,
+    build_record,
+    finished_wheel,
+    make_wheel,
+    metadata_text,
+    small_workshop,
+)
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.environments import build_environment, cpu_torch
+from wheelfactory.verify import GateResult, Status, Subject
+from wheelfactory.verify.importing import importing
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.rewrite import finish_wheel
+
+TRITON_VERSION = "2.8.3+rocm72torch2.13triton"
+
+pytestmark = pytest.mark.slow
+
+LOOKS_AROUND = f"""
+import os, torch, triton
+assert "torch==" + torch.__version__ == "{cpu_torch()}"
+assert triton.__version__ == "3.7.1", triton.__version__
+assert os.environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "TRUE"
+assert "FLASH_ATTN_LOCAL_VERSION" not in os.environ
+""".encode()
+
+
+def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str] = os.environ) -> GateResult:
+    return importing(Subject(Wheel.open(path), build_record(cell), cell, small_workshop(cache, environ)))
+
+
+def wheel_with(folder: Path, init: bytes) -> Path:
+    """A finished Triton wheel whose package runs `init` when it is imported."""
+    raw = make_wheel(folder / "raw", members={**PACKAGE, "flash_attn/__init__.py": init})
+    return finish_wheel(raw, build_record(TRITON), folder)
+
+
+def test_a_package_that_imports_with_the_torch_and_triton_of_its_cell(tmp_path: Path, cache: Path) -> None:
+    environ = {**os.environ, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTN_LOCAL_VERSION": "of another"}
+
+    result = result_of(wheel_with(tmp_path, LOOKS_AROUND), TRITON, cache, environ)
+
+    assert (result.gate, result.status, result.findings) == ("import", Status.PASSED, ())
+    assert result.detail == f"Triton 3.7.1, {cpu_torch()} in place of ROCm's"
+
+
+def test_what_a_package_prints_is_not_taken_for_its_version(tmp_path: Path, cache: Path) -> None:
+    assert result_of(wheel_with(tmp_path, b"print('9.9.9')"), TRITON, cache).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    ("init", "found"),
+    [
+        pytest.param(b"raise RuntimeError('no\\nkernel')", "kernel", id="raises"),
+        pytest.param(b"import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", id="misses"),
+        pytest.param(b"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV", id="crashes"),
+        pytest.param(b"import os; os._exit(3)", "exit status 3", id="ends without a word"),
+    ],
+)
+def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes, found: str) -> None:
+    path = wheel_with(tmp_path, init)
+
+    result = result_of(path, TRITON, cache)
+
+    (finding,) = result.findings
+    assert result.status is Status.FAILED
+    assert (finding.file, finding.expected, finding.found) == (path.name, "to import", found)
+    assert "correct the matrix" in finding.cure
+
+
+def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:
+    (finding,) = result_of(wheel_with(tmp_path, b"raise SystemExit"), TRITON, cache).findings
+
+    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", "nothing")
+
+
+def test_a_wheel_without_the_interface(tmp_path: Path, cache: Path) -> None:
+    path = finished_wheel(tmp_path, TRITON, members={"flash_attn/__init__.py": b""})
+
+    (finding,) = result_of(path, TRITON, cache).findings
+
+    assert finding.found == "ModuleNotFoundError: No module named 'flash_attn.flash_attn_interface'"
+
+
+@pytest.mark.parametrize(
+    ("lie", "found"),
+    [
+        pytest.param(
+            {"metadata": metadata_text(TRITON_VERSION, requires_python=">=4")}, "not in '>=4'", id="for a later Python"
+        ),
+        pytest.param({"tags": "cp39-cp39-win_amd64"}, "not a supported wheel", id="for another machine"),
+    ],
+)
+def test_a_wheel_that_pip_refuses(tmp_path: Path, cache: Path, lie: dict[str, str], found: str) -> None:
+    path = finished_wheel(tmp_path, TRITON, tags=lie.get("tags"), metadata=lie.get("metadata"))
+
+    (finding,) = result_of(path, TRITON, cache).findings
+
+    assert (finding.file, finding.expected) == (path.name, "to install")
+    assert found in finding.found
+
+
+@pytest.mark.parametrize("version", ["2.8.3", "2.8.2+rocm72torch2.13triton"])
+def test_a_wheel_that_installs_as_another_version(tmp_path: Path, cache: Path, version: str) -> None:
+    path = finished_wheel(tmp_path, TRITON, metadata=metadata_text(version))
+
+    (finding,) = result_of(path, TRITON, cache).findings
+
+    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", version)
+
+
+def test_ck_without_any_python_is_not_run(tmp_path: Path) -> None:
+    result = result_of(finished_wheel(tmp_path), CK, tmp_path, {"PATH": ""})
+
+    assert (result.status, result.findings) == (Status.NOT_RUN, ())
+    assert "needs the ROCm torch of the cell" in result.detail
+
+
+def test_ck_with_a_torch_that_is_not_built_for_rocm_is_not_run(tmp_path: Path, cache: Path, this_python: str) -> None:
+    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    environ = {**os.environ, "PATH": f"{build_environment(cache).folder}/bin"}
+
+    assert result_of(finished_wheel(tmp_path, cell), cell, tmp_path, environ).status is Status.NOT_RUN
+
+
+def test_ck_is_imported_with_the_rocm_torch_on_path_and_without_the_triton_variable(
+    tmp_path: Path, rocm: Mapping[str, str], this_python: str
+) -> None:
+    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    init = b"import os, torch\nassert torch.version.hip\nassert not [x for x in os.environ if 'TRITON_AMD' in x]\n"
+    path = finished_wheel(tmp_path, cell, members={**PACKAGE, "flash_attn/__init__.py": init})
+
+    result = result_of(path, cell, tmp_path / "cache", {**rocm, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"})
+
+    assert (result.status, result.findings) == (Status.PASSED, ())
+    assert result.detail.startswith("torch of /")
+    assert list((tmp_path / "cache").iterdir()) == []

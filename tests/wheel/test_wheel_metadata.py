@@ -1,0 +1,194 @@
+"""METADATA of a finished wheel: torch pinned to its minor, the version labelled, all else as it was."""
+
+from __future__ import annotations
+
+from email.parser import Parser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from wheelfactory.errors import InputError
+from wheelfactory.label import Label
+from wheelfactory.wheel.metadata import NEVER_REQUIRED, labelled, protect
+
+LABEL = Label.parse("rocm62torch2.5")
+
+UPSTREAM = """\
+Metadata-Version: 2.4
+Name: flash_attn
+Version: 2.8.3
+License: Copyright (c) 2022, the authors
+        All rights reserved.
+        
+        Version: of these words no one cares
+\tRequires-Dist: torch is not said here
+Classifier: Programming Language :: Python :: 3
+Requires-Python: >=3.9
+Requires-Dist: torch
+Requires-Dist: einops
+Requires-Dist: pytest; extra == "test"
+Provides-Extra: test
+Dynamic: author
+
+# Flash Attention \N{HIGH VOLTAGE SIGN} \N{GREEK SMALL LETTER ALPHA}
+
+Requires-Dist: torch
+Version: 1.0
+"""  # noqa: W293
+
+
+def requirements(metadata: str) -> list[str]:
+    return Parser().parsestr(metadata).get_all("Requires-Dist", [])
+
+
+def with_requirement(text: str) -> str:
+    return UPSTREAM.replace("Requires-Dist: torch\nRequires-Dist: einops", f"{text}\nRequires-Dist: einops", 1)
+
+
+def test_only_the_version_and_the_requirement_on_torch_change() -> None:
+    before = UPSTREAM.replace("Requires-Dist: torch\nRequires-Dist: einops\n", "Requires-Dist: einops\n", 1)
+    expected = before.replace("Version: 2.8.3\n", "Version: 2.8.3+rocm62torch2.5\n", 1).replace(
+        'extra == "test"\n', 'extra == "test"\nRequires-Dist: torch==2.5.*\n', 1
+    )
+
+    assert protect(UPSTREAM, LABEL) == expected
+
+
+def test_doing_it_again_changes_nothing() -> None:
+    once = protect(UPSTREAM, LABEL)
+
+    assert protect(once, LABEL) == once
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        pytest.param("Requires-Dist: torch", id="bare"),
+        pytest.param("Requires-Dist: torch>=2.4", id="open window"),
+        pytest.param("Requires-Dist: torch (==2.4.*)", id="in brackets, as METADATA once had it"),
+        pytest.param("Requires-Dist: torch==2.4.1+cu124", id="a CUDA build"),
+        pytest.param('Requires-Dist: torch; python_version >= "3.9"', id="with a marker"),
+        pytest.param('Requires-Dist: torch; extra == "cuda"', id="in an extra"),
+        pytest.param("Requires-Dist: torch @ https://example.org/torch.whl", id="by address"),
+        pytest.param("Requires-Dist: Torch", id="another case"),
+        pytest.param("requires-dist:torch", id="header in lower case"),
+        pytest.param("Requires-Dist:\n        torch", id="folded"),
+        pytest.param("Requires-Dist: torch\nRequires-Dist: torch<3", id="twice"),
+    ],
+)
+def test_any_requirement_on_torch_becomes_the_pin(requirement: str) -> None:
+    found = requirements(protect(with_requirement(requirement), LABEL))
+
+    assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
+
+
+def test_a_wheel_that_forgot_torch_gets_the_pin() -> None:
+    found = requirements(protect(with_requirement("Keywords: attention"), LABEL))
+
+    assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    ["torchvision", "torch-geometric", "triton-model-analyzer", "pytorch-lightning", 'einops; extra == "torch"'],
+)
+def test_requirements_that_only_sound_like_torch_stay(requirement: str) -> None:
+    assert requirement in requirements(protect(with_requirement(f"Requires-Dist: {requirement}"), LABEL))
+
+
+@pytest.mark.parametrize("name", [*sorted(NEVER_REQUIRED), "Triton>=3.6.0", "pytorch_triton_rocm==3.5.1"])
+def test_triton_is_never_required(name: str) -> None:
+    assert "triton" not in "".join(requirements(protect(with_requirement(f"Requires-Dist: {name}"), LABEL))).lower()
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3\n", id="no requirement, no description"),
+        pytest.param("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3", id="no end of line either"),
+        pytest.param("Metadata-Version: 2.1\nName: flash_attn\nVersion: 2.8.3\n\n", id="an empty description"),
+        pytest.param("Metadata-Version: 2.1\nVersion: 2.8.3\nRequires-Dist: torch\n", id="torch only, at the end"),
+        pytest.param("Version: 2.8.3\r\nRequires-Dist: torch\r\n\r\nRequires-Dist: torch\r\n", id="lines end in CR LF"),
+    ],
+)
+def test_the_pin_is_a_header_even_in(metadata: str) -> None:
+    assert requirements(protect(metadata, LABEL)) == ["torch==2.5.*"]
+
+
+def test_the_pin_comes_last_where_there_is_no_other_requirement() -> None:
+    assert protect("Name: flash_attn\nVersion: 2.8.3\n\n# Flash\n", LABEL) == (
+        "Name: flash_attn\nVersion: 2.8.3+rocm62torch2.5\nRequires-Dist: torch==2.5.*\n\n# Flash\n"
+    )
+
+
+def test_line_ends_are_kept() -> None:
+    metadata = "Version: 2.8.3\r\nRequires-Dist: torch\r\n\r\nRequires-Dist: torch\r\n"
+
+    assert protect(metadata, LABEL) == (
+        "Version: 2.8.3+rocm62torch2.5\r\nRequires-Dist: torch==2.5.*\r\n\r\nRequires-Dist: torch\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "pin"),
+    [
+        ("rocm62torch2.5", "torch==2.5.*"),
+        ("rocm62torch2.5triton", "torch==2.5.*"),
+        ("rocm7.14torch2.14", "torch==2.14.*"),
+        ("rocm72torch2.10git418d677", "torch==2.10.*"),
+    ],
+)
+def test_the_pin_is_the_minor_that_the_label_names(label: str, pin: str) -> None:
+    assert pin in requirements(protect(UPSTREAM, Label.parse(label)))
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        pytest.param("2.8.3", "2.8.3+rocm62torch2.5", id="none before"),
+        pytest.param("2.8.3+rocm64torch2.9", "2.8.3+rocm62torch2.5", id="another label"),
+        pytest.param("2.7.4.post1+cu12torch2.6", "2.7.4.post1+rocm62torch2.5", id="upstream's CUDA label"),
+        pytest.param("2.8.3+rocm62torch2.5", "2.8.3+rocm62torch2.5", id="the same"),
+    ],
+)
+def test_the_label_replaces_a_local_version(version: str, expected: str) -> None:
+    metadata = protect(UPSTREAM.replace("Version: 2.8.3\n", f"Version: {version}\n", 1), LABEL)
+
+    assert labelled(Version(version), LABEL) == expected
+    assert Parser().parsestr(metadata)["Version"] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "header"),
+    [
+        pytest.param("Requires-Dist: torch >>> 2", "Requires-Dist", id="a requirement nobody can read"),
+        pytest.param("Version: two", "Version", id="a version nobody can read"),
+    ],
+)
+def test_metadata_that_cannot_be_read_is_an_input_error(line: str, header: str) -> None:
+    with pytest.raises(InputError, match=f"damaged METADATA: {header}"):
+        protect(with_requirement(line), LABEL)
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029"), max_size=30)
+
+
+@given(
+    summary=WORDS,
+    body=st.lists(WORDS, max_size=5),
+    names=st.lists(st.from_regex(r"[a-s][a-z0-9]{0,8}", fullmatch=True)),
+)
+def test_whatever_else_metadata_says_is_kept(summary: str, body: list[str], names: list[str]) -> None:
+    before = ["Metadata-Version: 2.1", f"Summary: {summary}", *(f"Requires-Dist: {name}" for name in names)]
+    description = "\n" + "".join(f"{line}\n" for line in body)
+    metadata = "".join(f"{line}\n" for line in [*before, "Version: 1.0", "Requires-Dist: torch"]) + description
+
+    after = protect(metadata, LABEL)
+
+    kept = (
+        "".join(f"{line}\n" for line in [*before, f"Version: 1.0+{LABEL}", "Requires-Dist: torch==2.5.*"]) + description
+    )
+    assert sorted(after.splitlines()) == sorted(kept.splitlines())
+    assert after.endswith(description)

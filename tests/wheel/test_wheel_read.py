@@ -1,0 +1,225 @@
+"""Reading a wheel: what it says comes back as values, and whatever is no wheel is an `InputError`."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from wheel_factory import finished_wheel, make_wheel, metadata_text, tamper, write_zip
+from wheelfactory.errors import InputError
+from wheelfactory.wheel.read import Wheel
+
+DIST_INFO = "flash_attn-2.8.3.dist-info"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A shared object that needs libm, with a SONAME and two folders in its RUNPATH."""
+    path = tmp_path_factory.mktemp("library") / "library.so"
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libx.so.1", "-Wl,--enable-new-dtags,-rpath,/opt/a:$ORIGIN/b"]
+    subprocess.run(
+        ["cc", "-x", "c", "-", *flags, "-Wl,--no-as-needed", "-lm", "-o", path], input=b"int x = 1;", check=True
+    )
+    return path.read_bytes()
+
+
+def test_what_its_name_says(tmp_path: Path) -> None:
+    wheel = Wheel.open(make_wheel(tmp_path, version="2.8.3+rocm64torch2.9", tags="cp311-cp311-manylinux_2_28_x86_64"))
+
+    assert (wheel.name, wheel.version) == ("flash-attn", Version("2.8.3+rocm64torch2.9"))
+    assert {str(tag) for tag in wheel.tags} == {"cp311-cp311-manylinux_2_28_x86_64"}
+
+
+def test_every_tag_of_a_name_with_several(tmp_path: Path) -> None:
+    wheel = Wheel.open(make_wheel(tmp_path, tags="cp311-cp311-manylinux1_x86_64.manylinux_2_5_x86_64"))
+
+    assert wheel.platform_tags == ("manylinux1_x86_64", "manylinux_2_5_x86_64")
+    assert wheel.wheel_tags == {"cp311-cp311-manylinux1_x86_64", "cp311-cp311-manylinux_2_5_x86_64"}
+
+
+def test_what_its_metadata_says(tmp_path: Path) -> None:
+    metadata = metadata_text(requires=["torch==2.9.*", "einops"], requires_python=">=3.9")
+    wheel = Wheel.open(make_wheel(tmp_path, metadata=metadata))
+
+    assert wheel.metadata_bytes == metadata.encode()
+    assert [str(item) for item in wheel.requirements] == ["torch==2.9.*", "einops"]
+    assert wheel.requires_python == SpecifierSet(">=3.9")
+
+
+def test_members_and_their_sizes_without_folders(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, members={"flash_attn/": b"", "flash_attn/a.py": b"12345"})
+
+    sizes = Wheel.open(path).sizes
+
+    assert sizes["flash_attn/a.py"] == 5
+    assert "flash_attn/" not in sizes
+
+
+def test_a_file_beside_the_dist_info_folder_is_no_second_one(tmp_path: Path) -> None:
+    assert Wheel.open(make_wheel(tmp_path, members={"notes.dist-info": b""})).dist_info == DIST_INFO
+
+
+def test_shared_objects_are_known_by_content(tmp_path: Path, library: bytes) -> None:
+    members = {"flash_attn/kernels": library, "flash_attn/not.so": b"just text", "flash_attn/empty.so": b""}
+
+    (found,) = Wheel.open(make_wheel(tmp_path, members=members)).shared_objects
+
+    assert (found.name, found.soname) == ("flash_attn/kernels", "libx.so.1")
+    assert "libm.so.6" in found.needed
+    assert found.runpath == ("/opt/a", "$ORIGIN/b")
+
+
+def test_needed_is_read_as_the_loader_reads_it_where_sections_are_stripped(tmp_path: Path, library: bytes) -> None:
+    table, count, names = slice(0x28, 0x30), slice(0x3C, 0x3E), slice(0x3E, 0x40)  # e_shoff, e_shnum, e_shstrndx
+    stripped = bytearray(library)
+    for field in (table, count, names):
+        stripped[field] = bytes(field.stop - field.start)
+
+    (found,) = Wheel.open(make_wheel(tmp_path, members={"x.so": bytes(stripped)})).shared_objects
+
+    assert "libm.so.6" in found.needed
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flash_attn.whl", "flash_attn-2.8.3.whl", "flash_attn-two-py3-none-any.whl", "flash_attn-2.8.3-py3-none-any.zip"],
+)
+def test_a_name_that_is_none_of_a_wheel(tmp_path: Path, name: str) -> None:
+    path = make_wheel(tmp_path)
+
+    with pytest.raises(InputError, match="not a wheel file name"):
+        Wheel.open(path.rename(path.with_name(name)))
+
+
+@pytest.mark.parametrize(
+    "missing", [Path("flash_attn-2.8.3-py3-none-any.whl"), Path("no/such/x-1-py3-none-any.whl")], ids=str
+)
+def test_a_file_that_is_not_there(tmp_path: Path, missing: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        Wheel.open(tmp_path / missing)
+
+
+def test_a_folder_with_the_name_of_a_wheel(tmp_path: Path) -> None:
+    folder = tmp_path / "flash_attn-2.8.3-py3-none-any.whl"
+    folder.mkdir()
+
+    with pytest.raises(InputError, match="no such file"):
+        Wheel.open(folder)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: b"", id="empty file"),
+        pytest.param(lambda data: b"<html>404 Not Found</html>", id="a page that says it was not found"),
+        pytest.param(lambda data: data[: len(data) // 2], id="first half"),
+        pytest.param(lambda data: data[:-1], id="all but the last byte"),
+    ],
+)
+def test_what_is_no_zip_file_is_not_opened(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = make_wheel(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+
+    with pytest.raises(InputError, match="not a zip file"):
+        Wheel.open(path)
+
+
+def look_at_everything(path: Path) -> None:
+    wheel = Wheel.open(path)
+    _ = wheel.requirements, wheel.requires_python, wheel.wheel_tags, wheel.shared_objects
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        pytest.param(
+            {f"{DIST_INFO}/METADATA": None}, f"missing from the wheel: {DIST_INFO}/METADATA", id="no METADATA"
+        ),
+        pytest.param({f"{DIST_INFO}/WHEEL": None}, f"missing from the wheel: {DIST_INFO}/WHEEL", id="no WHEEL"),
+        pytest.param({"einops-0.8.2.dist-info/METADATA": b""}, "2 dist-info folders", id="two dist-info folders"),
+        pytest.param({f"{DIST_INFO}/METADATA": b"Name: \xff"}, "damaged METADATA", id="METADATA is not UTF-8"),
+        pytest.param({f"{DIST_INFO}/WHEEL": b"Tag: \xff"}, "damaged WHEEL", id="WHEEL is not UTF-8"),
+        pytest.param(
+            {f"{DIST_INFO}/METADATA": b"Requires-Dist: torch >>> 2\n"},
+            "damaged METADATA: Requires-Dist",
+            id="requirement nobody can read",
+        ),
+        pytest.param(
+            {f"{DIST_INFO}/METADATA": b"Requires-Python: three\n"},
+            "damaged METADATA: Requires-Python",
+            id="Requires-Python nobody can read",
+        ),
+    ],
+)
+def test_a_wheel_without_what_every_wheel_has(tmp_path: Path, changes: dict[str, bytes | None], what: str) -> None:
+    path = tamper(make_wheel(tmp_path), changes)
+
+    with pytest.raises(InputError, match=what):
+        look_at_everything(path)
+
+
+def test_a_zip_file_that_is_no_wheel(tmp_path: Path) -> None:
+    path = tmp_path / "flash_attn-2.8.3-py3-none-any.whl"
+    write_zip(path, {"README": b"not a wheel"})
+
+    with pytest.raises(InputError, match="0 dist-info folders"):
+        look_at_everything(path)
+
+
+def test_a_member_whose_bytes_changed_on_disk(tmp_path: Path) -> None:
+    text = b"Metadata-Version: 2.1 and so on, stored as it is"
+    path = tmp_path / "flash_attn-2.8.3-py3-none-any.whl"
+    write_zip(path, {f"{DIST_INFO}/METADATA": text}, compression=zipfile.ZIP_STORED)
+    path.write_bytes(path.read_bytes().replace(text, text.upper()))
+
+    with pytest.raises(InputError, match=r"damaged zip file.*Bad CRC-32"):
+        _ = Wheel.open(path).metadata
+
+
+def test_a_shared_object_that_was_cut_off(tmp_path: Path, library: bytes) -> None:
+    path = make_wheel(tmp_path, members={"flash_attn_2_cuda.so": library[: len(library) // 2]})
+
+    with pytest.raises(InputError, match=r"damaged ELF file: flash_attn_2_cuda\.so"):
+        _ = Wheel.open(path).shared_objects
+
+
+DAMAGE = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4)
+
+
+def overwrite(data: bytes, damage: list[tuple[float, int]]) -> bytes:
+    changed = bytearray(data)
+    for place, value in damage:
+        changed[int(place * len(changed))] = value
+    return bytes(changed)
+
+
+@given(damage=DAMAGE)
+def test_no_damage_to_a_wheel_ends_in_anything_but_an_input_error(
+    tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[float, int]]
+) -> None:
+    path = finished_wheel(tmp_path_factory.mktemp("damaged"))
+    path.write_bytes(overwrite(path.read_bytes(), damage))
+
+    with suppress(InputError):
+        look_at_everything(path)
+
+
+@given(damage=DAMAGE)
+def test_no_damage_to_a_shared_object_ends_in_anything_but_an_input_error(
+    tmp_path_factory: pytest.TempPathFactory, library: bytes, damage: list[tuple[float, int]]
+) -> None:
+    members = {"damaged.so": b"\x7fELF" + overwrite(library, damage)[4:]}
+
+    path = make_wheel(tmp_path_factory.mktemp("damaged"), members=members)
+
+    with suppress(InputError):
+        assert [item.name for item in Wheel.open(path).shared_objects] == ["damaged.so"]

@@ -1,0 +1,227 @@
+"""A raw wheel becomes the wheel of a cell: labelled, with a right RECORD, and the same bytes for the same content."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+from installer.sources import WheelFile
+
+from wheel_factory import CK, TRITON, build_record, make_wheel, metadata_text, read_zip, tamper, write_zip
+from wheelfactory.cell import Cell
+from wheelfactory.errors import InputError
+from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.wheel.record import read_record
+from wheelfactory.wheel.rewrite import finish_wheel
+
+MEMBERS = {
+    "flash_attn/__init__.py": b"x = 1\n",
+    "flash_attn/a name, with \"quotes\" and 'more'.py": b"",
+    "flash_attn/\N{GREEK SMALL LETTER ALPHA}\N{HIGH VOLTAGE SIGN}.py": b"y = 2\n",
+    "flash_attn/large.bin": bytes(3 << 20),
+    "flash_attn/tool": b"#!/bin/sh\n",
+    "notes.txt": b"at the top",
+}
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    return make_wheel(tmp_path / "raw", members=MEMBERS, metadata=metadata_text(requires=["torch", "einops"]))
+
+
+def finish(raw: Path, folder: Path) -> Path:
+    return finish_wheel(raw, build_record(TRITON), folder)
+
+
+@pytest.mark.parametrize(
+    ("version", "tags", "cell", "expected"),
+    [
+        pytest.param(
+            "2.8.3", "py3-none-any", TRITON, "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl", id="triton"
+        ),
+        pytest.param(
+            "2.8.3+rocm64torch2.9",
+            "cp311-cp311-linux_x86_64",
+            CK,
+            "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-linux_x86_64.whl",
+            id="labelled by setup.py",
+        ),
+        pytest.param(
+            "2.8.3+cu12torch2.8",
+            "cp311-cp311-linux_x86_64",
+            CK,
+            "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-linux_x86_64.whl",
+            id="another local version",
+        ),
+        pytest.param(
+            "2.8.3-1",
+            "cp311-cp311-linux_x86_64",
+            CK,
+            "flash_attn-2.8.3+rocm64torch2.9-1-cp311-cp311-linux_x86_64.whl",
+            id="a build tag",
+        ),
+    ],
+)
+def test_the_label_is_in_the_file_name_and_in_dist_info(
+    tmp_path: Path, version: str, tags: str, cell: Cell, expected: str
+) -> None:
+    raw = make_wheel(tmp_path / "raw", version=version.partition("-")[0], tags=tags)
+    raw = raw.rename(raw.with_name(f"flash_attn-{version}-{tags}.whl"))
+
+    path = finish_wheel(raw, build_record(cell), tmp_path / "dist")
+
+    assert path == tmp_path / "dist" / expected
+    assert Wheel.open(path).dist_info == "-".join(expected.split("-")[:2]) + ".dist-info"
+
+
+def test_an_installer_finds_record_right(tmp_path: Path, raw: Path) -> None:
+    with WheelFile.open(finish(raw, tmp_path / "dist")) as wheel:
+        wheel.validate_record(validate_contents=True)
+
+        assert len(list(wheel.get_contents())) == len(MEMBERS) + len(["METADATA", "WHEEL", "RECORD", RECORD_NAME])
+
+
+def test_members_are_kept_byte_for_byte(tmp_path: Path, raw: Path) -> None:
+    finished = read_zip(finish(raw, tmp_path / "dist"))
+
+    assert {name: data for name, data in finished.items() if ".dist-info/" not in name} == MEMBERS
+
+
+def test_dist_info_comes_last_and_record_at_its_end(tmp_path: Path, raw: Path) -> None:
+    names = list(read_zip(finish(raw, tmp_path / "dist")))
+
+    assert [name.partition("/")[2] for name in names if ".dist-info/" in name] == [
+        "METADATA",
+        "WHEEL",
+        RECORD_NAME,
+        "RECORD",
+    ]
+    assert ".dist-info/" not in "".join(names[:-4])
+
+
+def test_it_holds_its_build_record_and_requires_its_torch(tmp_path: Path, raw: Path) -> None:
+    wheel = Wheel.open(finish(raw, tmp_path / "dist"))
+
+    assert read_record(wheel) == build_record(TRITON)
+    assert [str(item) for item in wheel.requirements] == ["einops", "torch==2.13.*"]
+
+
+def test_finishing_a_finished_wheel_changes_nothing(tmp_path: Path, raw: Path) -> None:
+    once = finish(raw, tmp_path / "once")
+
+    assert finish(once, tmp_path / "twice").read_bytes() == once.read_bytes()
+
+
+def test_another_label_gives_another_wheel_from_the_same_raw_one(tmp_path: Path, raw: Path) -> None:
+    first = finish(raw, tmp_path)
+    second = finish_wheel(raw, build_record(TRITON, label="rocm64torch2.9triton"), tmp_path)
+
+    assert (Wheel.open(first).version.local, Wheel.open(second).version.local) == (
+        "rocm72torch2.13triton",
+        "rocm64torch2.9triton",
+    )
+
+
+def test_a_data_folder_is_renamed_with_the_wheel(tmp_path: Path) -> None:
+    members = {"flash_attn-2.8.3.data/scripts/tool": b"#!python\n", "flash_attn-2.8.3.data.py": b""}
+
+    names = read_zip(finish(make_wheel(tmp_path / "raw", members=members), tmp_path / "dist"))
+
+    assert "flash_attn-2.8.3+rocm72torch2.13triton.data/scripts/tool" in names
+    assert "flash_attn-2.8.3.data.py" in names
+
+
+def test_folders_of_the_raw_wheel_are_left_out(tmp_path: Path) -> None:
+    raw = make_wheel(tmp_path / "raw", members={"flash_attn/": b"", "flash_attn/a.py": b""})
+
+    assert "flash_attn/" not in read_zip(finish(raw, tmp_path / "dist"))
+
+
+def repack(raw: Path, folder: Path, *, backwards: bool = False, compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    files = list(read_zip(raw).items())
+    folder.mkdir()
+    write_zip(folder / raw.name, dict(reversed(files) if backwards else files), compression=compression)
+    return folder / raw.name
+
+
+def test_the_order_of_the_raw_members_does_not_matter(tmp_path: Path, raw: Path) -> None:
+    other = repack(raw, tmp_path / "other", backwards=True)
+
+    assert finish(other, tmp_path / "a").read_bytes() == finish(raw, tmp_path / "b").read_bytes()
+
+
+def test_how_the_raw_members_are_packed_does_not_matter(tmp_path: Path, raw: Path) -> None:
+    other = repack(raw, tmp_path / "other", compression=zipfile.ZIP_STORED)
+
+    assert finish(other, tmp_path / "a").read_bytes() == finish(raw, tmp_path / "b").read_bytes()
+
+
+def test_the_time_of_the_raw_file_does_not_matter(tmp_path: Path, raw: Path) -> None:
+    before = finish(raw, tmp_path / "a").read_bytes()
+    os.utime(raw, (0, 0))
+
+    assert finish(raw, tmp_path / "b").read_bytes() == before
+
+
+def test_only_the_newest_time_of_the_raw_members_matters(tmp_path: Path, raw: Path) -> None:
+    with zipfile.ZipFile(raw, "a") as archive:
+        archive.writestr(zipfile.ZipInfo("new.py", (2026, 1, 2, 3, 4, 6)), b"")
+        archive.writestr(zipfile.ZipInfo("old.py", (1999, 12, 31, 0, 0, 0)), b"")
+
+    with zipfile.ZipFile(finish(raw, tmp_path)) as archive:
+        assert {info.date_time for info in archive.infolist()} == {(2026, 1, 2, 3, 4, 6)}
+
+
+def test_modes_are_plain_but_for_the_executable_bit(tmp_path: Path) -> None:
+    raw = make_wheel(tmp_path / "raw", members=MEMBERS, executable=["flash_attn/tool"])
+
+    with zipfile.ZipFile(finish(raw, tmp_path / "dist")) as archive:
+        modes = {info.filename: stat.filemode(info.external_attr >> 16) for info in archive.infolist()}
+
+    assert modes.pop("flash_attn/tool") == "-rwxr-xr-x"
+    assert set(modes.values()) == {"-rw-r--r--"}
+
+
+def test_a_member_too_large_for_a_plain_zip_entry(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared objects with kernels for many archs pass 2 GiB; the limit is lowered so as not to write that much."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1 << 20)
+
+    assert read_zip(finish(raw, tmp_path / "dist"))["flash_attn/large.bin"] == MEMBERS["flash_attn/large.bin"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        pytest.param({"flash_attn-2.8.3.dist-info/METADATA": None}, "missing from the wheel", id="no METADATA"),
+        pytest.param({"x-1.dist-info/METADATA": b""}, "2 dist-info folders", id="two dist-info folders"),
+        pytest.param({"flash_attn-2.8.3.dist-info/METADATA": b"\xff"}, "damaged METADATA", id="METADATA is not UTF-8"),
+        pytest.param(
+            {"flash_attn-2.8.3.dist-info/METADATA": b"Version: two\n"}, "damaged METADATA", id="version nobody can read"
+        ),
+    ],
+)
+def test_nothing_is_written_from_what_is_no_wheel(
+    tmp_path: Path, raw: Path, changes: dict[str, bytes | None], what: str
+) -> None:
+    with pytest.raises(InputError, match=what):
+        finish(tamper(raw, changes), tmp_path / "dist")
+
+    assert list(tmp_path.glob("dist/*")) == []
+
+
+def test_nothing_is_kept_of_a_wheel_with_a_damaged_member(tmp_path: Path, raw: Path) -> None:
+    stored = repack(raw, tmp_path / "other", compression=zipfile.ZIP_STORED)
+    stored.write_bytes(stored.read_bytes().replace(b"x = 1\n", b"x = 2\n"))
+
+    with pytest.raises(InputError, match=r"damaged zip file.*Bad CRC-32"):
+        finish(stored, tmp_path / "dist")
+
+    assert list(tmp_path.glob("dist/*")) == []
+
+
+def test_a_label_of_another_factory_is_refused(tmp_path: Path, raw: Path) -> None:
+    with pytest.raises(InputError, match="not a label"):
+        finish_wheel(raw, build_record(TRITON, label="cu12torch2.8"), tmp_path)

@@ -1,0 +1,215 @@
+"""Makes wheels for tests: real ones with a right RECORD, finished ones of a cell, and files changed after that."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from packaging.tags import parse_tag
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.host import Host
+from wheelfactory.label import Label
+from wheelfactory.matrix import Matrix
+from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.record import BuildRecord, Toolchain
+from wheelfactory.workshop import Workshop
+
+CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
+TRITON = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
+
+DATE = (2025, 8, 14, 9, 30, 0)
+
+PACKAGE: Mapping[str, bytes] = {
+    "flash_attn/__init__.py": b"",
+    "flash_attn/flash_attn_interface.py": b"def flash_attn_func() -> None: ...\n",
+}
+"""The least that the import gate takes for flash_attn."""
+
+_SOURCE = "written for the tests"
+_IMAGE = {"tag": "rocm/pytorch:6", "distribution": "ubuntu22.04", "glibc": "2.35", "python": "3.11", "source": _SOURCE}
+_ARCHS = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"]
+_TORCH_OF = {"7.2": ["2.13.0", "2.9.1"], "6.4": ["2.13.0", "2.9.1"], "6.2.4": ["2.13.0"], "6.2": ["2.9.1"]}
+
+MATRIX = Matrix.model_validate(
+    {
+        "backend": ["ck", "triton"],
+        "python": ["3.12", "3.11"],
+        "flash-attn": {
+            "2.8.3": {
+                "sdist": {"file": "flash_attn-2.8.3.tar.gz", "sha256": "a" * 64},
+                "python": ">=3.9",
+                "ck": {"archs": ["gfx90a", "gfx942", "gfx950"], "source": _SOURCE},
+                "triton": {
+                    "archs": ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100"],
+                    "window": ">=3.2.0,<3.9",
+                    "source": _SOURCE,
+                },
+                "source": _SOURCE,
+            },
+            "2.6.3": {
+                "git": {"repository": "https://example.org/flash-attention", "tag": "v2.6.3"},
+                "python": ">=3.8",
+                "ck": {"archs": ["gfx90a", "gfx942"], "source": _SOURCE},
+                "source": _SOURCE,
+            },
+        },
+        "torch": {
+            version: {
+                "python": ["3.12", "3.11"],
+                "triton": triton,
+                "triton-package": "triton-rocm",
+                "cxx11-abi": True,
+                "platform": "manylinux_2_28_x86_64",
+                "source": _SOURCE,
+            }
+            for version, triton in {"2.13.0": "3.7.1", "2.9.1": "3.5.1"}.items()
+        },
+        "rocm": {
+            version: {
+                "torch": torch,
+                "index": f"https://example.org/rocm{version}",
+                "archs": _ARCHS if version < "7" else [*_ARCHS, "gfx950"],
+                "images": [{**_IMAGE, "torch": "2.9.1"}],
+                "source": _SOURCE,
+            }
+            for version, torch in _TORCH_OF.items()
+        },
+    }
+)
+"""A small matrix that has both cells above."""
+
+
+def make_wheel(
+    folder: Path,
+    *,
+    name: str = "flash_attn",
+    version: str = "2.8.3",
+    tags: str = "py3-none-any",
+    metadata: str | None = None,
+    wheel: str | None = None,
+    members: Mapping[str, bytes] = PACKAGE,
+    dist_info_members: Mapping[str, bytes] | None = None,
+    executable: Collection[str] = (),
+    date_time: tuple[int, int, int, int, int, int] = DATE,
+) -> Path:
+    """Write a wheel with these members; METADATA and WHEEL are the least there may be unless given as text."""
+    dist_info = f"{name}-{version}.dist-info"
+    files = {
+        **members,
+        f"{dist_info}/METADATA": (metadata_text(version) if metadata is None else metadata).encode(),
+        f"{dist_info}/WHEEL": (wheel_text(tags) if wheel is None else wheel).encode(),
+        **{f"{dist_info}/{member}": data for member, data in (dist_info_members or {}).items()},
+    }
+    files[f"{dist_info}/RECORD"] = record_text(files, f"{dist_info}/RECORD").encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-{tags}.whl"
+    write_zip(path, files, executable=executable, date_time=date_time)
+    return path
+
+
+def metadata_text(
+    version: str = "2.8.3", *, name: str = "flash_attn", requires: Sequence[str] = (), requires_python: str = ">=3.9"
+) -> str:
+    """METADATA with these requirements and a description."""
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", f"Requires-Python: {requires_python}"]
+    return "\n".join([*lines, *(f"Requires-Dist: {item}" for item in requires), "", "Flash Attention\n"])
+
+
+def wheel_text(tags: str) -> str:
+    """WHEEL of a wheel with these (perhaps compressed) tags."""
+    lines = sorted(f"Tag: {tag}" for tag in parse_tag(tags))
+    return "\n".join(["Wheel-Version: 1.0", "Generator: tests", "Root-Is-Purelib: false", *lines, ""])
+
+
+def record_text(files: Mapping[str, bytes], itself: str) -> str:
+    """RECORD of these files."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    for name, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        writer.writerow([name, f"sha256={digest}", len(data)])
+    writer.writerow([itself, "", ""])
+    return lines.getvalue()
+
+
+def write_zip(
+    path: Path,
+    files: Mapping[str, bytes],
+    *,
+    executable: Collection[str] = (),
+    date_time: tuple[int, int, int, int, int, int] = DATE,
+    compression: int = zipfile.ZIP_DEFLATED,
+) -> None:
+    """Write a zip file with these members in this order."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name, date_time)
+            info.compress_type = compression
+            info.external_attr = (0o100755 if name in executable else 0o100644) << 16
+            archive.writestr(info, data)
+
+
+def read_zip(path: Path) -> dict[str, bytes]:
+    """The members of a zip file in their order."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def tamper(path: Path, changes: Mapping[str, bytes | None]) -> Path:
+    """Replace, add or (None) remove members of a wheel, and leave its RECORD as it was."""
+    files = {**read_zip(path), **changes}
+    write_zip(path, {name: data for name, data in files.items() if data is not None})
+    return path
+
+
+def build_record(cell: Cell = CK, /, **changes: object) -> BuildRecord:
+    """The build record of a cell, as true as one can be, with fields changed."""
+    compiled = cell.backend is Backend.CK
+    truth = BuildRecord(
+        cell=cell.id,
+        label=str(Label.of(cell)),
+        offload_archs=("gfx90a", "gfx942"),
+        source="sha256:" + "a" * 64,
+        toolchain=Toolchain(glibc="2.35", python=cell.python) if compiled else Toolchain(),
+    )
+    return truth.model_copy(update=changes)
+
+
+def finished_wheel(
+    folder: Path,
+    cell: Cell = CK,
+    *,
+    name: str = "flash_attn",
+    version: str | None = None,
+    tags: str | None = None,
+    metadata: str | None = None,
+    wheel: str | None = None,
+    members: Mapping[str, bytes] = PACKAGE,
+    record: BuildRecord | None = None,
+) -> Path:
+    """A wheel that is what `cell` asks for in everything but what is given; its RECORD is right."""
+    label = Label.of(cell)
+    version = version or f"{cell.flash_attn}+{label}"
+    pin = f"torch=={label.torch[0]}.{label.torch[1]}.*"
+    compiled = cell.backend is Backend.CK
+    return make_wheel(
+        folder,
+        name=name,
+        version=version,
+        tags=tags or (f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"),
+        metadata=metadata or metadata_text(version, requires=[pin, "einops"]),
+        wheel=wheel,
+        members=members,
+        dist_info_members={RECORD_NAME: (record or build_record(cell)).to_bytes()},
+    )
+
+
+def small_workshop(cache: Path, environ: Mapping[str, str] | None = None) -> Workshop:
+    """A workshop with the small matrix on a small machine, by default with nothing on PATH."""
+    return Workshop(MATRIX, Host(cores=1, memory_gib=1), {"PATH": ""} if environ is None else environ, cache)
