@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
 
 if __name__ == "__main__":
     try:
+        import wheelfactory.commands.matrix  # noqa: F401  (all it needs, so that a missing package is told here)
         from wheelfactory.cli import main
     except ModuleNotFoundError as error:
         print(f"error: missing Python package: {error.name}\nhint: pip install -e .", file=sys.stderr)

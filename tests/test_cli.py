@@ -23,8 +23,8 @@ from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICAT
 from wheelfactory.files import locked
 from wheelfactory.host import Host
 from wheelfactory.manifest import MANIFEST_NAME, read_manifest, write_rows
-from wheelfactory.verify import GateResult
 from wheelfactory.verify.gates import REQUIRED
+from wheelfactory.verify.result import GateResult
 
 MATRIX = str(ROOT / "examples/seed-matrix.yaml")
 CELL = "fa2.8.3-rocm6.1-torch2.6.0-py3-triton"
@@ -33,7 +33,7 @@ CELLS = (CK_CELL, CELL, CK_CELL.replace("310", "311"), CK_CELL.replace("310", "3
 ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 """What selects `CELLS`."""
 NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
-NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+NAMES = list(COMMANDS)
 
 
 class Shown(NamedTuple):

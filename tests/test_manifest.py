@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wheelfactory.errors import InputError
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, published_cells, read_manifest, write_rows
-from wheelfactory.verify.gate import Finding, GateResult, Status
+from wheelfactory.verify.result import Finding, GateResult, Status
 
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"

@@ -20,8 +20,9 @@ from wheel_factory import PACKAGE, build_record, finished_wheel, make_wheel, rea
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import VerificationError
 from wheelfactory.repair import glibc_of, refuse_changed, repair_wheel
-from wheelfactory.verify import Status, Subject
+from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import identity
+from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import Toolchain, read_record
 

@@ -6,13 +6,26 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
-from wheelfactory.commands import build, explain, index, inspect, matrix, plan, publish, repair, run, status, verify
 from wheelfactory.errors import FactoryError, InputError
 
-COMMANDS = (matrix, plan, run, build, explain, repair, verify, inspect, publish, index, status)
+COMMANDS = {
+    "matrix": "print the GitHub Actions matrix",
+    "plan": "show the cells and how this machine would build them",
+    "run": "build, verify, publish into a directory, and index",
+    "build": "build one cell; the path of its wheel is the only line on stdout",
+    "explain": "say what a cell is, or why it is not built",
+    "repair": "give a raw wheel its METADATA, label and platform tag",
+    "verify": "refuse wheels that are not what they say (exit code 3)",
+    "inspect": "print the facts of any wheel",
+    "publish": "verify wheels and publish them into a directory, or yank one",
+    "index": "write the index of a release directory from its manifest",
+    "status": "say what of the matrix a release directory has",
+}
+"""Every command, a module of `wheelfactory.commands`, and what it does."""
 
 CLOSED_PIPE = 141
 """What a shell reports for a program that wrote to a closed pipe (128 + SIGPIPE)."""
@@ -21,7 +34,9 @@ CLOSED_PIPE = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code. A user's mistake ends as one error line and a hint, never a traceback."""
     try:
-        options = _parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        chosen = next((text for text in given if not text.startswith("-")), None)
+        options = _parser(chosen).parse_args(given)
         code: int = options.execute(options, os.environ)
         _flush()
     except FactoryError as error:
@@ -65,7 +80,11 @@ class _Parser(argparse.ArgumentParser):
         raise InputError("bad arguments", message, f"`{self.prog} --help` says what it takes")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser of all commands, with the options of the chosen one.
+
+    Only that one is imported, so that the matrix needs neither network libraries nor auditwheel.
+    """
     parser = _Parser(
         prog="wheelfactory",
         description="Build, verify and publish flash-attn wheels for AMD ROCm.",
@@ -74,8 +93,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"wheelfactory {_version()}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(subparsers)
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            command = import_module(f"wheelfactory.commands.{name}")
+            command.add(subparser)
+            subparser.set_defaults(execute=command.execute)
     return parser
 
 

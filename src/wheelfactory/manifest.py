@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
 from wheelfactory.label import Label
-from wheelfactory.verify.gate import GateResult
+from wheelfactory.verify.result import GateResult
 
 MANIFEST_NAME = "manifest.jsonl"
 

@@ -16,13 +16,13 @@ from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import WheelRow, published_cells
 from wheelfactory.matrix.facts import Dependency
 from wheelfactory.matrix.select import unpublished
-from wheelfactory.progress import Steps
+from wheelfactory.progress import Part, Steps
 from wheelfactory.publish import Publisher, publish
 from wheelfactory.recipe import make_recipe
 from wheelfactory.repair import glibc_of
 from wheelfactory.sources import fetch_file
-from wheelfactory.verify import GateResult, verify
-from wheelfactory.verify.gates import refused
+from wheelfactory.verify.gates import refused, verify
+from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.workshop import Workshop
@@ -72,12 +72,13 @@ def run_job(workshop: Workshop, job: Job, publisher: Publisher, folder: Path) ->
     fails does not stop the others; gives those that did.
     """
     failures = []
-    with Steps(2 * len(job.todo) + 1) as steps, scratch_dir(workshop.cache) as scratch:
+    with Steps(len(job.todo) + 1) as steps, scratch_dir(workshop.cache) as scratch:
         if job.todo:
             publish(publisher, _dependencies(workshop, publisher.rows()))
         for cell in job.todo:
             try:
-                _one(workshop, cell, publisher, steps, scratch)
+                with steps.step(cell.id) as part:
+                    _one(workshop, cell, publisher, scratch, part)
             except (BuildError, SourceError, VerificationError) as error:
                 failures.append(Failure(cell, error))
         with steps.step("index"):
@@ -85,13 +86,11 @@ def run_job(workshop: Workshop, job: Job, publisher: Publisher, folder: Path) ->
     return tuple(failures)
 
 
-def _one(workshop: Workshop, cell: Cell, publisher: Publisher, steps: Steps, scratch: Path) -> None:
-    with steps.step(f"build {cell.id}") as part:
-        path = build_cell(workshop, cell, scratch, part)
-    with steps.step(f"verify and publish {path.name}"):
-        gates = verify(path, workshop, cell)
-        refuse(path, gates)
-        publish(publisher, [(wheel_row(path, gates), path)])
+def _one(workshop: Workshop, cell: Cell, publisher: Publisher, scratch: Path, part: Part) -> None:
+    path = build_cell(workshop, cell, scratch, part)
+    gates = verify(path, workshop, cell)
+    refuse(path, gates)
+    publish(publisher, [(wheel_row(path, gates), path)])
     path.unlink()
 
 

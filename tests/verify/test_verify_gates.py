@@ -20,8 +20,10 @@ from wheel_factory import (
 )
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError, VerificationError
-from wheelfactory.verify import REQUIRED, GateResult, Status, Subject, gates, verify
-from wheelfactory.verify.gates import refused
+from wheelfactory.verify import gates
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.gates import REQUIRED, refused, verify
+from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.rewrite import finish_wheel
 
 PASSED, FAILED, NOT_RUN = Status.PASSED, Status.FAILED, Status.NOT_RUN

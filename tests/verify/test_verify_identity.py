@@ -10,9 +10,9 @@ import pytest
 from wheel_factory import CK, MATRIX, TRITON, build_record, finished_wheel, metadata_text, small_workshop
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
-from wheelfactory.verify import Status, Subject
-from wheelfactory.verify.gate import Finding
+from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import identity
+from wheelfactory.verify.result import Finding, Status
 from wheelfactory.wheel.metadata import NEVER_REQUIRED
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import Toolchain, read_record

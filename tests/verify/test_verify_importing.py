@@ -20,8 +20,9 @@ from wheel_factory import (
 )
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.environments import build_environment, cpu_torch
-from wheelfactory.verify import GateResult, Status, Subject
+from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.importing import importing
+from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_wheel
 

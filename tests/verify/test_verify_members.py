@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, build_record, finished_wheel, read_zip, small_workshop, tamper, write_zip
-from wheelfactory.verify import Status, Subject
-from wheelfactory.verify.gate import GateResult
+from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.members import record
+from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 
 INTERFACE = "flash_attn/flash_attn_interface.py"

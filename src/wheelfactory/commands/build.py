@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.commands.options import (
     Environ,
-    Subparsers,
     add_cache,
     add_matrix,
     directory,
@@ -25,13 +24,9 @@ from wheelfactory.recipe import find_rocm_version, make_recipe
 from wheelfactory.workshop import Workshop
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser(
-        "build",
-        help="build one cell; the path of its wheel is the only line on stdout",
-        usage="%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]",
-    )
+    parser.usage = "%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]"
     parser.add_argument("cell", nargs="*", help="a cell id, or four versions (ROCM may be auto)")
     parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
     parser.add_argument(
@@ -43,10 +38,9 @@ def add(subparsers: Subparsers) -> None:
     )
     add_matrix(parser)
     add_cache(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true); print the paths of the wheels."""
     workshop, dest = workshop_of(options, environ), directory(options.dest)
     cells, by_hand = _cells_to_build(options, environ, workshop)
@@ -55,14 +49,14 @@ def execute(options: Namespace, environ: Environ) -> int:
     paths = []
     with Steps(len(cells)) as steps:
         for cell in cells:
-            with steps.step(f"build {cell.id}") as part:
+            with steps.step(cell.id) as part:
                 paths.append(build_cell(workshop, cell, dest, part, by_hand=by_hand))
     for path in paths:
         show(str(path))
     return DONE
 
 
-def _cells_to_build(options: Namespace, environ: Environ, workshop: Workshop) -> tuple[list[Cell], bool]:
+def _cells_to_build(options: argparse.Namespace, environ: Environ, workshop: Workshop) -> tuple[list[Cell], bool]:
     """The cells that the arguments of `build` name, and whether they were named by hand (four versions)."""
     expansion = expand(workshop.matrix)
     if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, require_cell, show
+from wheelfactory.commands.options import Environ, add_matrix, require_cell, show
 from wheelfactory.errors import DONE
 from wheelfactory.label import Label
 from wheelfactory.matrix import expand, load_matrix
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("explain", help="say what a cell is, or why it is not built")
     parser.add_argument("cell", help="a cell id")
     add_matrix(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """Print what a cell is, or refuse it with the reasons."""
     facts = load_matrix(options.matrix)
     expansion = expand(facts)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 
-from wheelfactory.commands.options import Environ, Subparsers, add_release, show
+from wheelfactory.commands.options import Environ, add_release, show
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import locked
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import read_manifest
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("index", help="write the index of a release directory from its manifest")
     add_release(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """Write the index of a release directory from its manifest."""
     if not options.dest.is_dir():
         raise InputError("no such directory", str(options.dest), "name a release directory")

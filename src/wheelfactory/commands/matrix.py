@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, add_only, show, tell
+from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
 from wheelfactory.errors import DONE
 from wheelfactory.manifest import published_cells, read_manifest
 from wheelfactory.matrix import expand, load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, select, unpublished
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("matrix", help="print the GitHub Actions matrix")
     add_matrix(parser)
     add_only(parser)
     parser.add_argument(
@@ -25,10 +24,9 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--shards", action="store_true", help="two levels, for more than 256 cells")
     parser.add_argument("--explain", action="store_true", help="say on stderr what became of every combination")
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """Print ``{"include":[...]}`` for the cells that are selected and not published."""
     facts = load_matrix(options.matrix)
     expansion = expand(facts)

@@ -18,7 +18,6 @@ from wheelfactory.matrix.select import require
 from wheelfactory.workshop import Workshop
 
 Environ: TypeAlias = Mapping[str, str]
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:

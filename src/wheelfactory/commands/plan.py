@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from argparse import Namespace
 from typing import Any
 
 from wheelfactory.cell import Cell
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, add_only, show, tell
+from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
 from wheelfactory.errors import DONE, BuildError
 from wheelfactory.host import Host, read_host
 from wheelfactory.matrix import Matrix, expand, load_matrix
@@ -15,16 +15,14 @@ from wheelfactory.matrix.select import select
 from wheelfactory.recipe import make_recipe
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("plan", help="show the cells and how this machine would build them")
     add_matrix(parser)
     add_only(parser)
     parser.add_argument("--json", action="store_true", help="one JSON array")
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print each selected cell with its archs and whether this machine can build it."""
     facts = load_matrix(options.matrix)
     host = read_host(environ)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
-    Subparsers,
     add_cache,
     add_matrix,
     add_release,
@@ -23,22 +22,20 @@ from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
 from wheelfactory.run import refuse, wheel_row
-from wheelfactory.verify import verify as run_gates
+from wheelfactory.verify.gates import verify as run_gates
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("publish", help="verify wheels and publish them into a directory, or yank one")
     add_release(parser)
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL")
     parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
     parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
     add_matrix(parser)
     add_cache(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Verify and publish wheels into a directory, or yank one there; rewrite its index."""
     publisher = DirectoryPublisher(directory(options.dest))
     if bool(options.yank) == bool(options.wheels):
@@ -59,7 +56,7 @@ def execute(options: Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _verified(options: Namespace, environ: Environ) -> list[tuple[WheelRow, Path]]:
+def _verified(options: argparse.Namespace, environ: Environ) -> list[tuple[WheelRow, Path]]:
     workshop = workshop_of(options, environ)
     additions = []
     for path in options.wheels:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from wheelfactory.build import RawWheel, finish
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, directory, require_cell, show
+from wheelfactory.commands.options import Environ, add_matrix, directory, require_cell, show
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.label import Label
 from wheelfactory.matrix import expand, load_matrix
@@ -16,9 +16,8 @@ from wheelfactory.recipe import choose_archs
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("repair", help="give a raw wheel its METADATA, label and platform tag")
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--cell", required=True, metavar="ID", help="the cell it was built for")
     parser.add_argument(
@@ -29,10 +28,9 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--dest", type=Path, default=Path("dist"), metavar="DIR")
     add_matrix(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Finish a raw wheel; print the path of the finished one."""
     facts = load_matrix(options.matrix)
     cell = require_cell(expand(facts), options.cell)

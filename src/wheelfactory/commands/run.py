@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ from pathlib import Path
 from wheelfactory import advice
 from wheelfactory.commands.options import (
     Environ,
-    Subparsers,
     add_cache,
     add_matrix,
     add_only,
@@ -27,9 +26,8 @@ from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.run import Failure, Job, plan_job, run_job
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("run", help="build, verify, publish into a directory, and index")
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
@@ -40,10 +38,9 @@ def add(subparsers: Subparsers) -> None:
         metavar="DIR",
         help="release directory (default: %(default)s)",
     )
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with its index; print how to install."""
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)

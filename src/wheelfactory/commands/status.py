@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
 
-from wheelfactory.commands.options import Environ, Subparsers, add_matrix, add_only, add_release, show, tell
+from wheelfactory.commands.options import Environ, add_matrix, add_only, add_release, show, tell
 from wheelfactory.errors import DONE, FAILED
 from wheelfactory.manifest import WheelRow, read_manifest
 from wheelfactory.matrix import expand, load_matrix
 from wheelfactory.matrix.select import select
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("status", help="say what of the matrix a release directory has")
     add_release(parser)
     add_matrix(parser)
     add_only(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, _environ: Environ) -> int:
+def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """Print which selected cells a release directory has; exit code 1 if some are missing."""
     cells = select(expand(load_matrix(options.matrix)), options.only)
     rows = {row.cell: row for row in sorted(read_manifest(options.dest), key=_is_good) if row.cell}

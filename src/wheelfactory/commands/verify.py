@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from argparse import Namespace
 from pathlib import Path
 
 from wheelfactory.cell import Cell
-from wheelfactory.commands.options import Environ, Subparsers, add_cache, add_matrix, show, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED
-from wheelfactory.verify import verify as run_gates
 from wheelfactory.verify.gates import refused
+from wheelfactory.verify.gates import verify as run_gates
 
 
-def add(subparsers: Subparsers) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser = subparsers.add_parser("verify", help="refuse wheels that are not what they say (exit code 3)")
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
     parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
     parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
     add_matrix(parser)
     add_cache(parser)
-    parser.set_defaults(execute=execute)
 
 
-def execute(options: Namespace, environ: Environ) -> int:
+def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what each gate says of each wheel; exit code 3 if any wheel is refused."""
     workshop = workshop_of(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None

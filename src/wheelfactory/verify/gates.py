@@ -9,10 +9,11 @@ from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
-from wheelfactory.verify.gate import GateResult, Status, Subject
+from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
 from wheelfactory.verify.members import record
+from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.workshop import Workshop

@@ -10,7 +10,8 @@ from packaging.version import Version
 from wheelfactory.cell import ANY_PYTHON, Backend
 from wheelfactory.label import Label
 from wheelfactory.repair import glibc_of
-from wheelfactory.verify.gate import Finding, GateResult, Subject
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.metadata import NEVER_REQUIRED
 
 

@@ -17,7 +17,8 @@ from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture, reason, run
 from wheelfactory.rocm_python import find_rocm_python
-from wheelfactory.verify.gate import Finding, GateResult, Status, Subject
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.result import Finding, GateResult, Status
 
 _IMPORT = """
 import importlib.metadata, flash_attn

@@ -10,7 +10,8 @@ from installer.records import InvalidRecordEntry, parse_record_file
 from installer.sources import WheelFile
 
 from wheelfactory.errors import InputError
-from wheelfactory.verify.gate import Finding, GateResult, Subject
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import open_archive
 
 _CURE = "the file was changed after it was built: build or download it again"
