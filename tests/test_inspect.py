@@ -48,11 +48,11 @@ def test_a_wheel_of_this_factory_for_a_person(tmp_path: Path, extension: bytes) 
         "    needs   libm.so.6",
         "    runpath /opt/rocm/lib:$ORIGIN",
         "  record    cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
-        "    archs   gfx90a, gfx942",
-        f"    source  sha256:{'a' * 64}",
-        "    torch   2.9.1+rocm6.4",
+        "    archs     gfx90a, gfx942",
+        f"    source    sha256:{'a' * 64}",
+        "    torch     2.9.1+rocm6.4",
         "    cxx11_abi False",
-        "    glibc   2.35",
+        "    glibc     2.35",
     ]
 
 

@@ -97,8 +97,20 @@ def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], 
         with scratch_dir(cache_dir) as scratch:
             made = empty_environment(scratch / "env")
             pip_install(made, *options, *requirements, hint=hint)
-            made.folder.rename(folder)  # pip's scripts name the old place; only `python -m` is used
+            keep(made, folder)
     return Environment(folder)
+
+
+def keep(made: Environment, folder: Path) -> None:
+    """Move an environment to where it is kept, unless another run was faster; both hold the same.
+
+    pip's scripts name the old place, so only `python -m` is used of it.
+    """
+    try:
+        made.folder.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def empty_environment(folder: Path) -> Environment:

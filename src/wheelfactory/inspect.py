@@ -92,7 +92,7 @@ def _record_lines(record: BuildRecord | None) -> list[str]:
     tools = {name: value for name, value in record.toolchain.model_dump().items() if value is not None}
     return [
         f"  record    cell {record.cell}",
-        f"    archs   {', '.join(record.offload_archs)}",
-        f"    source  {record.source}",
-        *(f"    {name:<7} {value}" for name, value in tools.items()),
+        f"    archs     {', '.join(record.offload_archs)}",
+        f"    source    {record.source}",
+        *(f"    {name:<9} {value}" for name, value in tools.items()),
     ]

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from wheelfactory.cell import Cell
 from wheelfactory.checkout import PROBE
-from wheelfactory.environments import Environment, build_requirements, pip_install
+from wheelfactory.environments import Environment, build_requirements, keep, pip_install
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture
@@ -86,5 +86,5 @@ def _install_torch(base: Path, workshop: Workshop, cell: Cell) -> Environment:
         hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
         pip_install(made, f"torch=={cell.torch}", "--index-url", index, hint=hint)
         pip_install(made, *_tools())
-        made.folder.rename(environment.folder)
+        keep(made, environment.folder)
     return environment

@@ -1,0 +1,64 @@
+"""Environments: what they are made of decides their place; an interrupted or doubled making leaves one whole one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wheelfactory import environments
+from wheelfactory.environments import Environment, build_requirements, cpu_torch, empty_environment, keep
+from wheelfactory.environments import layered_environment as layered
+from wheelfactory.errors import BuildError
+
+
+def made(folder: Path, text: str) -> Environment:
+    folder.mkdir()
+    (folder / "content").write_text(text)
+    return Environment(folder)
+
+
+def test_what_was_made_is_kept(tmp_path: Path) -> None:
+    keep(made(tmp_path / "made", "one"), tmp_path / "kept")
+    assert (tmp_path / "kept/content").read_text() == "one"
+
+
+def test_of_two_runs_that_make_the_same_the_faster_one_is_kept(tmp_path: Path) -> None:
+    keep(made(tmp_path / "fast", "one"), tmp_path / "kept")
+    keep(made(tmp_path / "slow", "two"), tmp_path / "kept")
+    assert (tmp_path / "kept/content").read_text() == "one"
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file or directory"):
+        keep(made(tmp_path / "made", "one"), tmp_path / "missing/kept")
+
+
+def test_the_build_needs_a_cpu_torch_that_cuda_cannot_satisfy() -> None:
+    assert cpu_torch().endswith("+cpu")
+    assert all("==" in requirement for requirement in build_requirements())
+
+
+def test_a_requirement_that_cannot_be_had_is_an_error_with_a_hint_and_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(environments, "build_requirements", lambda: ("torch==0.0.0+cpu",))
+    monkeypatch.setattr(environments, "cpu_torch_options", tuple)
+    with pytest.raises(BuildError) as refused:
+        environments.build_environment(tmp_path)
+    assert "No matching distribution found for torch==0.0.0+cpu" in refused.value.which
+    assert "or run with another Python" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layered_environment_sees_the_packages_and_pth_files_of_its_layers(tmp_path: Path, this_python: str) -> None:
+    base = empty_environment(tmp_path / "base")
+    (base.site_packages / "lower.py").write_text("WORD = 'lower'\n")
+    (base.site_packages / "nested.pth").write_text(f"{tmp_path}\n")
+    (tmp_path / "nested_in_layer.py").write_text("WORD = 'nested'\n")
+    upper = layered(tmp_path / "upper", base.python, this_python, [base.site_packages])
+    code = "import lower, nested_in_layer; print(lower.WORD, nested_in_layer.WORD)"
+    shown = subprocess.run([upper.python, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "lower nested\n"
