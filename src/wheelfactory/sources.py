@@ -23,6 +23,8 @@ from pypi_simple import (
     UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
 )
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from wheelfactory.errors import SourceError
 from wheelfactory.files import atomic_path, scratch_dir, sha256_of
@@ -30,6 +32,8 @@ from wheelfactory.matrix.facts import FlashAttn, GitTag
 from wheelfactory.process import capture
 
 NETWORK_TIMEOUT_S = 60
+
+RETRIES = Retry(total=3, backoff_factor=0.25, status_forcelist=(429, 500, 502, 503, 504))
 
 _GIT_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
 """What git exports to a hook, and would take for the repository to work in."""
@@ -68,15 +72,14 @@ def fetch_source(version: str, release: FlashAttn, cache: Path, environ: Mapping
 def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: Mapping[str, str]) -> Path:
     """A file of a PyPI project with exactly this sha256, downloaded unless the cache has it.
 
-    ``PIP_INDEX_URL`` in `environ` names another index, as it does for pip. Raises `SourceError`.
+    ``PIP_INDEX_URL`` in `environ` names another index and ``PIP_CERT`` another list of authorities, as they do for
+    pip. Raises `SourceError`.
     """
     path = cache / sha256[:16] / filename
     if path.is_file() and sha256_of(path) == sha256:
         return path
-    with (
-        atomic_path(path) as written,
-        PyPISimple(environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT) as client,
-    ):
+    index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
+    with atomic_path(path) as written, PyPISimple(index, session=_session(environ)) as client:
         try:
             package = _find(client, project, filename)
             client.download_package(package, written, verify=False, timeout=NETWORK_TIMEOUT_S)
@@ -95,6 +98,15 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
                 "nothing was kept; if the file was replaced upstream, find out why before changing the pin",
             )
     return path
+
+
+def _session(environ: Mapping[str, str]) -> requests.Session:
+    """A session that asks again when a server is busy, as pip does."""
+    session = requests.Session()
+    session.verify = environ.get("PIP_CERT") or True
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=RETRIES))
+    return session
 
 
 def _find(client: PyPISimple, project: str, filename: str) -> DistributionPackage:

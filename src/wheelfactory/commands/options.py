@@ -45,7 +45,13 @@ def add_release(parser: argparse.ArgumentParser) -> None:
 
 
 def workshop_of(options: argparse.Namespace, environ: Environ) -> Workshop:
-    """The matrix, this machine and the cache, as the options and the environment say."""
+    """The matrix, this machine and the cache, as the options and the environment say.
+
+    Downloads trust what the system trusts, as pip's do: many networks have an authority of their own.
+    """
+    import truststore  # not needed to expand a matrix
+
+    truststore.inject_into_ssl()
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cache = directory(options.cache or home / "wheelfactory")
     return Workshop(load_matrix(options.matrix), read_host(environ), environ, cache)
