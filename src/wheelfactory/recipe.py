@@ -45,7 +45,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
     _refuse_without_rocm(matrix, cell, host)
     jobs = choose_jobs(environ.get("MAX_JOBS", ""), host)
-    label = Label.of(cell, matrix.flash_attn[cell.flash_attn].label_commit)
+    label = matrix.label(cell)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Cell
-from wheelfactory.errors import BuildError, FactoryError, SourceError, VerificationError
+from wheelfactory.errors import BuildError, FactoryError, PublishError, VerificationError
 from wheelfactory.files import scratch_dir, sha256_of
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import WheelRow, published_cells
@@ -79,7 +79,9 @@ def run_job(workshop: Workshop, job: Job, publisher: Publisher, folder: Path) ->
             try:
                 with steps.step(cell.id) as part:
                     _one(workshop, cell, publisher, scratch, part)
-            except (BuildError, SourceError, VerificationError) as error:
+            except PublishError:
+                raise  # the release is not as it should be, so no other wheel may go into it
+            except FactoryError as error:
                 failures.append(Failure(cell, error))
         with steps.step("index"):
             write_index(folder, make_pages(publisher.rows()))

@@ -6,7 +6,6 @@ import argparse
 
 from wheelfactory.commands.options import Environ, add_matrix, require_cell, show
 from wheelfactory.errors import DONE
-from wheelfactory.label import Label
 from wheelfactory.matrix import expand, load_matrix
 
 
@@ -22,7 +21,7 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     expansion = expand(facts)
     cell = require_cell(expansion, options.cell)
     image = facts.image(cell)
-    label = Label.of(cell, facts.flash_attn[cell.flash_attn].label_commit)
+    label = facts.label(cell)
     show(cell.id)
     show(f"  label    {label}")
     show(f"  pythons  {', '.join(sorted(expansion.pythons[cell], key=lambda text: int(text[2:])))}")

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from wheelfactory.build import RawWheel, finish
 from wheelfactory.commands.options import Environ, add_matrix, directory, require_cell, show
 from wheelfactory.errors import DONE, InputError
-from wheelfactory.label import Label
 from wheelfactory.matrix import expand, load_matrix
 from wheelfactory.recipe import choose_archs
 from wheelfactory.wheel.record import BuildRecord, Toolchain
@@ -38,7 +37,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     toolchain = _toolchain(options.wheel.parent / "toolchain.json")
     record = BuildRecord(
         cell=cell.id,
-        label=str(Label.of(cell, release.label_commit)),
+        label=str(facts.label(cell)),
         source=release.pin,
         offload_archs=choose_archs(facts, cell, options.archs, ()),
         toolchain=toolchain,

@@ -8,7 +8,6 @@ from itertools import product
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
-from wheelfactory.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import Combination, first_reason
 
@@ -63,7 +62,7 @@ def expand(matrix: Matrix) -> Expansion:
 def _refuse_same_wheel(matrix: Matrix, cells: dict[Cell, tuple[str, ...]]) -> None:
     taken: dict[tuple[str, str, str], Cell] = {}
     for cell in cells:
-        label = str(Label.of(cell, matrix.flash_attn[cell.flash_attn].label_commit))
+        label = str(matrix.label(cell))
         other = taken.setdefault((cell.flash_attn, cell.python_tag, label), cell)
         if other is not cell:
             raise InputError(

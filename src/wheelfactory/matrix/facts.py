@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from wheelfactory.cell import Backend, Cell
+from wheelfactory.label import Label
 
 
 def _mistake(what: str, hint: str) -> PydanticCustomError:
@@ -230,6 +231,10 @@ class Matrix(Fact):
             return image.torch == cell.torch, image.python == cell.python
 
         return max(self.rocm[cell.rocm].images, key=fit)
+
+    def label(self, cell: Cell) -> Label:
+        """The label of the wheel that a cell makes."""
+        return Label.of(cell, self.flash_attn[cell.flash_attn].label_commit)
 
     def archs(self, cell: Cell) -> tuple[str, ...]:
         """The offload archs that the wheel of a cell promises: those the release accepts and that torch has."""

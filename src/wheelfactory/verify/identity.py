@@ -136,4 +136,4 @@ def _record(subject: Subject) -> Iterator[Finding]:
 
 
 def _label(subject: Subject) -> Label:
-    return Label.of(subject.cell, subject.workshop.matrix.flash_attn[subject.cell.flash_attn].label_commit)
+    return subject.workshop.matrix.label(subject.cell)
