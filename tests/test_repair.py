@@ -64,7 +64,7 @@ def raw_wheel(folder: Path, libraries: Path, *names: str) -> Path:
         "-Wl,--no-as-needed",
         *(libraries / name for name in names),
     )
-    toolchain = Toolchain(glibc=platform.libc_ver()[1])
+    toolchain = Toolchain(glibc=platform.libc_ver()[1], cxx11_abi=True)
     return finished_wheel(
         folder,
         CELL,

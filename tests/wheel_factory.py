@@ -176,7 +176,7 @@ def build_record(cell: Cell = CK, /, **changes: object) -> BuildRecord:
         label=str(Label.of(cell)),
         offload_archs=("gfx90a", "gfx942"),
         source="sha256:" + "a" * 64,
-        toolchain=Toolchain(glibc="2.35", python=cell.python) if compiled else Toolchain(),
+        toolchain=Toolchain(glibc="2.35", python=cell.python, cxx11_abi=True) if compiled else Toolchain(),
     )
     return truth.model_copy(update=changes)
 

@@ -178,7 +178,14 @@ OTHER = "fa2.8.3-rocm7.2-torch2.9.1-cp311-ck"
         ),
         pytest.param({"offload_archs": ()}, "offload_archs", "some of gfx90a, gfx942", "nothing", id="no arch"),
         pytest.param(
-            {"toolchain": Toolchain()}, "glibc", "the glibc of the machine that built it", "nothing", id="no glibc"
+            {"toolchain": Toolchain(cxx11_abi=True)},
+            "glibc",
+            "the glibc of the machine that built it",
+            "nothing",
+            id="no glibc",
+        ),
+        pytest.param(
+            {"toolchain": Toolchain(cxx11_abi=False, glibc="2.35")}, "cxx11_abi", "True", "False", id="other C++ ABI"
         ),
     ],
 )

@@ -20,13 +20,13 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
     cell = require_cell(expansion, options.cell)
-    image = facts.image(cell)
-    label = facts.label(cell)
+    image, torch = facts.image(cell), facts.torch[cell.torch]
     show(cell.id)
-    show(f"  label    {label}")
+    show(f"  label    {facts.label(cell)}")
     show(f"  pythons  {', '.join(sorted(expansion.pythons[cell], key=lambda text: int(text[2:])))}")
     show(f"  archs    {', '.join(facts.archs(cell))}")
-    show(f"  torch    {cell.torch} from {facts.rocm[cell.rocm].index}")
-    show(f"  triton   {facts.torch[cell.torch].triton} ({facts.torch[cell.torch].triton_package})")
+    show(f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})")
+    show(f"  index    {facts.rocm[cell.rocm].index}")
+    show(f"  triton   {torch.triton} ({torch.triton_package})")
     show(f"  image    {image.tag} ({image.distribution}, glibc {image.glibc})")
     return DONE

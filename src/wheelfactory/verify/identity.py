@@ -124,6 +124,10 @@ def _record(subject: Subject) -> Iterator[Finding]:
     record, cell = subject.record, subject.cell
     file = "build record"
     yield from _expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
+    if cell.backend is Backend.CK:
+        abi = subject.workshop.matrix.torch[cell.torch].cxx11_abi
+        cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
+        yield from _expect(f"{file} cxx11_abi", abi, record.toolchain.cxx11_abi, cure)
     yield from _expect(f"{file} label", str(_label(subject)), record.label, "build the cell again")
     unknown = sorted(set(record.offload_archs) - set(subject.workshop.matrix.archs(cell)))
     if unknown or not record.offload_archs:
