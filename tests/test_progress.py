@@ -172,3 +172,21 @@ def test_an_interrupted_run_gives_the_terminal_back() -> None:
         raise KeyboardInterrupt
 
     assert f"{ESCAPE}[?25h" in written(console).rpartition(f"{ESCAPE}[?25l")[2]  # the cursor is shown again
+
+
+@pytest.mark.parametrize("console", [pipe, terminal])
+def test_what_a_stage_announces_is_shown_while_steps_run_and_not_after(console: Callable[[], Console]) -> None:
+    shown = console()
+    with Steps(1, shown) as steps, steps.step("build a"):
+        progress.logger.info("installing %s", "torch==2.13.0+cpu")
+    progress.logger.info("nobody listens")
+    assert "    installing torch==2.13.0+cpu\n" in written(shown)
+    assert "nobody listens" not in written(shown)
+
+
+def test_results_stay_on_stdout_while_bars_run_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = terminal()
+    with Steps(1, shown):
+        sys.stdout.write("a result\n")
+    assert capsys.readouterr().out == "a result\n"
+    assert "a result" not in written(shown)

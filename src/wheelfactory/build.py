@@ -15,7 +15,7 @@ from wheelfactory.environments import build_environment, build_requirements
 from wheelfactory.errors import BuildError
 from wheelfactory.files import atomic_path, scratch_dir
 from wheelfactory.process import run_logged
-from wheelfactory.progress import Part
+from wheelfactory.progress import Part, logger
 from wheelfactory.recipe import Recipe, make_recipe
 from wheelfactory.repair import repair_wheel
 from wheelfactory.rocm_python import make_rocm_python
@@ -102,6 +102,7 @@ def _compile(workshop: Workshop, recipe: Recipe, source: Source, python: Path, s
         "PATH": f"{python.parent}:{workshop.environ.get('PATH', '')}",  # ninja is beside the Python
     }
     environ = {**workshop.clean_environ, **recipe.environment, **handed}
+    logger.info("running setup.py, log in %s", log)
     wheels = run_logged([BUILD_SCRIPT], log, environ=environ, part=part).splitlines()
     if len(wheels) != 1:
         raise BuildError("the build made no wheel", recipe.cell.id, f"the full log is {log}")

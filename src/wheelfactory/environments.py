@@ -15,6 +15,7 @@ import requests
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture
+from wheelfactory.progress import logger
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's index of CPU builds."""
@@ -94,6 +95,7 @@ def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], 
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
     if not folder.is_dir():
+        logger.info("installing %s", ", ".join(requirements))
         with scratch_dir(cache_dir) as scratch:
             made = empty_environment(scratch / "env")
             pip_install(made, *options, *requirements, hint=hint)

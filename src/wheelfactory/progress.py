@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -25,17 +26,50 @@ SECONDS_BETWEEN_LINES = 30.0
 """How often a long step says how far it is where there is no terminal."""
 
 
+logger = logging.getLogger("wheelfactory")
+"""What a stage says with `logger.info` of a long thing it begins is shown while the command's steps run."""
+
+
+class _Announcements(logging.Handler):
+    """Shows what stages announce, below the step that runs and above the bars."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(f"    {record.getMessage()}", markup=False, highlight=False)
+
+
+@contextmanager
+def announcing(console: Console | None = None) -> Iterator[None]:
+    """Show what stages announce, for a command that is short unless a stage begins something long."""
+    handler = _Announcements(console or _stderr())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
 class Steps:
     """The numbered steps of one command; use as a context manager around them."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._console = console or _stderr()
+        self._open = ExitStack()
         self._total = total
         self._done = 0
         self._bars: Progress | None = None
         self._all: TaskID | None = None
 
     def __enter__(self) -> Steps:
+        self._open.enter_context(announcing(self._console))
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._bars = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -45,6 +79,7 @@ class Steps:
                 TimeRemainingColumn(),
                 console=self._console,
                 transient=True,
+                redirect_stdout=False,  # results on stdout are for whoever reads it, never for the terminal's stderr
             )
             self._bars.start()
             self._all = self._bars.add_task("steps", total=self._total)
@@ -55,6 +90,7 @@ class Steps:
     ) -> None:
         if self._bars:
             self._bars.stop()
+        self._open.close()
 
     @contextmanager
     def step(self, text: str) -> Iterator[Part]:

@@ -15,6 +15,7 @@ from wheelfactory.environments import Environment, build_requirements, keep, pip
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture
+from wheelfactory.progress import logger
 from wheelfactory.wheel.record import Toolchain
 from wheelfactory.workshop import Workshop
 
@@ -80,6 +81,7 @@ def _tools() -> list[str]:
 
 def _install_torch(base: Path, workshop: Workshop, cell: Cell) -> Environment:
     environment, index = _environment(workshop, cell), workshop.matrix.rocm[cell.rocm].index
+    logger.info("installing torch==%s from %s", cell.torch, index)
     with scratch_dir(workshop.cache) as scratch:
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])

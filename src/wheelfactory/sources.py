@@ -30,6 +30,7 @@ from wheelfactory.errors import SourceError
 from wheelfactory.files import atomic_path, scratch_dir, sha256_of
 from wheelfactory.matrix.facts import FlashAttn, GitTag
 from wheelfactory.process import capture
+from wheelfactory.progress import logger
 
 NETWORK_TIMEOUT_S = 60
 
@@ -78,6 +79,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
     path = cache / sha256[:16] / filename
     if path.is_file() and sha256_of(path) == sha256:
         return path
+    logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
     with atomic_path(path) as written, PyPISimple(index, session=_session(environ)) as client:
         try:
@@ -139,6 +141,7 @@ def _fetch_git(version: str, git: GitTag, cache: Path, environ: Mapping[str, str
     known = cache / f"git-{git.commit}" / f"flash_attn-{version}.tar" if git.commit else None
     if known and known.is_file():
         return Source(known, f"commit:{git.commit}", _epoch(known))
+    logger.info("cloning %s, %s", git.repository, git.tag or git.commit)
     with scratch_dir(cache) as scratch:
         tree = scratch / f"flash_attn-{version}"
         commit, epoch = _checkout(git, tree, environ)

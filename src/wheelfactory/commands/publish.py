@@ -18,6 +18,7 @@ from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import locked, remove_scratch
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import WheelRow
+from wheelfactory.progress import announcing
 from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
@@ -60,7 +61,8 @@ def _verified(options: argparse.Namespace, environ: Environ) -> list[tuple[Wheel
     workshop = workshop_of(options, environ)
     additions = []
     for path in options.wheels:
-        gates = run_gates(path, workshop)
+        with announcing():
+            gates = run_gates(path, workshop)
         refuse(path, gates)
         additions.append((wheel_row(path, gates), path))
     return additions

@@ -9,6 +9,7 @@ from pathlib import Path
 from wheelfactory.cell import Cell
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.progress import announcing
 from wheelfactory.verify.gates import refused
 from wheelfactory.verify.gates import verify as run_gates
 
@@ -28,7 +29,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cell = Cell.parse(options.cell) if options.cell else None
     bad = False
     for path in options.wheels:
-        results = run_gates(path, workshop, cell)
+        with announcing():
+            results = run_gates(path, workshop, cell)
         bad = bad or refused(results)
         if options.json:
             show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
