@@ -12,6 +12,7 @@ if __name__ == "__main__":
         import wheelfactory.commands.matrix  # noqa: F401  (all it needs, so that a missing package is told here)
         from wheelfactory.cli import main
     except ModuleNotFoundError as error:
-        print(f"error: missing Python package: {error.name}\nhint: pip install -e .", file=sys.stderr)
+        hint = "./factory matrix does the same in an environment of its own"
+        print(f"error: missing Python package: {error.name}\nhint: {hint}", file=sys.stderr)
         raise SystemExit(1) from None
     raise SystemExit(main(["matrix", *sys.argv[1:]]))

@@ -19,7 +19,7 @@ from wheelfactory.index import make_pages, write_index
 from wheelfactory.label import Label
 from wheelfactory.manifest import WheelRow
 from wheelfactory.publish import DirectoryPublisher, publish
-from wheelfactory.run import wheel_row
+from wheelfactory.publish.additions import wheel_row
 from wheelfactory.wheel.metadata import labelled, protect
 from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord

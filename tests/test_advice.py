@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.advice import install_line, pick_for_trial, trial_line
+from wheelfactory.advice import install_lines, pick_for_trial, trial_line
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.environments import cpu_torch
@@ -59,7 +59,7 @@ LABEL = f"rocm72torch{TORCH.rpartition('.')[0]}triton"
 
 
 def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
-    line = install_line(ROW, Path("/wheelhouse"))
+    line = install_lines([ROW], Path("/wheelhouse"))[0]
     index = f"file:///wheelhouse/simple/rocm72/torch{TORCH.rpartition('.')[0]}/triton/"
     assert line == f"pip install --index-url {index} flash-attn"
 
@@ -67,13 +67,13 @@ def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
 @pytest.mark.parametrize("name", ["with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"])
 def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
-    (index,) = (word for word in shlex.split(install_line(ROW, folder)) if word.startswith("file://"))
+    (index,) = (word for word in shlex.split(install_lines([ROW], folder)[0]) if word.startswith("file://"))
     assert index.startswith(f"{folder.as_uri()}/simple/")
 
 
 def test_the_install_line_has_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert f"{tmp_path.as_uri()}/wheelhouse/simple/" in install_line(ROW, Path("wheelhouse"))
+    assert f"{tmp_path.as_uri()}/wheelhouse/simple/" in install_lines([ROW], Path("wheelhouse"))[0]
 
 
 def test_the_trial_line_pins_the_wheel_its_triton_and_the_cpu_torch(matrix: Matrix) -> None:

@@ -113,3 +113,16 @@ def test_handed_its_sources_it_runs_their_setup_py_and_nothing_else(tmp_path: Pa
     assert "a line of setup.py" in done.stderr
     assert (tmp_path / "raw/made.whl").read_text() == "gfx942"
     assert json.loads((tmp_path / "raw/toolchain.json").read_text())["hip"] is None
+
+
+def test_a_switch_that_is_neither_true_nor_false_is_not_ignored(rocm: Mapping[str, str], this_python: str) -> None:
+    done = build({**rocm, "BUILD_TRITON_BACKEND": "yes"}, "2.8.3", this_python, "2.13.0", "7.2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: BUILD_TRITON_BACKEND is not true or false: yes" in done.stderr
+
+
+def test_its_help_names_the_variables_it_honours() -> None:
+    done = build(os.environ, "--help")
+    assert done.returncode == 0
+    for name in ("PYTORCH_ROCM_ARCH", "MAX_JOBS", "BUILD_TRITON_BACKEND", "ROCM_PATH"):
+        assert name in done.stdout

@@ -16,15 +16,24 @@ from pathlib import Path
 import pytest
 from installer.sources import WheelFile
 
-from wheel_factory import PACKAGE, build_record, finished_wheel, make_wheel, read_zip, small_workshop, tamper
+from wheel_factory import (
+    PACKAGE,
+    build_record,
+    finished_wheel,
+    make_wheel,
+    read_zip,
+    small_workshop,
+    tamper,
+    toolchain_of,
+)
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import VerificationError
-from wheelfactory.repair import glibc_of, refuse_changed, repair_wheel
+from wheelfactory.repair import refuse_changed, repair_wheel
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import Toolchain, read_record
+from wheelfactory.wheel.record import read_record
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{PYTHON.replace('.', '')}"
@@ -64,7 +73,7 @@ def raw_wheel(folder: Path, libraries: Path, *names: str) -> Path:
         "-Wl,--no-as-needed",
         *(libraries / name for name in names),
     )
-    toolchain = Toolchain(glibc=platform.libc_ver()[1], cxx11_abi=True)
+    toolchain = toolchain_of(CELL, glibc=platform.libc_ver()[1])
     return finished_wheel(
         folder,
         CELL,
@@ -247,6 +256,6 @@ def test_a_lost_label_is_refused(raw: Path, tmp_path: Path) -> None:
     ],
 )
 def test_the_oldest_glibc_that_takes_a_wheel(tmp_path: Path, tags: str, glibc: str | None) -> None:
-    found = glibc_of(Wheel.open(make_wheel(tmp_path, tags=tags)))
+    found = Wheel.open(make_wheel(tmp_path, tags=tags)).glibc
 
     assert (str(found) if found else None) == glibc

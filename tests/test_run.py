@@ -118,6 +118,27 @@ def finish_orphans(group: int) -> None:
         return
 
 
+def test_a_line_is_printed_for_each_index_that_was_selected(release: Path, cache: Path) -> None:
+    lines = run(release, cache, TRITON).stdout.splitlines()
+    root = f"file://{release}/simple"
+    for rocm in ("rocm71", "rocm72"):
+        assert f"  pip install --index-url {root}/{rocm}/torch2.13/triton/ flash-attn" in lines
+    assert "Triton wheels are imported with FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE in the environment" in lines
+
+
+def test_what_python_is_told_to_import_does_not_change_a_wheel(
+    release: Path, scratch_cache: Path, tmp_path: Path
+) -> None:
+    """Another setuptools on PYTHONPATH once put its own name into the wheel, and into the cache."""
+    (tmp_path / "other/setuptools").mkdir(parents=True)
+    (tmp_path / "other/setuptools/__init__.py").write_text("raise SystemExit('the wrong setuptools')\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "other")}
+    done = run(tmp_path / "release", scratch_cache, "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", environ)
+    assert done.returncode == 0, done.stderr
+    (row,) = (row for row in read_manifest(tmp_path / "release") if row.cell)
+    assert row.sha256 in {published.sha256 for published in read_manifest(release)}
+
+
 def test_ck_cells_without_rocm_are_refused_with_reason_and_hint(cache: Path, tmp_path: Path) -> None:
     done = run(tmp_path / "ck", cache, "fa2.8.3-rocm7.2-torch2.13.0-*-ck")
     assert done.returncode == 4

@@ -168,15 +168,23 @@ def tamper(path: Path, changes: Mapping[str, bytes | None]) -> Path:
     return path
 
 
+def toolchain_of(cell: Cell, /, **changes: object) -> Toolchain:
+    """What compiles a CK cell, as true as one can be, with fields changed."""
+    truth = Toolchain(
+        torch=f"{cell.torch}+rocm{cell.rocm}", hip=f"{cell.rocm}.4242", cxx11_abi=True, glibc="2.35", python=cell.python
+    )
+    return truth.model_copy(update=changes)
+
+
 def build_record(cell: Cell = CK, /, **changes: object) -> BuildRecord:
     """The build record of a cell, as true as one can be, with fields changed."""
     compiled = cell.backend is Backend.CK
     truth = BuildRecord(
         cell=cell.id,
         label=str(Label.of(cell)),
-        offload_archs=("gfx90a", "gfx942"),
-        source="sha256:" + "a" * 64,
-        toolchain=Toolchain(glibc="2.35", python=cell.python, cxx11_abi=True) if compiled else Toolchain(),
+        offload_archs=MATRIX.archs(cell),
+        source=MATRIX.flash_attn[cell.flash_attn].pin,
+        toolchain=toolchain_of(cell) if compiled else Toolchain(),
     )
     return truth.model_copy(update=changes)
 

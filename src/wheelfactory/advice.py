@@ -8,18 +8,20 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.environments import cpu_torch, cpu_torch_options
+from wheelfactory.environments import cpu_torch, cpu_torch_options, cpu_torch_version
 from wheelfactory.index import index_path
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
 
 
-def install_line(row: WheelRow, folder: Path) -> str:
-    """The line for a machine that has ROCm's torch: the index alone, so nothing else can be taken instead."""
-    key = row.index_key
-    assert key is not None
-    url = f"file://{quote(str(folder.resolve()))}/{index_path(key)}/"
-    return shlex.join(["pip", "install", "--index-url", url, "flash-attn"])
+def install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
+    """A line for each index that lists one of the rows, for a machine with that torch for that ROCm.
+
+    The index alone is named, so that nothing can be taken from elsewhere.
+    """
+    keys = dict.fromkeys(row.index_key for row in rows if row.index_key)
+    root = f"file://{quote(str(folder.resolve()))}"
+    return [shlex.join(["pip", "install", "--index-url", f"{root}/{index_path(key)}/", "flash-attn"]) for key in keys]
 
 
 def trial_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
@@ -44,7 +46,7 @@ def pick_for_trial(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
 
     Of several it is the one that the matrix lists first, which is the newest.
     """
-    torch = cpu_torch().partition("==")[2].partition("+")[0]
+    torch = cpu_torch_version()
     releases, rocms = list(matrix.flash_attn), list(matrix.rocm)
     fitting: list[tuple[int, int, WheelRow]] = []
     for row in rows:

@@ -99,6 +99,7 @@ def _compile(workshop: Workshop, recipe: Recipe, source: Source, python: Path, s
         "RAW_DIR": str(raw),
         "BUILD_PYTHON": str(python),
         "SOURCE_DATE_EPOCH": str(source.epoch),
+        "PYTHONNOUSERSITE": "1",
         "PATH": f"{python.parent}:{workshop.environ.get('PATH', '')}",  # ninja is beside the Python
     }
     environ = {**workshop.clean_environ, **recipe.environment, **handed}

@@ -69,3 +69,8 @@ class Cell:
             )
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], Backend(match["backend"]))
+
+
+def same_rocm(one: str, other: str) -> bool:
+    """Whether two ROCm (or HIP) versions agree as far as a wheel cares: in major and minor."""
+    return one.split(".")[:2] == other.split(".")[:2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ def build_requirements() -> tuple[str, ...]:
 def cpu_torch() -> str:
     """The requirement on the CPU build of torch that stands in where only the import of torch matters."""
     return next(line for line in build_requirements() if line.startswith("torch=="))
+
+
+def cpu_torch_version() -> str:
+    """The release of that CPU build, such as ``2.13.0``."""
+    return cpu_torch().removeprefix("torch==").removesuffix("+cpu")
 
 
 @cache
@@ -133,6 +139,7 @@ def layered_environment(folder: Path, base: Path, version: str, layers: Sequence
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
     """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     capture(
         [
             sys.executable,
@@ -146,6 +153,7 @@ def pip_install(environment: Environment, *arguments: str | Path, hint: str = ""
             "--no-input",
             *arguments,
         ],
+        environ=environ,
         failure=BuildError,
         hint=hint,
     )

@@ -40,6 +40,11 @@ class Label:
         """``torch2.9``: torch by major and minor, which is what its C++ interface is stable across."""
         return f"torch{self.torch[0]}.{self.torch[1]}"
 
+    @property
+    def torch_pin(self) -> str:
+        """The requirement that keeps a wheel to its torch; ``==X.Y.*`` takes pre-releases in containers too."""
+        return f"torch=={self.torch[0]}.{self.torch[1]}.*"
+
     def __str__(self) -> str:
         suffix = "triton" if self.backend is Backend.TRITON else ""
         commit = f"git{self.commit}" if self.commit else ""

@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from packaging.version import Version
-
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.cell import Backend, Cell, same_rocm
 from wheelfactory.errors import BuildError, InputError
 from wheelfactory.host import Host
 from wheelfactory.label import Label
@@ -43,7 +41,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     archs = matrix.archs(cell)
     if by_hand:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
-    _refuse_without_rocm(matrix, cell, host)
+    _refuse_without_rocm(matrix, cell, host, by_hand=by_hand)
     jobs = choose_jobs(environ.get("MAX_JOBS", ""), host)
     label = matrix.label(cell)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
@@ -64,7 +62,7 @@ def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) ->
     }
 
 
-def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host) -> None:
+def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, by_hand: bool) -> None:
     if cell.backend is Backend.TRITON:
         return
     if host.rocm is None:
@@ -73,12 +71,9 @@ def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host) -> None:
             f"cannot build {cell.id} here",
             "CK kernels need hipcc and this machine has no ROCm",
             "build on a machine or in an image with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
-            + (", or take the Triton backend: --backend triton" if triton else ""),
+            + (", or take the Triton backend: --backend triton" if triton and by_hand else ""),
         )
-    if (Version(host.rocm).major, Version(host.rocm).minor) != (
-        Version(cell.rocm).major,
-        Version(cell.rocm).minor,
-    ):
+    if not same_rocm(host.rocm, cell.rocm):
         raise BuildError(
             f"cannot build {cell.id} here",
             f"this machine has ROCm {host.rocm}, the cell needs {cell.rocm}",
@@ -94,7 +89,6 @@ def choose_archs(matrix: Matrix, cell: Cell, asked: str, detected: tuple[str, ..
     """
     promised = matrix.archs(cell)
     named = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", asked)))
-    # Triton compiles on the user's machine, so a GPU at hand must not narrow the wheel
     wanted = named or (detected if cell.backend is Backend.CK else ())
     refused = [arch for arch in wanted if arch not in promised]
     if refused:
@@ -106,7 +100,8 @@ def choose_archs(matrix: Matrix, cell: Cell, asked: str, detected: tuple[str, ..
             ", ".join(refused),
             f"{origin}; supported: {';'.join(promised)}{_other_backend(matrix, cell, refused)}",
         )
-    return wanted or promised
+    # Triton compiles on the user's machine: its wheel is for all archs, whatever is asked for or at hand
+    return wanted if wanted and cell.backend is Backend.CK else promised
 
 
 def _other_backend(matrix: Matrix, cell: Cell, refused: list[str]) -> str:

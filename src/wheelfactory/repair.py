@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import calendar
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-
-from packaging.version import Version
 
 from wheelfactory.errors import VerificationError
 from wheelfactory.files import atomic_path, scratch_dir
@@ -91,7 +88,7 @@ def _newest(path: Path) -> int:
 
 def refuse_changed(before: Wheel, after: Wheel) -> None:
     """Raise `VerificationError` if the repair grafted a library, changed what is needed, or lost the label."""
-    grafted = sorted(name for name in after.sizes if ".libs/" in name)
+    grafted = sorted(name for name in after.sizes.keys() - before.sizes.keys() if ".libs/" in name)
     if grafted:
         raise VerificationError(
             "auditwheel grafted libraries",
@@ -104,9 +101,3 @@ def refuse_changed(before: Wheel, after: Wheel) -> None:
         raise VerificationError("auditwheel changed what is needed", f"{after.path.name}: {needed} became {found}")
     if (before.name, before.version) != (after.name, after.version):
         raise VerificationError("auditwheel changed the name", f"{before.path.name} became {after.path.name}")
-
-
-def glibc_of(wheel: Wheel) -> Version | None:
-    """The oldest glibc that its platform tags let it be installed on, or None if no tag names one."""
-    found = [match for tag in wheel.platform_tags if (match := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
-    return min((Version(f"{match[1]}.{match[2]}") for match in found), default=None)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-
-from packaging.version import Version
 
 from wheelfactory.cell import Cell
 from wheelfactory.checkout import PROBE
@@ -23,7 +20,7 @@ from wheelfactory.workshop import Workshop
 def find_rocm_python(workshop: Workshop, cell: Cell) -> Path | None:
     """A Python of the cell's version that has the cell's torch for its ROCm: on PATH or made before; else None."""
     for python in [*_on_path(workshop, cell), *_made_before(workshop, cell)]:
-        if fits(cell, probe(python, workshop.environ)):
+        if probe(python, workshop).fits(cell):
             return python
     return None
 
@@ -36,7 +33,7 @@ def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
     found = find_rocm_python(workshop, cell)
     if found:
         return found
-    bases = [python for python in _on_path(workshop, cell) if probe(python, workshop.environ).python == cell.python]
+    bases = [python for python in _on_path(workshop, cell) if probe(python, workshop).python == cell.python]
     if not bases:
         raise BuildError(
             f"cannot build {cell.id} here",
@@ -46,17 +43,9 @@ def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
     return _install_torch(bases[0], workshop, cell).python
 
 
-def probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
+def probe(python: Path, workshop: Workshop) -> Toolchain:
     """What torch and compiler a Python has."""
-    return Toolchain.model_validate_json(capture([python, PROBE], environ=environ))
-
-
-def fits(cell: Cell, toolchain: Toolchain) -> bool:
-    """Whether a Python can compile for the cell: same Python, same torch, built for the cell's ROCm."""
-    if toolchain.torch is None or toolchain.hip is None or toolchain.python != cell.python:
-        return False
-    hip, rocm = toolchain.hip.split(".")[:2], Version(cell.rocm)
-    return Version(toolchain.torch).public == cell.torch and hip == [str(rocm.major), str(rocm.minor)]
+    return Toolchain.model_validate_json(capture([python, PROBE], environ=workshop.clean_environ))
 
 
 def _on_path(workshop: Workshop, cell: Cell) -> list[Path]:
@@ -71,7 +60,7 @@ def _made_before(workshop: Workshop, cell: Cell) -> list[Path]:
 
 
 def _environment(workshop: Workshop, cell: Cell) -> Environment:
-    identity = "\n".join([cell.python, cell.torch, workshop.matrix.rocm[cell.rocm].index, *_tools()])
+    identity = "\n".join([cell.python, torch_requirement(cell), workshop.matrix.rocm[cell.rocm].index, *_tools()])
     return Environment(workshop.cache / f"rocm-{hashlib.sha256(identity.encode()).hexdigest()[:16]}", cell.python)
 
 
@@ -79,14 +68,24 @@ def _tools() -> list[str]:
     return [line for line in build_requirements() if not line.startswith("torch==")]
 
 
+def torch_requirement(cell: Cell) -> str:
+    """torch with the local version that the ROCm index gives it, which PyPI's CUDA build cannot satisfy."""
+    return f"torch=={cell.torch}+rocm{cell.rocm}"
+
+
 def _install_torch(base: Path, workshop: Workshop, cell: Cell) -> Environment:
     environment, index = _environment(workshop, cell), workshop.matrix.rocm[cell.rocm].index
-    logger.info("installing torch==%s from %s", cell.torch, index)
+    logger.info("installing %s from %s", torch_requirement(cell), index)
     with scratch_dir(workshop.cache) as scratch:
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
-        pip_install(made, f"torch=={cell.torch}", "--index-url", index, hint=hint)
+        pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
         pip_install(made, *_tools())
+        found = probe(made.python, workshop)
+        if not found.fits(cell):
+            raise BuildError(
+                f"not the torch of {cell.id}", f"{index} gave {found.torch}, built for HIP {found.hip}", hint
+            )
         keep(made, environment.folder)
     return environment

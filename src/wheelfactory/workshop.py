@@ -9,6 +9,14 @@ from pathlib import Path
 from wheelfactory.host import Host
 from wheelfactory.matrix import Matrix
 
+_FOREIGN = (
+    *("FLASH_ATT", "GPU_ARCHS", "OPT_DIM", "CK_TILE_", "MAX_JOBS", "PYTORCH_ROCM_ARCH", "BUILD_TRITON_BACKEND"),
+    *("HIPCC_", "PYTORCH_NVCC", "NVCC_", "TORCH_NVCC_"),
+    *("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "ARCHFLAGS"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE"),
+)
+"""Beginnings of variables that upstream's setup.py, torch's cpp_extension, a compiler or Python would read."""
+
 
 @dataclass(frozen=True)
 class Workshop:
@@ -22,13 +30,5 @@ class Workshop:
 
     @property
     def clean_environ(self) -> dict[str, str]:
-        """The environment without what a person may have exported for some other build of flash-attn."""
-        foreign = (
-            "FLASH_ATTENTION_",
-            "FLASH_ATTN_",
-            "GPU_ARCHS",
-            "PYTORCH_ROCM_ARCH",
-            "BUILD_TRITON_BACKEND",
-            "OPT_DIM",
-        )
-        return {name: value for name, value in self.environ.items() if not name.startswith(foreign)}
+        """The environment without what would change a build unseen: flags and paths meant for something else."""
+        return {name: value for name, value in self.environ.items() if not name.startswith(_FOREIGN)}

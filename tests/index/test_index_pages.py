@@ -164,12 +164,6 @@ def test_the_metadata_of_a_file_is_beside_it() -> None:
     assert read_one(FLASH_ATTN).metadata_url == read_one(FLASH_ATTN).url + ".metadata"
 
 
-def test_addresses_may_be_those_of_another_host() -> None:
-    pages = make_pages([FLASH_ATTN], url_of=lambda row, depth: f"https://files.example/{depth}/{row.sha256}.whl")
-    (package,) = read_project(pages, INDEXES[0])
-    assert package.url == f"https://files.example/5/{'a' * 64}.whl"
-
-
 @pytest.mark.parametrize(
     ("label", "index"),
     [

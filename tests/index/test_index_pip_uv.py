@@ -21,7 +21,7 @@ import pytest
 from packaging.version import Version
 
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
-from wheelfactory.advice import install_line
+from wheelfactory.advice import install_lines
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import read_manifest
 from wheelfactory.publish import DirectoryPublisher, yank
@@ -353,7 +353,7 @@ def test_a_yanked_wheel_that_is_pinned_is_installed_with_the_reason_as_a_warning
 def test_the_line_that_a_run_prints_installs_the_wheel(new_machine: NewMachine, release: Path) -> None:
     machine = new_machine("pip")
     row = next(row for row in read_manifest(release) if row.version == CK_VERSION)
-    program, verb, *arguments = shlex.split(install_line(row, release))
+    program, verb, *arguments = shlex.split(install_lines([row], release)[0])
     assert (program, verb) == ("pip", "install")
     done = machine.install(*arguments)
     assert done.returncode == 0, done.stderr

@@ -146,9 +146,11 @@ def test_a_build_record_that_was_removed_is_missed(tmp_path: Path, imported: lis
 @pytest.mark.parametrize(
     ("cell", "what"),
     [
-        pytest.param("fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", "not in the matrix", id="unknown flash-attn"),
-        pytest.param("fa2.8.3-rocm5.7-torch2.9.1-cp311-ck", "not in the matrix", id="unknown ROCm"),
-        pytest.param("fa2.8.3-rocm6.4-torch1.13.1-cp311-ck", "not in the matrix", id="unknown torch"),
+        pytest.param(
+            "fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", "no flash-attn 9.9.9 in the matrix", id="unknown flash-attn"
+        ),
+        pytest.param("fa2.8.3-rocm5.7-torch2.9.1-cp311-ck", "no ROCm 5.7 in the matrix", id="unknown ROCm"),
+        pytest.param("fa2.8.3-rocm6.4-torch1.13.1-cp311-ck", "no torch 1.13.1 in the matrix", id="unknown torch"),
         pytest.param("fa2.6.3-rocm6.4-torch2.9.1-py3-triton", "cannot work", id="a backend the release lacks"),
         pytest.param("something else", "not a cell id", id="no cell id"),
     ],

@@ -50,13 +50,6 @@ def finish(raw: Path, folder: Path) -> Path:
             id="labelled by setup.py",
         ),
         pytest.param(
-            "2.8.3+cu12torch2.8",
-            "cp311-cp311-linux_x86_64",
-            CK,
-            "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-linux_x86_64.whl",
-            id="another local version",
-        ),
-        pytest.param(
             "2.8.3-1",
             "cp311-cp311-linux_x86_64",
             CK,
@@ -225,3 +218,19 @@ def test_nothing_is_kept_of_a_wheel_with_a_damaged_member(tmp_path: Path, raw: P
 def test_a_label_of_another_factory_is_refused(tmp_path: Path, raw: Path) -> None:
     with pytest.raises(InputError, match="not a label"):
         finish_wheel(raw, build_record(TRITON, label="cu12torch2.8"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "what"),
+    [
+        pytest.param("flash_attn", "2.7.4.post1", "not a wheel of flash-attn 2.8.3", id="another release"),
+        pytest.param("numpy", "2.8.3", "not a wheel of flash-attn 2.8.3", id="another project"),
+        pytest.param("flash_attn", "2.8.3+rocm72torch2.9", "labelled already", id="another label"),
+        pytest.param("flash_attn", "2.8.3+cu12torch2.8", "labelled already", id="a label of somebody else"),
+    ],
+)
+def test_a_wheel_of_something_else_is_refused(tmp_path: Path, name: str, version: str, what: str) -> None:
+    raw = make_wheel(tmp_path / "raw", name=name, version=version)
+    with pytest.raises(InputError, match=what):
+        finish_wheel(raw, build_record(CK), tmp_path / "finished")
+    assert not (tmp_path / "finished").exists()

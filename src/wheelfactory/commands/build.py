@@ -27,6 +27,10 @@ from wheelfactory.workshop import Workshop
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.usage = "%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]"
+    parser.epilog = (
+        "environment, with four versions: PYTORCH_ROCM_ARCH (archs, separated by ;), MAX_JOBS (compiles at once), "
+        "BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH (where ROCm is)"
+    )
     parser.add_argument("cell", nargs="*", help="a cell id, or four versions (ROCM may be auto)")
     parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
     parser.add_argument(
@@ -70,6 +74,13 @@ def _cells_to_build(options: argparse.Namespace, environ: Environ, workshop: Wor
     flash_attn, python, torch, rocm = options.cell
     rocm = find_rocm_version(workshop.matrix, workshop.host, rocm)
     backends = [Backend(options.backend or "ck")]
-    if environ.get("BUILD_TRITON_BACKEND", "").lower() == "true" and Backend.TRITON not in backends:
+    if _triton_too(environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)
     return [require(expansion, Cell.of(flash_attn, python, torch, rocm, backend), python) for backend in backends], True
+
+
+def _triton_too(environ: Environ) -> bool:
+    asked = environ.get("BUILD_TRITON_BACKEND", "").lower()
+    if asked not in ("", "true", "false"):
+        raise InputError("BUILD_TRITON_BACKEND is not true or false", asked, "set it to true, or leave it unset")
+    return asked == "true"

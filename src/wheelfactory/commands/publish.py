@@ -17,13 +17,13 @@ from wheelfactory.commands.options import (
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import locked, remove_scratch
 from wheelfactory.index import make_pages, write_index
-from wheelfactory.manifest import WheelRow
 from wheelfactory.progress import announcing
 from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
-from wheelfactory.run import refuse, wheel_row
+from wheelfactory.publish.additions import Addition, addition, missing_dependencies
 from wheelfactory.verify.gates import verify as run_gates
+from wheelfactory.workshop import Workshop
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,24 +45,19 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         )
     if options.yank and not publisher.folder.is_dir():
         raise InputError("no such directory", str(options.dest), "name the release directory that has the file")
-    additions = [] if options.yank else _verified(options, environ)
+    workshop = workshop_of(options, environ)
+    additions = [_verified(workshop, path) for path in options.wheels]
     with locked(publisher.folder):
         remove_scratch(publisher.folder)
         if options.yank:
             rows = yank_wheel(publisher, options.yank, options.reason)
         else:
-            rows = publish_wheels(publisher, additions)
+            rows = publish_wheels(publisher, [*missing_dependencies(workshop, publisher), *additions])
         write_index(publisher.folder, make_pages(rows))
     show(f"{publisher.folder}: {len(rows)} files published")
     return DONE
 
 
-def _verified(options: argparse.Namespace, environ: Environ) -> list[tuple[WheelRow, Path]]:
-    workshop = workshop_of(options, environ)
-    additions = []
-    for path in options.wheels:
-        with announcing():
-            gates = run_gates(path, workshop)
-        refuse(path, gates)
-        additions.append((wheel_row(path, gates), path))
-    return additions
+def _verified(workshop: Workshop, path: Path) -> Addition:
+    with announcing():
+        return addition(path, run_gates(path, workshop))

@@ -20,6 +20,7 @@ from wheelfactory.commands.options import (
 )
 from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.files import locked, remove_scratch
+from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix, expand
 from wheelfactory.matrix.select import select
 from wheelfactory.publish import DirectoryPublisher
@@ -63,16 +64,31 @@ def _report(facts: Matrix, job: Job, failures: Sequence[Failure], publisher: Dir
     if rows:
         show(f"wheels: {publisher.wheels} ({sum(row.cell is not None for row in rows)})")
         show(f"index: {publisher.folder / 'simple'}")
+    wanted = {cell.id for cell in (*job.todo, *job.already)}
+    _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, facts)
+    _tell_failures(job, failures)
+
+
+def _show_lines(rows: Sequence[WheelRow], folder: Path, facts: Matrix) -> None:
+    """The lines that install what was selected, and one to try it here."""
+    lines = advice.install_lines(rows, folder)
+    if lines:
+        show("install, where that torch for that ROCm is installed already:")
+    for line in lines:
+        show(f"  {line}")
     row = advice.pick_for_trial(rows, facts)
     if row:
-        show("install, where torch for ROCm is installed already:")
-        show(f"  {advice.install_line(row, publisher.folder)}")
-        show("try it here, without ROCm (CPU torch; it imports, a GPU is needed to compute):")
-        show(f"  {advice.trial_line(row, publisher.folder, facts)}")
+        show("try it here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
+        show(f"  {advice.trial_line(row, folder, facts)}")
+    if any(row.index_key and row.index_key[2] == "triton" for row in rows):
+        show("Triton wheels are imported with FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE in the environment")
+
+
+def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:
     for failure in failures:
         tell(f"error: {failure.cell.id}: {failure.error}")
         tell(f"hint: {failure.error.hint}")
     for reason, count in Counter(refusal.error.which for refusal in job.refusals).items():
         first = next(refusal for refusal in job.refusals if refusal.error.which == reason)
         tell(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.cell.id})")
-        tell(f"hint: {first.error.hint}; or select others with --only")
+        tell(f"hint: {first.error.hint}; or select others: --only '*-triton' builds anywhere")

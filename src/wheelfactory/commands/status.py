@@ -19,16 +19,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print which selected cells a release directory has; exit code 1 if some are missing."""
+    """Print which selected cells a release directory has; exit code 1 if some are missing or yanked."""
     cells = select(expand(load_matrix(options.matrix)), options.only)
     rows = {row.cell: row for row in sorted(read_manifest(options.dest), key=_is_good) if row.cell}
     for cell in cells:
         row = rows.get(cell.id)
         state = "missing" if row is None else "published" if row.yanked is None else f"yanked: {row.yanked}"
         show(f"{cell.id}  {state}")
-    published = sum(cell.id in rows for cell in cells)
-    tell(f"{published} of {len(cells)} cells are published in {options.dest}")
-    return DONE if published == len(cells) else FAILED
+    good = sum(cell.id in rows and rows[cell.id].yanked is None for cell in cells)
+    yanked = sum(cell.id in rows and rows[cell.id].yanked is not None for cell in cells)
+    tell(f"{good} of {len(cells)} cells are published in {options.dest}" + (f", {yanked} are yanked" if yanked else ""))
+    return DONE if good == len(cells) else FAILED
 
 
 def _is_good(row: WheelRow) -> bool:

@@ -8,7 +8,7 @@ HTML, not JSON: a static host cannot send JSON's content type.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,12 +18,9 @@ from wheelfactory.manifest import WheelRow
 IndexKey = tuple[str, str, str]
 """ROCm, torch and backend of an index, as folder names."""
 
-UrlOf = Callable[[WheelRow, int], str]
-"""From a row, and how many folders deep the page stands, to the address of its file."""
 
-
-def release_url(row: WheelRow, depth: int) -> str:
-    """The file beside the index, in ``wheels/``; ``+`` is written as ``%2B``, as some servers read it as a blank."""
+def _url(row: WheelRow, depth: int) -> str:
+    """The file, from a page `depth` folders down; ``+`` as ``%2B``, for servers that read it as a blank."""
     return "../" * depth + "wheels/" + quote(row.filename)
 
 
@@ -32,7 +29,7 @@ def index_path(key: IndexKey) -> str:
     return "/".join(("simple", *key))
 
 
-def make_pages(rows: Iterable[WheelRow], url_of: UrlOf = release_url) -> dict[str, str]:
+def make_pages(rows: Iterable[WheelRow]) -> dict[str, str]:
     """Every page of every index, by its path below the release."""
     templates = Environment(
         loader=PackageLoader("wheelfactory.index"),
@@ -49,7 +46,7 @@ def make_pages(rows: Iterable[WheelRow], url_of: UrlOf = release_url) -> dict[st
         for project, members in projects.items():
             folder = f"{index_path(key)}/{project}"
             depth = folder.count("/") + 1
-            listed = [(row, url_of(row, depth)) for row in members]
+            listed = [(row, _url(row, depth)) for row in members]
             pages[f"{folder}/index.html"] = files.render(title=project, files=listed)
             for parent, child in _parents(folder):
                 children[parent].add(child)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from wheelfactory.cell import ANY_PYTHON, Cell
 from wheelfactory.errors import InputError
-from wheelfactory.matrix.expand import Expansion, refusals
+from wheelfactory.matrix.expand import Excluded, Expansion, refusals
 from wheelfactory.matrix.facts import Matrix
 
 GITHUB_MATRIX_LIMIT = 256
@@ -23,11 +23,7 @@ def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     cells = tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only))
     if cells:
         return cells
-    excluded = [
-        item
-        for item in expansion.excluded
-        if fnmatchcase(Cell.of(*item.combination).id, only) or fnmatchcase(item.name, only)
-    ]
+    excluded = [item for item in expansion.excluded if _matches(item, only)]
     if excluded:
         reasons = dict.fromkeys(item.reason for item in excluded)
         raise InputError("no cell is left of the selection", only, "; ".join(list(reasons)[:3]))
@@ -36,6 +32,10 @@ def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
         only,
         "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory matrix` lists them",
     )
+
+
+def _matches(item: Excluded, only: str) -> bool:
+    return fnmatchcase(Cell.of(*item.combination).id, only) or fnmatchcase(item.name, only)
 
 
 def require(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell:
@@ -47,11 +47,23 @@ def require(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell
         raise InputError(
             "this combination cannot work", cell.id, "; ".join(dict.fromkeys(item.reason for item in found))
         )
-    raise InputError(
-        "not in the matrix",
-        cell.id,
-        "a version that matrix.yaml does not have; `wheelfactory matrix --explain` lists all combinations",
-    )
+    raise _not_in_matrix(expansion, cell, python)
+
+
+def _not_in_matrix(expansion: Expansion, cell: Cell, python: str | None) -> InputError:
+    """The error that names the first axis on which the matrix has no such value, and the values it has."""
+    combinations = [item.combination for item in expansion.excluded]
+    combinations += [
+        (known.flash_attn, version, known.torch, known.rocm, known.backend)
+        for known, versions in expansion.pythons.items()
+        for version in versions
+    ]
+    asked = {"flash-attn": cell.flash_attn, "Python": python or cell.python, "torch": cell.torch, "ROCm": cell.rocm}
+    for position, (axis, value) in enumerate(asked.items()):
+        known_values = list(dict.fromkeys(str(combination[position]) for combination in combinations))
+        if value not in (*known_values, ANY_PYTHON):
+            return InputError(f"no {axis} {value} in the matrix", cell.id, f"known: {', '.join(known_values)}")
+    return InputError("not in the matrix", cell.id, f"its backend {cell.backend} is not one of the matrix")
 
 
 def unpublished(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell, ...]:
@@ -89,18 +101,24 @@ def _include(entries: Sequence[dict[str, str]]) -> str:
 
 
 def explanation(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
-    """Lines that account for every combination of the product: built, merged, published, unselected or refused."""
+    """What became of each combination that `only` matches (built, merged, published or refused), and the sums.
+
+    The sums account for the whole product, whatever `only` is.
+    """
     selected = frozenset(cells)
-    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded]
+    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded if _matches(item, only)]
+    left_out = 0
     for cell, pythons in expansion.pythons.items():
-        if cell.id in published:
+        if cell.id in published and fnmatchcase(cell.id, only):
             lines.append(f"published {cell.id}")
         elif cell not in selected:
-            lines.append(f"left out  {cell.id}: does not match --only {only}")
+            left_out += 1
         elif len(pythons) > 1:
             lines.append(f"merged    {cell.id}: one wheel for Python {', '.join(sorted(pythons, key=_minor))}")
         else:
             lines.append(f"built     {cell.id}")
+    if left_out:
+        lines.append(f"left out  {left_out} cells that do not match --only {only}")
     return lines + [_sum(expansion, backend) for backend in sorted({*_backends(expansion)})]
 
 

@@ -25,8 +25,21 @@ class DirectoryPublisher:
         return self.folder / "wheels"
 
     def rows(self) -> tuple[WheelRow, ...]:
-        """The rows of its manifest."""
+        """The rows of its manifest; raises `PublishError` for a folder with an index and no manifest.
+
+        The manifest is written first, so such an index is somebody else's and must not be overwritten.
+        """
+        if (self.folder / "simple").exists() and not (self.folder / MANIFEST_NAME).exists():
+            hint = f"choose another directory, or restore {MANIFEST_NAME} if it is a release that lost it"
+            raise PublishError("not a release of this factory", str(self.folder), hint)
         return read_manifest(self.folder) if self.folder.is_dir() else ()
+
+    def holds(self, row: WheelRow) -> bool:
+        """See `Publisher.holds`; by size, because a release of compiled wheels is too large to hash each time."""
+        path = self.wheels / row.filename
+        if path.is_file() and path.stat().st_size != row.size:
+            raise _changed(path)
+        return path.is_file()
 
     def ensure(self, asset: Asset) -> None:
         """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
@@ -34,11 +47,7 @@ class DirectoryPublisher:
         if path.is_file() and sha256_of(path) == asset.sha256:
             return
         if path.is_file() and any(asset.name in (row.filename, f"{row.filename}.metadata") for row in self.rows()):
-            raise PublishError(
-                "a published file was changed in place",
-                str(path),
-                "restore it from a backup, or remove it and run the same command again",
-            )
+            raise _changed(path)
         with atomic_path(path) as written:
             if isinstance(asset.content, bytes):
                 written.write_bytes(asset.content)
@@ -60,3 +69,11 @@ class DirectoryPublisher:
         text = "".join(f"{digest}  wheels/{name}\n" for name, digest in sums)
         write_atomic(self.folder / "SHA256SUMS", text.encode("utf-8"))
         write_atomic(self.folder / MANIFEST_NAME, write_rows(rows))
+
+
+def _changed(path: Path) -> PublishError:
+    return PublishError(
+        "a published file was changed in place",
+        str(path),
+        "restore it from a backup, or remove it and run the same command again",
+    )

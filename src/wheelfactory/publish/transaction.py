@@ -33,6 +33,9 @@ class Publisher(Protocol):
     def rows(self) -> tuple[WheelRow, ...]:
         """What is published there."""
 
+    def holds(self, row: WheelRow) -> bool:
+        """Whether the file of a published row is there; raises `PublishError` if it was changed."""
+
     def ensure(self, asset: Asset) -> None:
         """Make the place hold this asset: keep an identical one, replace a half-written or unpublished one.
 
@@ -87,7 +90,7 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
         raise PublishError("no reason given to yank", filename, "say why with --reason; pip shows it to users")
     rows = publisher.rows()
     if filename not in {row.filename for row in rows}:
-        raise PublishError("not published, so it cannot be yanked", filename, "`wheelfactory status` lists what is")
+        raise PublishError("not published, so it cannot be yanked", filename, "its manifest lists what is")
     changed = tuple(
         row.model_copy(update={"yanked": " ".join(reason.split())}) if row.filename == filename else row for row in rows
     )

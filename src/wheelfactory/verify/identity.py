@@ -9,7 +9,6 @@ from packaging.version import Version
 
 from wheelfactory.cell import ANY_PYTHON, Backend
 from wheelfactory.label import Label
-from wheelfactory.repair import glibc_of
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.metadata import NEVER_REQUIRED
@@ -62,7 +61,7 @@ def _tags(subject: Subject) -> Iterator[Finding]:
 
 def _glibc(subject: Subject) -> Iterator[Finding]:
     wheel, built_on = subject.wheel, subject.record.toolchain.glibc
-    glibc = glibc_of(wheel)
+    glibc = wheel.glibc
     if glibc is None:
         yield Finding(
             file=wheel.path.name,
@@ -94,7 +93,7 @@ def _metadata(subject: Subject) -> Iterator[Finding]:
     torch = [str(item) for item in wheel.requirements if canonicalize_name(item.name) == "torch"]
     yield from _expect(
         "METADATA Requires-Dist torch",
-        [f"torch=={label.torch[0]}.{label.torch[1]}.*"],
+        [label.torch_pin],
         torch,
         "a wheel works with one torch minor only; run `wheelfactory repair`",
     )
@@ -121,21 +120,30 @@ def _python(subject: Subject) -> Iterator[Finding]:
 
 
 def _record(subject: Subject) -> Iterator[Finding]:
-    record, cell = subject.record, subject.cell
-    file = "build record"
+    record, cell, matrix = subject.record, subject.cell, subject.workshop.matrix
+    file, again = "build record", "build the cell again"
     yield from _expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
+    yield from _expect(f"{file} label", str(_label(subject)), record.label, again)
+    pin = matrix.flash_attn[cell.flash_attn].pin
+    if not pin.startswith("tag:"):  # a tag that pins no commit says nothing to compare with
+        yield from _expect(f"{file} source", pin, record.source, "build it from the sources that the matrix pins")
+    cure = "a wheel for some GPUs only is for your own machine; build the cell for all that it promises"
+    yield from _expect(f"{file} offload_archs", frozenset(matrix.archs(cell)), frozenset(record.offload_archs), cure)
     if cell.backend is Backend.CK:
-        abi = subject.workshop.matrix.torch[cell.torch].cxx11_abi
-        cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
-        yield from _expect(f"{file} cxx11_abi", abi, record.toolchain.cxx11_abi, cure)
-    yield from _expect(f"{file} label", str(_label(subject)), record.label, "build the cell again")
-    unknown = sorted(set(record.offload_archs) - set(subject.workshop.matrix.archs(cell)))
-    if unknown or not record.offload_archs:
+        yield from _toolchain(subject)
+
+
+def _toolchain(subject: Subject) -> Iterator[Finding]:
+    toolchain, cell = subject.record.toolchain, subject.cell
+    abi = subject.workshop.matrix.torch[cell.torch].cxx11_abi
+    cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
+    yield from _expect("build record cxx11_abi", abi, toolchain.cxx11_abi, cure)
+    if not toolchain.fits(cell):
         yield Finding(
-            file=f"{file} offload_archs",
-            expected=f"some of {', '.join(subject.workshop.matrix.archs(cell))}",
-            found=", ".join(record.offload_archs) or "nothing",
-            cure="build for archs that the release supports",
+            file="build record toolchain",
+            expected=f"Python {cell.python}, torch {cell.torch}, HIP {cell.rocm}",
+            found=f"Python {toolchain.python}, torch {toolchain.torch}, HIP {toolchain.hip}",
+            cure="build with the Python and the torch of the cell",
         )
 
 

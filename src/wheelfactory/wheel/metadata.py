@@ -27,7 +27,7 @@ def protect(metadata: str, label: Label) -> str:
     head, body = _split(metadata)
     fields = re.split(r"(?<=\n)(?![ \t])", head)  # a line that begins with a blank continues the field before it
     kept = [_labelled(field, label) for field in fields if not _is_replaced(field)]
-    pin = f"Requires-Dist: torch=={label.torch[0]}.{label.torch[1]}.*{_line_end(head)}"
+    pin = f"Requires-Dist: {label.torch_pin}{_line_end(head)}"
     last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
     kept.insert(last + 1, pin)
     return "".join(kept) + body

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -82,7 +83,7 @@ class Wheel:
                 "not a wheel file name", f"{path.name} ({error})", "wheels are NAME-VERSION-TAGS.whl"
             ) from None
         if not path.is_file():
-            raise InputError("no such file", str(path))
+            raise InputError("no such file", str(path), "name a wheel file")
         if not zipfile.is_zipfile(path):
             raise InputError("not a zip file", str(path), "the file is damaged or was not downloaded whole")
         return cls(path, name, version, build, tags)
@@ -93,9 +94,10 @@ class Wheel:
         return tuple(sorted({tag.platform for tag in self.tags}))
 
     @property
-    def python_tags(self) -> tuple[str, ...]:
-        """The python tags in its name, such as ``cp311``."""
-        return tuple(sorted({tag.interpreter for tag in self.tags}))
+    def glibc(self) -> Version | None:
+        """The oldest glibc that its platform tags let it be installed on, or None if no tag names one."""
+        found = [match for tag in self.platform_tags if (match := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
+        return min((Version(f"{match[1]}.{match[2]}") for match in found), default=None)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

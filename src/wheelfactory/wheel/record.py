@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from wheelfactory.cell import Cell, same_rocm
 from wheelfactory.errors import InputError
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 
@@ -22,6 +23,12 @@ class Toolchain(BaseModel):
     glibc: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+$")
     python: str | None = None
 
+    def fits(self, cell: Cell) -> bool:
+        """Whether it can compile, or has compiled, for a cell: same Python, same torch, built for the cell's ROCm."""
+        if self.torch is None or self.hip is None or self.python != cell.python:
+            return False
+        return self.torch.partition("+")[0] == cell.torch and same_rocm(self.hip, cell.rocm)
+
 
 class BuildRecord(BaseModel):
     """Everything a wheel cannot say in its name; holds nothing that differs between two equal builds."""
@@ -35,8 +42,6 @@ class BuildRecord(BaseModel):
     source: str
     """``sha256:...`` of the sdist or ``commit:...``."""
     toolchain: Toolchain = Toolchain()
-    kernel_set: str | None = None
-    """The key of the kernel set the wheel was linked from, once kernels are built apart from wheels."""
 
     def to_bytes(self) -> bytes:
         """The record as it stands in the wheel."""

@@ -10,6 +10,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from wheelfactory.cell import Cell
+from wheelfactory.errors import InputError
 from wheelfactory.files import atomic_path
 from wheelfactory.label import Label
 from wheelfactory.wheel.metadata import labelled, protect
@@ -23,10 +25,12 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path) -> Path:
     """Write the wheel of a cell into `folder`: labelled, METADATA protected, build record added, RECORD new.
 
     Every member gets the newest time in `raw`, which a build with SOURCE_DATE_EPOCH has fixed. Members are
-    copied in pieces, so the wheel's size is not a matter of memory. Raises `InputError` if `raw` is no wheel.
+    copied in pieces, so the wheel's size is not a matter of memory. Raises `InputError` if `raw` is no wheel, or one of
+    another release or label.
     """
     wheel = Wheel.open(raw)
     label = Label.parse(record.label)
+    _refuse_other(wheel, record)
     project, _, rest = raw.name.split("-", 2)
     stem = f"{project}-{labelled(wheel.version, label)}"
     dist_info = f"{stem}.dist-info"
@@ -48,6 +52,15 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path) -> Path:
                 writer.add(name, _pieces(old, info), info.file_size, executable=_is_executable(info))
         writer.finish(f"{dist_info}/RECORD")
     return path
+
+
+def _refuse_other(wheel: Wheel, record: BuildRecord) -> None:
+    """Raise `InputError` if the wheel is not of the project and release of the cell, or has another label already."""
+    release = Cell.parse(record.cell).flash_attn
+    if wheel.name != "flash-attn" or wheel.version.public != release:
+        raise InputError(f"not a wheel of flash-attn {release}", wheel.path.name, f"{record.cell} is made from one")
+    if wheel.version.local not in (None, record.label):
+        raise InputError("labelled already", wheel.path.name, f"build {record.cell} instead of giving it its label")
 
 
 def _renamed(name: str, dist_info: str, stem: str) -> str:
