@@ -21,10 +21,11 @@ from wheelfactory.commands.options import (
 from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.files import locked, remove_scratch
 from wheelfactory.manifest import WheelRow
-from wheelfactory.matrix import Matrix, expand
+from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import select
 from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.run import Failure, Job, plan_job, run_job
+from wheelfactory.workshop import Workshop
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +52,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(workshop.cache)
         job = plan_job(workshop, cells, publisher)
         failures = run_job(workshop, job, publisher, publisher.folder)
-    _report(workshop.matrix, job, failures, publisher)
+    _report(workshop, job, failures, publisher)
     if failures or job.refusals:
         return failures[0].error.exit_code if failures else BUILD_FAILED
     return DONE if job.todo else NOTHING_TO_DO
 
 
-def _report(facts: Matrix, job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher) -> None:
+def _report(workshop: Workshop, job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher) -> None:
     rows = publisher.rows()
     if not job.todo and job.already:
         tell(f"nothing to build: {len(job.already)} of the cells selected are published already")
@@ -65,21 +66,21 @@ def _report(facts: Matrix, job: Job, failures: Sequence[Failure], publisher: Dir
         show(f"wheels: {publisher.wheels} ({sum(row.cell is not None for row in rows)})")
         show(f"index: {publisher.folder / 'simple'}")
     wanted = {cell.id for cell in (*job.todo, *job.already)}
-    _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, facts)
+    _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, workshop)
     _tell_failures(job, failures)
 
 
-def _show_lines(rows: Sequence[WheelRow], folder: Path, facts: Matrix) -> None:
-    """The lines that install what was selected, and one to try it here."""
+def _show_lines(rows: Sequence[WheelRow], folder: Path, workshop: Workshop) -> None:
+    """The lines that install what was selected: one that works on this machine first, if it has no ROCm."""
+    row = advice.pick_for_trial(rows, workshop.matrix) if workshop.host.rocm is None else None
+    if row:
+        show("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
+        show(f"  {advice.trial_line(row, folder, workshop.matrix)}")
     lines = advice.install_lines(rows, folder)
     if lines:
-        show("install, where that torch for that ROCm is installed already:")
+        show("install where that torch for that ROCm is installed already:")
     for line in lines:
         show(f"  {line}")
-    row = advice.pick_for_trial(rows, facts)
-    if row:
-        show("try it here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
-        show(f"  {advice.trial_line(row, folder, facts)}")
     if any(row.index_key and row.index_key[2] == "triton" for row in rows):
         show("Triton wheels are imported with FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE in the environment")
 
