@@ -48,30 +48,30 @@ def build_cell(workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_h
         workshop.environ,
     )
     if cell.backend is Backend.TRITON:
-        raw = RawWheel(_triton_payload(workshop, recipe, source, part), Toolchain())
-        return finish(raw, _record(recipe, source, raw), folder, workshop.environ)
+        payload = _triton_payload(workshop, recipe, source, part)
+        return finish(payload, _record(recipe, source, Toolchain()), folder, workshop.environ)
     python = make_rocm_python(workshop, cell)
     with scratch_dir(workshop.cache) as scratch:
         raw = _compile(workshop, recipe, source, python, scratch, part)
-        return finish(raw, _record(recipe, source, raw), folder, workshop.environ)
+        return finish(raw.path, _record(recipe, source, raw.toolchain), folder, workshop.environ)
 
 
-def _record(recipe: Recipe, source: Source, raw: RawWheel) -> BuildRecord:
+def _record(recipe: Recipe, source: Source, toolchain: Toolchain) -> BuildRecord:
     return BuildRecord(
         cell=recipe.cell.id,
         label=str(recipe.label),
         offload_archs=recipe.archs,
         source=source.identity,
-        toolchain=raw.toolchain,
+        toolchain=toolchain,
     )
 
 
-def finish(raw: RawWheel, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
+def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
     """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`."""
-    if not Wheel.open(raw.path).shared_objects:
-        return finish_wheel(raw.path, record, folder)
+    if not Wheel.open(raw).shared_objects:
+        return finish_wheel(raw, record, folder)
     with scratch_dir(folder) as scratch:
-        return repair_wheel(finish_wheel(raw.path, record, scratch), folder, environ)
+        return repair_wheel(finish_wheel(raw, record, scratch), folder, environ)
 
 
 def _triton_payload(workshop: Workshop, recipe: Recipe, source: Source, part: Part) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from wheelfactory.build import RawWheel, finish
+from wheelfactory.build import finish
 from wheelfactory.commands.options import Environ, add_matrix, directory, require_cell, show
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.matrix import expand, load_matrix
@@ -34,15 +34,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     facts = load_matrix(options.matrix)
     cell = require_cell(expand(facts), options.cell)
     release = facts.flash_attn[cell.flash_attn]
-    toolchain = _toolchain(options.wheel.parent / "toolchain.json")
     record = BuildRecord(
         cell=cell.id,
         label=str(facts.label(cell)),
         source=release.pin,
         offload_archs=choose_archs(facts, cell, options.archs, ()),
-        toolchain=toolchain,
+        toolchain=_toolchain(options.wheel.parent / "toolchain.json"),
     )
-    show(str(finish(RawWheel(options.wheel, toolchain), record, directory(options.dest), environ)))
+    show(str(finish(options.wheel, record, directory(options.dest), environ)))
     return DONE
 
 

@@ -16,7 +16,7 @@ from wheelfactory.environments import (
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture, reason, run
-from wheelfactory.rocm_python import find_rocm_python
+from wheelfactory.rocm_python import find_rocm_python, probe
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult, Status
 
@@ -37,9 +37,11 @@ def importing(subject: Subject) -> GateResult:
     if python is None:
         detail = "needs the ROCm torch of the cell; run it where that is on PATH, or in the cell's image"
         return GateResult(gate="import", status=Status.NOT_RUN, detail=detail)
-    layers = [Path(line) for line in capture([python, "-c", _PACKAGES], environ=subject.workshop.environ).splitlines()]
+    workshop = subject.workshop
+    layers = [Path(line) for line in capture([python, "-c", _PACKAGES], environ=workshop.clean_environ).splitlines()]
     findings = _install_and_import(subject, python, subject.cell.python, layers)
-    return GateResult.of("import", findings, f"torch of {python}")
+    # the manifest is public, so it names the torch and not where it lay
+    return GateResult.of("import", findings, f"torch {probe(python, workshop).torch}")
 
 
 def _triton(subject: Subject) -> GateResult:
