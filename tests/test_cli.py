@@ -23,7 +23,6 @@ from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICAT
 from wheelfactory.files import locked
 from wheelfactory.host import Host
 from wheelfactory.manifest import MANIFEST_NAME, read_manifest, write_rows
-from wheelfactory.verify.gates import REQUIRED
 from wheelfactory.verify.result import GateResult
 
 MATRIX = str(ROOT / "examples/seed-matrix.yaml")
@@ -352,8 +351,8 @@ def test_index_keeps_off_pages_that_no_manifest_made(cli: Cli, tmp_path: Path) -
 @pytest.fixture
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wheel is taken for verified; the gates have their own tests."""
-    passed = tuple(GateResult.of(gate, [], "stand-in") for gate in REQUIRED)
-    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, workshop: passed)
+    passed = (GateResult.of("stand-in", []),)
+    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, workshop, *, extended: passed)
 
 
 @pytest.mark.usefixtures("gates_pass")
@@ -362,7 +361,7 @@ def test_publish_puts_a_verified_wheel_into_release_and_index(cli: Cli, release:
     shown = cli("publish", "release", wheel, "--matrix", MATRIX)
     assert shown == (DONE, f"{release}: 3 files published\n", "")
     (row,) = (row for row in read_manifest(release) if row.cell == CK_CELL)
-    assert {gate.gate for gate in row.gates} == set(REQUIRED)
+    assert [gate.gate for gate in row.gates] == ["stand-in"]
     assert [link.text for link in links_on(release / "simple/rocm61/torch2.6/ck/flash-attn/index.html")] == [wheel.name]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from wheelfactory.manifest import published_cells
 from wheelfactory.matrix.select import unpublished
 from wheelfactory.progress import Part, Steps
 from wheelfactory.publish import Publisher, publish
-from wheelfactory.publish.additions import addition, missing_dependencies
+from wheelfactory.publish.additions import Addition, addition, missing_dependencies
 from wheelfactory.recipe import make_recipe
 from wheelfactory.verify.gates import verify
 from wheelfactory.workshop import Workshop
@@ -63,8 +63,12 @@ def _refusals(workshop: Workshop, cells: Sequence[Cell]) -> Iterator[Failure]:
             yield Failure(cell, error)
 
 
-def run_job(workshop: Workshop, job: Job, publisher: Publisher, folder: Path) -> tuple[Failure, ...]:
+def run_job(
+    workshop: Workshop, job: Job, publisher: Publisher, folder: Path, extended: Collection[str] = ()
+) -> tuple[Failure, ...]:
     """Build, verify and publish what is to do, wheel by wheel, then write the index below `folder`.
+
+    `extended` names the gates to run beside the required ones.
 
     A wheel is published as soon as it is verified, so an interrupted run has lost one cell at most. A cell that
     fails does not stop the others; gives those that did.
@@ -76,7 +80,7 @@ def run_job(workshop: Workshop, job: Job, publisher: Publisher, folder: Path) ->
         for cell in job.todo:
             try:
                 with steps.step(cell.id) as part:
-                    _one(workshop, cell, publisher, scratch, part)
+                    publish(publisher, [_verified(workshop, cell, scratch, part, extended)])
             except PublishError:
                 raise  # the release is not as it should be, so no other wheel may go into it
             except FactoryError as error:
@@ -86,7 +90,6 @@ def run_job(workshop: Workshop, job: Job, publisher: Publisher, folder: Path) ->
     return tuple(failures)
 
 
-def _one(workshop: Workshop, cell: Cell, publisher: Publisher, scratch: Path, part: Part) -> None:
-    path = build_cell(workshop, cell, scratch, part)
-    publish(publisher, [addition(path, verify(path, workshop, cell))])
-    path.unlink()
+def _verified(workshop: Workshop, cell: Cell, folder: Path, part: Part, extended: Collection[str]) -> Addition:
+    path = build_cell(workshop, cell, folder, part)
+    return addition(path, verify(path, workshop, cell, extended))

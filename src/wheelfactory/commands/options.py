@@ -39,6 +39,16 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_extended(parser: argparse.ArgumentParser) -> None:
+    """``--extended LIST``"""
+    parser.add_argument(
+        "--extended",
+        default="",
+        metavar="LIST",
+        help="gates to run beside the required ones: all, or some of ahead-of-time,interpreter,gpu",
+    )
+
+
 def add_release(parser: argparse.ArgumentParser) -> None:
     """The release directory as an argument."""
     parser.add_argument("dest", type=Path, metavar="DIR", help="release directory")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
+    add_extended,
     add_matrix,
     add_release,
     directory,
@@ -22,6 +24,7 @@ from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
 from wheelfactory.publish.additions import Addition, addition, missing_dependencies
+from wheelfactory.verify.gates import named
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.workshop import Workshop
 
@@ -34,6 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
     add_matrix(parser)
     add_cache(parser)
+    add_extended(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -45,8 +49,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         )
     if options.yank and not publisher.folder.is_dir():
         raise InputError("no such directory", str(options.dest), "name the release directory that has the file")
+    extended = tuple(named(options.extended))
     workshop = workshop_of(options, environ)
-    additions = [_verified(workshop, path) for path in options.wheels]
+    additions = [_verified(workshop, path, extended) for path in options.wheels]
     with locked(publisher.folder):
         remove_scratch(publisher.folder)
         if options.yank:
@@ -58,6 +63,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _verified(workshop: Workshop, path: Path) -> Addition:
+def _verified(workshop: Workshop, path: Path, extended: Collection[str]) -> Addition:
     with announcing():
-        return addition(path, run_gates(path, workshop))
+        return addition(path, run_gates(path, workshop, extended=extended))

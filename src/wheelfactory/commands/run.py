@@ -11,6 +11,7 @@ from wheelfactory import advice
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
+    add_extended,
     add_matrix,
     add_only,
     directory,
@@ -25,6 +26,7 @@ from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import select
 from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.run import Failure, Job, plan_job, run_job
+from wheelfactory.verify.gates import named
 from wheelfactory.workshop import Workshop
 
 
@@ -33,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
+    add_extended(parser)
     parser.add_argument(
         "--dest",
         type=Path,
@@ -44,6 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with its index; print how to install."""
+    extended = tuple(named(options.extended))
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
     publisher = DirectoryPublisher(directory(options.dest))
@@ -51,7 +55,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(publisher.folder)
         remove_scratch(workshop.cache)
         job = plan_job(workshop, cells, publisher)
-        failures = run_job(workshop, job, publisher, publisher.folder)
+        failures = run_job(workshop, job, publisher, publisher.folder, extended)
     _report(workshop, job, failures, publisher)
     if failures or job.refusals:
         return failures[0].error.exit_code if failures else BUILD_FAILED

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.cell import Cell
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED
 from wheelfactory.progress import announcing
-from wheelfactory.verify.gates import refused
+from wheelfactory.verify.gates import named, refused
 from wheelfactory.verify.gates import verify as run_gates
+from wheelfactory.verify.result import GateResult
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
     parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
+    add_extended(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
     add_matrix(parser)
     add_cache(parser)
@@ -27,17 +30,23 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what each gate says of each wheel; exit code 3 if any wheel is refused."""
     workshop = workshop_of(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None
+    extended = tuple(named(options.extended))
     bad = False
     for path in options.wheels:
         with announcing():
-            results = run_gates(path, workshop, cell)
+            results = run_gates(path, workshop, cell, extended)
         bad = bad or refused(results)
         if options.json:
             show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
             continue
         show(f"{path.name}: {'refused' if refused(results) else 'verified'}")
         for result in results:
-            show(f"  {result.status!s:<8} {result.gate} ({result.detail})")
-            for finding in result.findings:
-                show(f"           {finding}")
+            for line in _lines(result):
+                show(line)
     return VERIFICATION_REFUSED if bad else DONE
+
+
+def _lines(result: GateResult) -> Iterator[str]:
+    yield f"  {result.status!s:<8} {result.gate} ({result.detail})"
+    for finding in result.findings:
+        yield f"           {finding}"

@@ -1,10 +1,12 @@
-"""What a gate looks at."""
+"""What a gate is, and what it looks at."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from wheelfactory.cell import Cell
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord
 from wheelfactory.workshop import Workshop
@@ -18,3 +20,14 @@ class Subject:
     record: BuildRecord
     cell: Cell
     workshop: Workshop
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One question to a wheel. A gate that runs code of the wheel does so only if no gate before it refused."""
+
+    name: str
+    check: Callable[[Subject], GateResult]
+    required: bool = True
+    runs_code: bool = False
+    backends: frozenset[Backend] = frozenset(Backend)

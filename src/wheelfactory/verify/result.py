@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from pydantic import BaseModel, ConfigDict
@@ -33,17 +34,44 @@ class Finding(BaseModel):
 
 
 class GateResult(BaseModel):
-    """What one gate says of one wheel; `detail` names the versions it ran with or why it did not run."""
+    """What one gate says of one wheel; `detail` is for a person, or says why it did not run.
+
+    `versions` names what it ran with, `figures` what it measured; neither holds anything that differs between two
+    runs on equal wheels, since the manifest keeps them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     gate: str
     status: Status
+    required: bool = True
+    """Whether a wheel is published only if this gate passed."""
     detail: str = ""
     findings: tuple[Finding, ...] = ()
+    versions: dict[str, str] = {}
+    figures: dict[str, float] = {}
 
     @classmethod
-    def of(cls, gate: str, findings: list[Finding], detail: str = "") -> GateResult:
+    def of(
+        cls,
+        gate: str,
+        findings: Sequence[Finding],
+        detail: str = "",
+        *,
+        versions: Mapping[str, str] | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> GateResult:
         """Failed if there are findings, passed if there are none."""
-        status = Status.FAILED if findings else Status.PASSED
-        return cls(gate=gate, status=status, detail=detail, findings=tuple(findings))
+        return cls(
+            gate=gate,
+            status=Status.FAILED if findings else Status.PASSED,
+            detail=detail,
+            findings=tuple(findings),
+            versions=dict(versions or {}),
+            figures=dict(figures or {}),
+        )
+
+    @classmethod
+    def not_run(cls, gate: str, why: str) -> GateResult:
+        """Neither passed nor failed, with the reason."""
+        return cls(gate=gate, status=Status.NOT_RUN, detail=why)
