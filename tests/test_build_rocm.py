@@ -41,7 +41,7 @@ def test_both_wheels_at_full_size(rocm: Mapping[str, str], cache: Path, tmp_path
     assert ck.tags[0].startswith(f"{tag}-{tag}-manylinux")
     assert triton.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
     assert ck.record and ck.record.offload_archs == ("gfx942", "gfx950")
-    assert [item.needed for item in ck.shared_objects] == [("libamdhip64.so.7",)]
+    assert [item.needed for item in ck.elf_files] == [("libamdhip64.so.7",)]
     assert "torch==2.13.*" in ck.requires_dist
 
     commands = log.read_text().splitlines()

@@ -85,7 +85,7 @@ def test_a_wheel_of_this_factory_for_a_program(tmp_path: Path) -> None:
     assert (facts["name"], facts["version"]) == ("flash-attn", "2.8.3+rocm72torch2.13triton")
     assert (facts["label"], facts["tags"]) == ("rocm72torch2.13triton", ["py3-none-any"])
     assert facts["requires_dist"] == ["torch==2.13.*", "einops"]
-    assert facts["shared_objects"] == []
+    assert facts["elf_files"] == []
     assert facts["record"] == json.loads(build_record(TRITON).to_bytes())
 
 
@@ -95,7 +95,7 @@ def test_a_foreign_wheel_for_a_program(tmp_path: Path, extension: bytes) -> None
     facts = json.loads(json.dumps(inspect_wheel(path).as_json()))
 
     assert (facts["label"], facts["record"]) == (None, None)
-    assert facts["shared_objects"] == [
+    assert facts["elf_files"] == [
         {"name": "x.so", "soname": None, "needed": ["libm.so.6"], "runpath": ["/opt/rocm/lib", "$ORIGIN"]}
     ]
 

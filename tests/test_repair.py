@@ -109,7 +109,7 @@ def test_nothing_is_grafted_and_nothing_changed_but_the_tag(raw: Path, repaired:
 
 
 def test_what_torch_and_rocm_bring_stays_needed(repaired: Path) -> None:
-    (extension,) = Wheel.open(repaired).shared_objects
+    (extension,) = Wheel.open(repaired).elf_files
 
     assert set(KNOWN) <= set(extension.needed)
     assert extension.runpath == ()

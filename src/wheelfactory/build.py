@@ -68,7 +68,7 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain) -> BuildRecord
 
 def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
     """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`."""
-    if not Wheel.open(raw).shared_objects:
+    if not Wheel.open(raw).elf_files:
         return finish_wheel(raw, record, folder)
     with scratch_dir(folder) as scratch:
         return repair_wheel(finish_wheel(raw, record, scratch), folder, environ)

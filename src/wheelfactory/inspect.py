@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.elf import ElfFile
 from wheelfactory.errors import InputError
 from wheelfactory.files import sha256_of
 from wheelfactory.label import Label
-from wheelfactory.wheel.read import SharedObject, Wheel
+from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord, read_record
 
 
@@ -28,7 +29,7 @@ class WheelFacts:
     tags: tuple[str, ...]
     requires_python: str
     requires_dist: tuple[str, ...]
-    shared_objects: tuple[SharedObject, ...]
+    elf_files: tuple[ElfFile, ...]
     record: BuildRecord | None
 
     def as_json(self) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def inspect_wheel(path: Path) -> WheelFacts:
         tags=tuple(sorted(map(str, wheel.tags))),
         requires_python=str(wheel.metadata["Requires-Python"] or ""),
         requires_dist=tuple(str(item) for item in wheel.metadata.get_all("Requires-Dist", [])),
-        shared_objects=wheel.shared_objects,
+        elf_files=wheel.elf_files,
         record=read_record(wheel),
     )
 
@@ -79,7 +80,7 @@ def describe(facts: WheelFacts) -> list[str]:
         f"  python    {facts.requires_python or 'any'}",
         f"  requires  {', '.join(facts.requires_dist) or 'nothing'}",
     ]
-    for item in facts.shared_objects:
+    for item in facts.elf_files:
         lines.append(f"  ELF       {item.name}")
         lines.append(f"    needs   {', '.join(item.needed) or 'nothing'}")
         lines.append(f"    runpath {':'.join(item.runpath) or 'none'}")

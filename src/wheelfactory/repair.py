@@ -16,7 +16,8 @@ from pathlib import Path
 from wheelfactory.errors import VerificationError
 from wheelfactory.files import atomic_path, scratch_dir
 from wheelfactory.process import reason, run
-from wheelfactory.wheel.read import Wheel, open_archive
+from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.read import Wheel
 
 OUTSIDE = (
     "libtorch*.so*",
@@ -95,8 +96,8 @@ def refuse_changed(before: Wheel, after: Wheel) -> None:
             f"{', '.join(grafted)} into {after.path.name}",
             "two copies of HIP or torch in one process break; add the library to OUTSIDE",
         )
-    needed = {item.name: (item.needed, item.runpath) for item in before.shared_objects}
-    found = {item.name: (item.needed, item.runpath) for item in after.shared_objects}
+    needed = {item.name: (item.needed, item.runpath) for item in before.elf_files}
+    found = {item.name: (item.needed, item.runpath) for item in after.elf_files}
     if needed != found:
         raise VerificationError("auditwheel changed what is needed", f"{after.path.name}: {needed} became {found}")
     if (before.name, before.version) != (after.name, after.version):

@@ -56,7 +56,7 @@ def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cel
 
     results = verify(path, small_workshop(tmp_path), cell)
 
-    assert statuses(results) == {"identity": PASSED, "record": PASSED, "import": PASSED}
+    assert statuses(results) == {"archive": PASSED, "identity": PASSED, "record": PASSED, "import": PASSED}
     assert not refused(results)
     assert imported == [path.name]
 
@@ -83,7 +83,13 @@ def test_only_the_gate_concerned_fails_and_nothing_is_imported(
 ) -> None:
     results = verify(make(tmp_path), small_workshop(tmp_path), CK)
 
-    assert statuses(results) == {"identity": PASSED, "record": PASSED, gate: FAILED, "import": NOT_RUN}
+    assert statuses(results) == {
+        "archive": PASSED,
+        "identity": PASSED,
+        "record": PASSED,
+        gate: FAILED,
+        "import": NOT_RUN,
+    }
     assert results[-1].detail == "an earlier gate refused the wheel"
     assert refused(results)
     assert imported == []
@@ -92,7 +98,7 @@ def test_only_the_gate_concerned_fails_and_nothing_is_imported(
 def test_a_failed_gate_does_not_hide_what_the_next_one_finds(tmp_path: Path, imported: list[str]) -> None:
     results = verify(tamper(lying(tmp_path), {"added.py": b""}), small_workshop(tmp_path), CK)
 
-    assert statuses(results) == {"identity": FAILED, "record": FAILED, "import": NOT_RUN}
+    assert statuses(results) == {"archive": PASSED, "identity": FAILED, "record": FAILED, "import": NOT_RUN}
 
 
 def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:

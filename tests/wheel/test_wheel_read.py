@@ -71,7 +71,7 @@ def test_a_file_beside_the_dist_info_folder_is_no_second_one(tmp_path: Path) -> 
 def test_shared_objects_are_known_by_content(tmp_path: Path, library: bytes) -> None:
     members = {"flash_attn/kernels": library, "flash_attn/not.so": b"just text", "flash_attn/empty.so": b""}
 
-    (found,) = Wheel.open(make_wheel(tmp_path, members=members)).shared_objects
+    (found,) = Wheel.open(make_wheel(tmp_path, members=members)).elf_files
 
     assert (found.name, found.soname) == ("flash_attn/kernels", "libx.so.1")
     assert "libm.so.6" in found.needed
@@ -84,7 +84,7 @@ def test_needed_is_read_as_the_loader_reads_it_where_sections_are_stripped(tmp_p
     for field in (table, count, names):
         stripped[field] = bytes(field.stop - field.start)
 
-    (found,) = Wheel.open(make_wheel(tmp_path, members={"x.so": bytes(stripped)})).shared_objects
+    (found,) = Wheel.open(make_wheel(tmp_path, members={"x.so": bytes(stripped)})).elf_files
 
     assert "libm.so.6" in found.needed
 
@@ -135,7 +135,7 @@ def test_what_is_no_zip_file_is_not_opened(tmp_path: Path, damage: Callable[[byt
 
 def look_at_everything(path: Path) -> None:
     wheel = Wheel.open(path)
-    _ = wheel.requirements, wheel.requires_python, wheel.wheel_tags, wheel.shared_objects
+    _ = wheel.requirements, wheel.requires_python, wheel.wheel_tags, wheel.elf_files
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_shared_object_that_was_cut_off(tmp_path: Path, library: bytes) -> Non
     path = make_wheel(tmp_path, members={"flash_attn_2_cuda.so": library[: len(library) // 2]})
 
     with pytest.raises(InputError, match=r"damaged ELF file: flash_attn_2_cuda\.so"):
-        _ = Wheel.open(path).shared_objects
+        _ = Wheel.open(path).elf_files
 
 
 DAMAGE = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4)
@@ -222,4 +222,4 @@ def test_no_damage_to_a_shared_object_ends_in_anything_but_an_input_error(
     path = make_wheel(tmp_path_factory.mktemp("damaged"), members=members)
 
     with suppress(InputError):
-        assert [item.name for item in Wheel.open(path).shared_objects] == ["damaged.so"]
+        assert [item.name for item in Wheel.open(path).elf_files] == ["damaged.so"]

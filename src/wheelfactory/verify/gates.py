@@ -9,6 +9,7 @@ from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError, VerificationError
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
+from wheelfactory.verify.archive import archive
 from wheelfactory.verify.gate import Gate, Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
@@ -23,7 +24,10 @@ GATES: tuple[Gate, ...] = (
     Gate("record", record),
     Gate("import", importing, runs_code=True),
 )
-"""Required gates must pass before a wheel is published; the others run when they are asked for."""
+"""What is asked of a wheel whose archive can be opened.
+
+Required gates must pass before it is published; the others run when they are asked for.
+"""
 
 EXTENDED = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run when they are asked for."""
@@ -38,8 +42,11 @@ def verify(
     `VerificationError` for a wheel without a build record, `InputError` for no wheel at all or for a cell that the
     matrix does not have.
     """
+    opened = archive(path)
+    if opened.status is Status.FAILED:  # nothing in it is read, so nothing else can be asked
+        return (opened,)
     subject = _subject(path, workshop, cell)
-    results: list[GateResult] = []
+    results: list[GateResult] = [opened]
     for gate in GATES:
         if subject.cell.backend in gate.backends:
             result = _result(gate, subject, extended, results)

@@ -12,7 +12,7 @@ from installer.sources import WheelFile
 from wheelfactory.errors import InputError
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.read import open_archive
+from wheelfactory.wheel.archive import open_archive
 
 _CURE = "the file was changed after it was built: build or download it again"
 

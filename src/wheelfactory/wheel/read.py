@@ -2,65 +2,33 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import lzma
+import mmap
 import re
-import struct
+import shutil
+import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
 from functools import cached_property
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSegment
-from elftools.elf.elffile import ELFFile
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, parse_wheel_filename
 from packaging.version import Version
 
+from wheelfactory.elf import DamagedElfError, ElfFile, read_elf
+from wheelfactory.elf.image import MAGIC
 from wheelfactory.errors import InputError
+from wheelfactory.wheel.archive import open_archive
 
 RECORD_NAME = "wheelfactory.json"
 """The build record inside dist-info."""
 
-_DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, lzma.LZMAError, struct.error, zlib.error)
-"""What zipfile raises for an archive that is damaged, encrypted, or packed in a way it does not know."""
-
-
-@contextmanager
-def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The zip archive of a wheel, to read from. Raises `InputError` if it is damaged, found at whatever member."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except _DAMAGE as error:
-        raise _damaged(path, error) from None
-    except OSError as error:
-        if error.errno not in (None, errno.EINVAL):  # bz2 says damage without a number, a seek before the start with it
-            raise
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError("damaged zip file", f"{path} ({error})", "build or download it again")
-
-
-@dataclass(frozen=True)
-class SharedObject:
-    """What an ELF file in a wheel says about its own loading."""
-
-    name: str
-    soname: str | None
-    needed: tuple[str, ...]
-    runpath: tuple[str, ...]
+_LONGEST_TEXT = 1 << 25
+"""Bytes of a member that is read as a whole; RECORD, the longest of them, has some 100 for each member."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +83,9 @@ class Wheel:
         return found.pop()
 
     def read(self, member: str) -> bytes:
-        """The bytes of a member. Raises `InputError` if it has none of that name."""
+        """The bytes of a member. Raises `InputError` if it has none of that name, or one too long to be text."""
+        if self.sizes.get(member, 0) > _LONGEST_TEXT:
+            raise InputError("too long", f"{member} in {self.path.name}: {self.sizes[member]:,} bytes")
         try:
             with open_archive(self.path) as archive:
                 return archive.read(member)
@@ -160,10 +130,10 @@ class Wheel:
         return frozenset(map(str, headers.get_all("Tag", [])))
 
     @cached_property
-    def shared_objects(self) -> tuple[SharedObject, ...]:
+    def elf_files(self) -> tuple[ElfFile, ...]:
         """Every ELF file it holds, whatever it is called."""
         with open_archive(self.path) as archive:
-            found = [_read_elf(archive, name) for name in sorted(self.sizes)]
+            found = [read_elf_member(archive, name) for name in sorted(self.sizes)]
         return tuple(item for item in found if item)
 
 
@@ -174,30 +144,21 @@ def _decode(data: bytes, member: str, path: Path) -> str:
         raise InputError(f"damaged {member}", f"{path.name} ({error})", f"{member} is UTF-8 text") from None
 
 
-_TEXT_OF = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RUNPATH": "runpath", "DT_RPATH": "rpath"}
-"""The dynamic tags that hold a text, and what pyelftools calls it."""
+def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:
+    """The ELF file that a member is, or None. It is unpacked to a file without a name, so memory does not bound it.
 
-_ELF_DAMAGE = (ELFError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What pyelftools raises for a damaged file: it checks little of what it reads before it uses it."""
-
-
-def _read_elf(archive: zipfile.ZipFile, name: str) -> SharedObject | None:
-    with archive.open(name) as file:
-        if file.read(4) != b"\x7fELF":
+    Raises `InputError` if it is damaged.
+    """
+    with archive.open(name) as member:
+        magic = member.read(len(MAGIC))
+        if magic != MAGIC:
             return None
-    data = archive.read(name)
+        with tempfile.TemporaryFile() as file:
+            file.write(magic)
+            shutil.copyfileobj(member, file, 1 << 20)
+            file.flush()
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     try:
-        # by segment, as the loader does: sections may have been stripped
-        segments = ELFFile(io.BytesIO(data)).iter_segments()
-        tags = [tag for segment in segments if isinstance(segment, DynamicSegment) for tag in segment.iter_tags()]
-    except _ELF_DAMAGE as error:
-        raise InputError("damaged ELF file", f"{name} ({error or type(error).__name__})") from None
-    values = [
-        (tag.entry.d_tag, str(getattr(tag, _TEXT_OF[tag.entry.d_tag]))) for tag in tags if tag.entry.d_tag in _TEXT_OF
-    ]
-    return SharedObject(
-        name=name,
-        soname=next((text for kind, text in values if kind == "DT_SONAME"), None),
-        needed=tuple(text for kind, text in values if kind == "DT_NEEDED"),
-        runpath=tuple(path for kind, text in values if kind in ("DT_RUNPATH", "DT_RPATH") for path in text.split(":")),
-    )
+        return read_elf(name, data)
+    except DamagedElfError as error:
+        raise InputError("damaged ELF file", f"{name} ({error})") from None

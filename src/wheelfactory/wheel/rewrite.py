@@ -14,8 +14,9 @@ from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
 from wheelfactory.files import atomic_path
 from wheelfactory.label import Label
+from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.metadata import labelled, protect
-from wheelfactory.wheel.read import RECORD_NAME, Wheel, open_archive
+from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import BuildRecord
 
 _CHUNK = 1 << 20

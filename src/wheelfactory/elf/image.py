@@ -1,0 +1,174 @@
+"""The outer structure of an ELF file: header, sections, segments, and bytes by offset or by address."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+MAGIC = b"\x7fELF"
+PT_LOAD, PT_DYNAMIC = 1, 2
+EM_AMDGPU = 224
+
+Buffer: TypeAlias = "bytes | mmap.mmap | memoryview"
+
+LONGEST_NAME = 1 << 16
+"""Bytes of a symbol or library name; mangled names of CK kernels have some 10,000."""
+
+
+class DamagedElfError(ValueError):
+    """A file that is no ELF file, or one whose tables do not hold what the header promises."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The `struct` formats of one ELF class and byte order."""
+
+    is_64: bool
+    byte_order: str
+    header: struct.Struct
+    section: struct.Struct
+    segment: struct.Struct
+    symbol: struct.Struct
+    dynamic: struct.Struct
+
+
+def _layouts() -> dict[bytes, Layout]:
+    found = {}
+    for data, order in ((1, "<"), (2, ">")):
+        wide = ("HHIQQQIHHHHHH", "IIQQQQIIQQ", "IIQQQQQQ", "IBBHQQ", "qQ")
+        narrow = ("HHIIIIIHHHHHH", "IIIIIIIIII", "IIIIIIII", "IIIBBH", "iI")
+        for kind, formats in ((1, narrow), (2, wide)):
+            tables = (struct.Struct(order + text) for text in formats)
+            found[bytes([kind, data])] = Layout(kind == 2, order, *tables)
+    return found
+
+
+_LAYOUTS = _layouts()
+"""By EI_CLASS and EI_DATA, the two bytes after the magic. Source of all formats: the System V ABI, chapter 4."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A row of the section header table; `name` is an offset into the section name table."""
+
+    name: int
+    type: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A row of the program header table."""
+
+    type: int
+    offset: int
+    address: int
+    file_size: int
+
+
+class Image:
+    """An ELF file in memory, or mapped into it. Raises `DamagedElfError` where it does not hold together."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = memoryview(data)
+        if bytes(self.data[:4]) != MAGIC:
+            raise DamagedElfError("no ELF magic")
+        layout = _LAYOUTS.get(bytes(self.data[4:6]))
+        if layout is None:
+            raise DamagedElfError("unknown ELF class or byte order")
+        self.layout = layout
+        fields = self.unpack(layout.header, 16)
+        self.type, self.machine, _, _, self._segments_at, self._sections_at, self.flags = fields[:7]
+        self._segment_size, self._segment_count, self._section_size, self._section_count, self._names = fields[8:]
+
+    def bytes_at(self, offset: int, size: int) -> memoryview:
+        """So many bytes from an offset in the file."""
+        if offset < 0 or size < 0 or offset + size > len(self.data):
+            raise DamagedElfError(f"{size} bytes at {offset} lie outside the file")
+        return self.data[offset : offset + size]
+
+    def unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
+        """One record at an offset in the file."""
+        return form.unpack(self.bytes_at(offset, form.size))
+
+    def table(self, form: struct.Struct, offset: int, count: int) -> Iterator[tuple[Any, ...]]:
+        """So many records, one behind the other."""
+        return form.iter_unpack(self.bytes_at(offset, count * form.size))
+
+    def offset_of(self, address: int) -> int:
+        """Where in the file lies what is loaded at an address."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
+                return segment.offset + address - segment.address
+        raise DamagedElfError(f"address {address:#x} is in no segment")
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The program header table; empty for an object file."""
+        count = self._segment_count
+        if count == 0xFFFF and self.sections:  # PN_XNUM: more than fit, so the first section holds the number
+            count = self.sections[0].info
+        if count and self._segment_size != self.layout.segment.size:
+            raise DamagedElfError(f"program headers of {self._segment_size} bytes")
+        order = (0, 2, 3, 5) if self.layout.is_64 else (0, 1, 2, 4)
+        rows = self.table(self.layout.segment, self._segments_at, count)
+        return tuple(Segment(*(row[field] for field in order)) for row in rows)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The section header table; empty if it was stripped."""
+        if not self._sections_at:
+            return ()
+        form = self.layout.section
+        if self._section_size != form.size:
+            raise DamagedElfError(f"section headers of {self._section_size} bytes")
+        # with more than fit into the header, the first section holds the number
+        count = self._section_count or _section(self.unpack(form, self._sections_at)).size
+        return tuple(_section(row) for row in self.table(form, self._sections_at, count))
+
+    def find_section(self, name: bytes) -> Section | None:
+        """The first section of a name. Names are compared in place: a table without zero bytes costs nothing."""
+        sections = self.sections
+        index = sections[0].link if sections and self._names == 0xFFFF else self._names
+        if index >= len(sections):
+            return None
+        names = self.bytes_at(sections[index].offset, sections[index].size)
+        wanted = name + b"\0"
+        return next((item for item in sections if names[item.name : item.name + len(wanted)] == wanted), None)
+
+    def contents(self, section: Section) -> memoryview:
+        """The bytes of a section."""
+        return self.bytes_at(section.offset, section.size)
+
+
+def _section(row: tuple[Any, ...]) -> Section:
+    name, kind, _, _, offset, size, link, info, _, _ = row
+    return Section(name, kind, offset, size, link, info)
+
+
+class Names:
+    """A string table. Its names share bytes, so the total length handed out is bounded by the size of the table."""
+
+    def __init__(self, table: memoryview) -> None:
+        self._table = bytes(table)
+        self._left = 16 * len(table) + LONGEST_NAME
+        self._known: dict[int, str] = {}
+
+    def at(self, offset: int) -> str:
+        """The name at an offset. Raises `DamagedElfError` if none ends there, or all together are absurdly long."""
+        if offset in self._known:
+            return self._known[offset]
+        end = self._table.find(b"\0", offset, offset + LONGEST_NAME)
+        if end < 0 or offset < 0:
+            raise DamagedElfError(f"no name at {offset} of the string table")
+        self._left -= end - offset
+        if self._left < 0:
+            raise DamagedElfError("the names are longer than the string table allows")
+        return self._known.setdefault(offset, self._table[offset:end].decode("utf-8", "backslashreplace"))

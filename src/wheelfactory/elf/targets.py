@@ -1,0 +1,50 @@
+"""GPU targets: the ids that bundles name their code objects by, and the numbers in the code objects themselves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_TARGET = re.compile(r"(?P<arch>gfx[0-9a-z]+(?:-\d+)*(?:-generic)?|amdgcnspirv)(?P<features>(?::[a-z]+[+-])*)$")
+
+_NUMBERS = """
+    20=gfx600 21=gfx601 3a=gfx602 22=gfx700 23=gfx701 24=gfx702 25=gfx703 26=gfx704 3b=gfx705 28=gfx801 29=gfx802
+    2a=gfx803 3c=gfx805 2b=gfx810 2c=gfx900 2d=gfx902 2e=gfx904 2f=gfx906 30=gfx908 31=gfx909 3f=gfx90a 32=gfx90c
+    40=gfx940 4b=gfx941 4c=gfx942 4f=gfx950 33=gfx1010 34=gfx1011 35=gfx1012 42=gfx1013 36=gfx1030 37=gfx1031
+    38=gfx1032 39=gfx1033 3e=gfx1034 3d=gfx1035 45=gfx1036 41=gfx1100 46=gfx1101 47=gfx1102 44=gfx1103 43=gfx1150
+    4a=gfx1151 55=gfx1152 58=gfx1153 48=gfx1200 4e=gfx1201 49=gfx1250 51=gfx9-generic 5f=gfx9-4-generic
+    52=gfx10-1-generic 53=gfx10-3-generic 54=gfx11-generic 59=gfx12-generic
+"""
+
+MACHINES = {int(number, 16): arch for number, arch in (item.split("=") for item in _NUMBERS.split())}
+"""EF_AMDGPU_MACH, the lowest byte of e_flags, and the arch it stands for.
+
+Source: what llc of LLVM 21 writes for each of its processors; gfx940 and gfx941, which it dropped, from LLVM's
+"User Guide for AMDGPU Backend".
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An offload arch with the features that the code was compiled for: ``gfx90a:sramecc+:xnack-``."""
+
+    arch: str
+    features: tuple[str, ...] = ()
+    """Such as ``xnack-``; a feature that is not named may be on or off."""
+
+    @classmethod
+    def parse(cls, text: str) -> Target | None:
+        """The target of a target id, or of the id of a bundle entry; None if it names none, as for the host."""
+        match = _TARGET.search(text)
+        if match is None:
+            return None
+        return cls(match["arch"], tuple(filter(None, match["features"].split(":"))))
+
+    def __str__(self) -> str:
+        return ":".join([self.arch, *self.features])
+
+
+def arch_of_flags(flags: int) -> str:
+    """The arch that a code object's e_flags name."""
+    number = flags & 0xFF
+    return MACHINES.get(number, f"an arch of number {number:#x}")

@@ -1,0 +1,26 @@
+"""Gate: the archive can be opened, and every installer sees the same, harmless files in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wheelfactory.errors import InputError
+from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.archive import find_faults
+from wheelfactory.wheel.read import Wheel
+
+
+def archive(path: Path) -> GateResult:
+    """Look at the directory of an archive; nothing is unpacked. Raises `InputError` if the file is no wheel at all."""
+    Wheel.open(path)
+    cure = "do not install it; build or download it again"
+    try:
+        faults = find_faults(path)
+    except InputError as error:
+        finding = Finding(file=path.name, expected="an archive that can be read", found=error.which, cure=cure)
+        return GateResult.of("archive", [finding])
+    findings = [
+        Finding(file=f"{fault.member} in {path.name}", expected=fault.expected, found=fault.found, cure=cure)
+        for fault in faults
+    ]
+    return GateResult.of("archive", findings)
