@@ -9,9 +9,11 @@ import io
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from packaging.tags import parse_tag
 
+from elf_factory import hip_bundle, library, section
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.host import Host
 from wheelfactory.label import Label
@@ -33,6 +35,7 @@ PACKAGE: Mapping[str, bytes] = {
 
 _SOURCE = "written for the tests"
 _IMAGE = {"tag": "rocm/pytorch:6", "distribution": "ubuntu22.04", "glibc": "2.35", "python": "3.11", "source": _SOURCE}
+_BAND = "1 kB to 10 MB"
 _ARCHS = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"]
 _TORCH_OF = {"7.2": ["2.13.0", "2.9.1"], "6.4": ["2.13.0", "2.9.1"], "6.2.4": ["2.13.0"], "6.2": ["2.9.1"]}
 
@@ -44,8 +47,9 @@ MATRIX = Matrix.model_validate(
             "2.8.3": {
                 "sdist": {"file": "flash_attn-2.8.3.tar.gz", "sha256": "a" * 64},
                 "python": ">=3.9",
-                "ck": {"archs": ["gfx90a", "gfx942", "gfx950"], "source": _SOURCE},
+                "ck": {"wheel-size": _BAND, "archs": ["gfx90a", "gfx942", "gfx950"], "source": _SOURCE},
                 "triton": {
+                    "wheel-size": _BAND,
                     "archs": ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100"],
                     "window": ">=3.2.0,<3.9",
                     "source": _SOURCE,
@@ -55,7 +59,7 @@ MATRIX = Matrix.model_validate(
             "2.6.3": {
                 "git": {"repository": "https://example.org/flash-attention", "tag": "v2.6.3"},
                 "python": ">=3.8",
-                "ck": {"archs": ["gfx90a", "gfx942"], "source": _SOURCE},
+                "ck": {"wheel-size": _BAND, "archs": ["gfx90a", "gfx942"], "source": _SOURCE},
                 "source": _SOURCE,
             },
         },
@@ -189,6 +193,25 @@ def build_record(cell: Cell = CK, /, **changes: object) -> BuildRecord:
     return truth.model_copy(update=changes)
 
 
+def extension_name(cell: Cell = CK) -> str:
+    """What the extension of a CK wheel is called."""
+    return f"flash_attn_2_cuda.cpython-{cell.python_tag.removeprefix('cp')}-x86_64-linux-gnu.so"
+
+
+def extension(*targets: str, bundles: int = 2, **more: Any) -> bytes:
+    """The extension of a CK wheel: a real library whose bundles hold a code object for each target."""
+    fatbin = section(*[hip_bundle(*targets)] * bundles) if targets else b""
+    truth: dict[str, Any] = {"needed": ("libc10.so", "libamdhip64.so.6"), "defined": ("PyInit_flash_attn_2_cuda",)}
+    return library(**{"fatbin": fatbin, **truth, **more})
+
+
+def payload(cell: Cell = CK, **more: Any) -> dict[str, bytes]:
+    """The members of a wheel outside dist-info, as true as they can be; `more` changes the extension of a CK wheel."""
+    if cell.backend is Backend.TRITON:
+        return dict(PACKAGE)
+    return {**PACKAGE, extension_name(cell): extension(*MATRIX.archs(cell), **more)}
+
+
 def finished_wheel(
     folder: Path,
     cell: Cell = CK,
@@ -198,7 +221,7 @@ def finished_wheel(
     tags: str | None = None,
     metadata: str | None = None,
     wheel: str | None = None,
-    members: Mapping[str, bytes] = PACKAGE,
+    members: Mapping[str, bytes] | None = None,
     record: BuildRecord | None = None,
 ) -> Path:
     """A wheel that is what `cell` asks for in everything but what is given; its RECORD is right."""
@@ -213,7 +236,7 @@ def finished_wheel(
         tags=tags or (f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"),
         metadata=metadata or metadata_text(version, requires=[pin, "einops"]),
         wheel=wheel,
-        members=members,
+        members=payload(cell) if members is None else members,
         dist_info_members={RECORD_NAME: (record or build_record(cell)).to_bytes()},
     )
 

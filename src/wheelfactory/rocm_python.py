@@ -19,10 +19,8 @@ from wheelfactory.workshop import Workshop
 
 def find_rocm_python(workshop: Workshop, cell: Cell) -> Path | None:
     """A Python of the cell's version that has the cell's torch for its ROCm: on PATH or made before; else None."""
-    for python in [*_on_path(workshop, cell), *_made_before(workshop, cell)]:
-        if probe(python, workshop).fits(cell):
-            return python
-    return None
+    candidates = [*_on_path(workshop, cell), *_made_before(workshop, cell)]
+    return next((python for python in candidates if _try(python, workshop).fits(cell)), None)
 
 
 def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
@@ -33,7 +31,7 @@ def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
     found = find_rocm_python(workshop, cell)
     if found:
         return found
-    bases = [python for python in _on_path(workshop, cell) if probe(python, workshop).python == cell.python]
+    bases = [python for python in _on_path(workshop, cell) if _try(python, workshop).python == cell.python]
     if not bases:
         raise BuildError(
             f"cannot build {cell.id} here",
@@ -46,6 +44,14 @@ def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
 def probe(python: Path, workshop: Workshop) -> Toolchain:
     """What torch and compiler a Python has."""
     return Toolchain.model_validate_json(capture([python, PROBE], environ=workshop.clean_environ))
+
+
+def _try(python: Path, workshop: Workshop) -> Toolchain:
+    """What a Python has; nothing if it does not run, as pyenv's commands for versions that are not chosen."""
+    try:
+        return probe(python, workshop)
+    except BuildError:
+        return Toolchain()
 
 
 def _on_path(workshop: Workshop, cell: Cell) -> list[Path]:

@@ -24,10 +24,12 @@ flash-attn:
     python: '>=3.9'
     ck:
       archs: [gfx90a, gfx942, gfx950]
+      wheel-size: 20 MB to 1000 MB
       source: setup.py of the sdist
     triton:
       archs: [gfx942, gfx90a, gfx1100]
       window: '>=3.2.0,<3.9'
+      wheel-size: 150 kB to 5 MB
       source: measured at both ends
     source: sdist on PyPI
   '2.6.3':
@@ -38,6 +40,7 @@ flash-attn:
     python: '>=3.8,<3.12'
     ck:
       archs: [gfx90a, gfx942]
+      wheel-size: 20 MB to 1000 MB
       source: setup.py of the tag
     source: tag on GitHub
 

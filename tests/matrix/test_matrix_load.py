@@ -19,7 +19,9 @@ from wheelfactory.matrix.facts import Fact
 HERE = "§"
 """Stands in the texts below where the error must point to."""
 
-TAG_CK = "    ck:\n      archs: [gfx90a, gfx942]\n      source: setup.py of the tag\n"
+TAG_CK = (
+    "    ck:\n      archs: [gfx90a, gfx942]\n      wheel-size: 20 MB to 1000 MB\n      source: setup.py of the tag\n"
+)
 REPOSITORY = "      repository: https://github.com/Dao-AILab/flash-attention\n"
 COMMIT = "      commit: 418d677192b483dfc1decfdf9aadca40b402485d\n"
 EXCLUSION = SMALL[SMALL.index("  - backend: ck\n") :]
@@ -101,7 +103,9 @@ def test_an_unquoted_number_is_refused_as_it_is_written(path: Path, old: str, ne
             "    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, python, ck", id="flash-attn"
         ),
         pytest.param("tag: v", "§sha256: x\n      tag: v", "sha256", "repository, tag, commit", id="git"),
-        pytest.param("window:", "§windows: x\n      window:", "windows", "archs, source, window", id="backend"),
+        pytest.param(
+            "window:", "§windows: x\n      window:", "windows", "archs, wheel-size, source, window", id="backend"
+        ),
         pytest.param(
             "triton-package",
             "§triton_package: x\n    triton-package",
@@ -348,10 +352,10 @@ def test_several_mistakes_are_told_at_once_in_the_order_of_the_file(path: Path) 
         "3:18: '3.12' is listed twice",
         "8:7: flash-attn.2.8.3.sdist.file is missing",
         "8:7: unknown key 'files'",
-        "19:3: 2.6 is a number, not a version",
-        "50:13: rocm.6.4.archs.0 is not an offload arch: 'x'",
-        "50:16: rocm.6.4.archs.1 is not an offload arch: 'y'",
-        "78:5: rocm.6.2.index is missing",
+        "21:3: 2.6 is a number, not a version",
+        "53:13: rocm.6.4.archs.0 is not an offload arch: 'x'",
+        "53:16: rocm.6.4.archs.1 is not an offload arch: 'y'",
+        "81:5: rocm.6.2.index is missing",
     ]
 
 
@@ -421,7 +425,7 @@ def test_merge_keys_are_refused_as_the_unknown_key_they_are(path: Path) -> None:
 
 def test_a_mistake_in_an_anchored_entry_is_told_once_at_the_anchor(path: Path) -> None:
     anchored = edited(("    ck:\n", "    ck: &ck\n      §sources: x\n"), (TAG_CK, "    ck: *ck\n"))
-    assert_refused(path, anchored, "unknown key 'sources'", "known here: archs, source")
+    assert_refused(path, anchored, "unknown key 'sources'", "known here: archs, wheel-size, source")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from pydantic_core import PydanticCustomError
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.label import Label
 
+_SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
+
 
 def _mistake(what: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
@@ -63,6 +65,7 @@ OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a sha256", "64 of the digits 0-9a-f")]
 Digest = Annotated[str, _like("sha256:[0-9a-f]{64}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
 Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
+SizeBand = Annotated[str, _like("[1-9][0-9]* [kM]B to [1-9][0-9]* [kM]B", "a range of sizes", "20 MB to 1000 MB")]
 Citation = Annotated[str, StringConstraints(min_length=8)]
 
 
@@ -101,7 +104,14 @@ class CkBackend(Fact):
     """What the Composable Kernel backend of a release supports; upstream's setup.py asserts the arch list."""
 
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
+    wheel_size: SizeBand
     source: Citation
+
+    @property
+    def wheel_bytes(self) -> range:
+        """The sizes, in bytes, that its wheels can have; one outside lacks something or carries something."""
+        least, most = (int(number) * _UNITS[unit] for number, unit in _SIZE.findall(self.wheel_size))
+        return range(least, most + 1)
 
 
 class TritonBackend(CkBackend):

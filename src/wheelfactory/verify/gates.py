@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from wheelfactory.cell import Cell
+from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import InputError, VerificationError
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.verify.archive import archive
+from wheelfactory.verify.code_objects import code_objects
+from wheelfactory.verify.contents import contents
 from wheelfactory.verify.gate import Gate, Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
+from wheelfactory.verify.linking import linking
 from wheelfactory.verify.members import record
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.symbols import symbols
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.workshop import Workshop
 
+_COMPILED = frozenset({Backend.CK})
+
 GATES: tuple[Gate, ...] = (
     Gate("identity", identity),
     Gate("record", record),
+    Gate("contents", contents),
+    Gate("linking", linking, backends=_COMPILED),
+    Gate("code-objects", code_objects, backends=_COMPILED),
+    Gate("symbols", symbols, backends=_COMPILED),
     Gate("import", importing, runs_code=True),
 )
 """What is asked of a wheel whose archive can be opened.

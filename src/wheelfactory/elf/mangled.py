@@ -1,0 +1,69 @@
+"""Mangled C++ names -> what a person calls the thing, far enough to say where a symbol comes from.
+
+Only the qualified name is read (Itanium C++ ABI, section 5.1), not the parameters: two symbols of one qualified name
+and other parameters are one function in two versions of a library, and that is what there is to explain.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SPECIAL = {"TI": "typeinfo for ", "TS": "typeinfo name for ", "TV": "vtable for ", "TT": "VTT for "}
+_STANDARD = {"St": "std", "Sa": "std::allocator", "Sb": "std::basic_string", "Ss": "std::string"}
+_STANDARD |= {"Si": "std::istream", "So": "std::ostream", "Sd": "std::iostream"}
+_HEAD = re.compile(r"_Z(?P<special>T[ISTV]|GV)?(?P<nested>N[VKr]*[RO]?)?")
+_PART = re.compile(r"(?P<standard>S[tabsiod])|(?P<length>[1-9]\d*)|(?P<special>[CD][0-5])|L|B(?P<tag>[1-9]\d*)")
+
+
+def qualified_name(symbol: str) -> str | None:
+    """What a mangled name names, such as ``c10::Error::Error``; None if it is not mangled or cannot be read."""
+    head = _HEAD.match(symbol)
+    if head is None:
+        return None
+    parts: list[str] = []
+    at = head.end()
+    while match := _PART.match(symbol, at):
+        at = match.end()
+        if match["standard"]:
+            parts.append(_STANDARD[match["standard"]])
+        elif match["special"]:
+            parts.append(("~" if match["special"][0] == "D" else "") + (parts[-1] if parts else ""))
+        elif match["tag"]:
+            at += int(match["tag"])
+        elif match["length"]:
+            end = at + int(match["length"])
+            parts.append(symbol[at:end])
+            at = end
+        if not head["nested"] and match["length"]:
+            break
+    if not parts or len(symbol) < at:
+        return None
+    return _SPECIAL.get(head["special"] or "", "") + "::".join(parts)
+
+
+def readable(symbol: str) -> str:
+    """A symbol for a person: its qualified name before it if it has one."""
+    name = qualified_name(symbol)
+    return f"{name} ({symbol})" if name else symbol
+
+
+def has_new_strings(symbol: str) -> bool:
+    """Whether it takes or gives a std::string or std::list of the new C++ ABI (``_GLIBCXX_USE_CXX11_ABI=1``)."""
+    return "__cxx11" in symbol or "B5cxx11" in symbol
+
+
+_TORCH_NAMESPACES = ("c10", "at", "torch", "caffe2")
+
+
+def provider(symbol: str) -> str:
+    """Where an unversioned symbol comes from, as far as its name tells: torch, HIP, Python or unknown."""
+    name = qualified_name(symbol)
+    if name is not None:
+        for prefix in _SPECIAL.values():
+            name = name.removeprefix(prefix)
+        return "torch" if name.split("::")[0] in _TORCH_NAMESPACES else "unknown"
+    if symbol.startswith(("hip", "__hip")):
+        return "HIP"
+    if symbol.startswith(("Py", "_Py")):
+        return "Python"
+    return "torch" if symbol.startswith(("THP", "aoti_torch_")) else "unknown"

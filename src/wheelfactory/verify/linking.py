@@ -1,0 +1,53 @@
+"""Gate: the extension needs only what torch, ROCm and the system bring, and can be loaded where its tag says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from packaging.version import Version
+
+from wheelfactory.elf import ElfFile
+from wheelfactory.repair import OUTSIDE
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.result import Finding, GateResult
+
+SYSTEM = (
+    *("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "ld-linux-*.so.*"),
+    *("libgcc_s.so.1", "libstdc++.so.6"),
+)
+"""Libraries that every manylinux system has. Source: PEP 600, and the policies in auditwheel."""
+
+
+def linking(subject: Subject) -> GateResult:
+    """Compare NEEDED, RUNPATH and symbol versions with the allowed libraries and the platform tag."""
+    findings = [finding for elf in subject.wheel.elf_files for finding in _loading(elf)]
+    findings += _image(subject)
+    findings += [finding for elf in subject.wheel.elf_files for finding in _glibc(elf, subject.wheel.glibc)]
+    needed = {name for elf in subject.wheel.elf_files for name in elf.needed}
+    return GateResult.of("linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)})
+
+
+def _loading(elf: ElfFile) -> Iterator[Finding]:
+    for name in elf.needed:
+        if not any(fnmatchcase(name, pattern) for pattern in (*OUTSIDE, *SYSTEM)):
+            cure = "link it statically, or not at all: nobody who installs the wheel has it"
+            yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, cure=cure)
+    for path in elf.runpath:
+        if not path.startswith("$ORIGIN"):
+            cure = "link without -rpath: a path of the build machine is somebody else's library on another"
+            yield Finding(file=elf.name, expected="no RUNPATH, or one below $ORIGIN", found=path or "''", cure=cure)
+
+
+def _glibc(elf: ElfFile, promised: Version | None) -> Iterator[Finding]:
+    if elf.glibc and promised and elf.glibc > promised:
+        cure = "the platform tag promises systems that cannot load it: run `wheelfactory repair` on the raw wheel"
+        yield Finding(file=elf.name, expected=f"symbols of glibc {promised}", found=f"glibc {elf.glibc}", cure=cure)
+
+
+def _image(subject: Subject) -> Iterator[Finding]:
+    image, promised = subject.workshop.matrix.image(subject.cell), subject.wheel.glibc
+    if promised and promised > Version(image.glibc):
+        cure = f"build it in {image.tag}, or on a system as old"
+        expected = f"glibc {image.glibc} or older, as in the image of the cell"
+        yield Finding(file=subject.wheel.path.name, expected=expected, found=f"glibc {promised}", cure=cure)

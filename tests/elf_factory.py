@@ -1,0 +1,105 @@
+"""Makes ELF libraries with the system's compiler, and offload bundles byte by byte as LLVM lays them out."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import zstandard
+
+from wheelfactory.elf.targets import MACHINES
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+NUMBERS = {arch: number for number, arch in MACHINES.items()}
+
+
+def code_object(arch: str = "gfx942", size: int = 256) -> bytes:
+    """What begins like a code object for an arch: an ELF header of an AMD GPU, and then that many bytes in all."""
+    ident = b"\x7fELF" + bytes([2, 1, 1, 64, 4]) + bytes(7)
+    header = struct.pack("<HHIQQQIHHHHHH", 3, 224, 1, 0, 0, 0, NUMBERS[arch.partition(":")[0]], 64, 56, 0, 64, 0, 0)
+    return (ident + header).ljust(size, b"*")
+
+
+def bundle(entries: Sequence[tuple[str, bytes]], alignment: int = 4096) -> bytes:
+    """A plain bundle of ids and contents."""
+    at = 32 + sum(24 + len(name) for name, _ in entries)
+    table, body = b"", b""
+    for name, content in entries:
+        padding = -(at + len(body)) % alignment if content else 0
+        body += bytes(padding)
+        table += struct.pack("<QQQ", at + len(body), len(content), len(name)) + name.encode()
+        body += content
+    return b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries)) + table + body
+
+
+def hip_bundle(*targets: str, objects: Mapping[str, bytes] | None = None) -> bytes:
+    """The bundle that a HIP compiler makes of one source: an empty host entry, and a code object for each target."""
+    contents = {target: code_object(target) for target in targets} | dict(objects or {})
+    return bundle([(HOST, b""), *((f"hipv4-amdgcn-amd-amdhsa--{name}", data) for name, data in contents.items())])
+
+
+def packed(plain: bytes, version: int = 3, method: str = "zstd") -> bytes:
+    """A bundle as compilers pack it."""
+    body = zlib.compress(plain) if method == "zlib" else zstandard.ZstdCompressor().compress(plain)
+    form = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}[version]
+    total = 8 + struct.calcsize(form) + len(body)
+    sizes = (len(plain), 7) if version == 1 else (total, len(plain), 7)
+    return b"CCOB" + struct.pack("<HH", version, ["zlib", "zstd"].index(method)) + struct.pack(form, *sizes) + body
+
+
+def section(*bundles: bytes) -> bytes:
+    """What a linker makes of the bundles of several objects: each begins at a page."""
+    return b"".join(data + bytes(-len(data) % 4096) for data in bundles)
+
+
+@cache
+def library(
+    *,
+    fatbin: bytes = b"",
+    needed: tuple[str, ...] = (),
+    undefined: tuple[str, ...] = (),
+    weak: tuple[str, ...] = (),
+    defined: tuple[str, ...] = (),
+    soname: str = "",
+    runpath: str = "",
+    source: str = "",
+    flags: tuple[str, ...] = (),
+) -> bytes:
+    """A shared library of this machine with exactly these names and this ``.hip_fatbin`` section."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "device.bin").write_bytes(fatbin)
+        for library_name in needed:
+            _compile("", folder / library_name, "-shared", "-nostdlib", f"-Wl,-soname,{library_name}")
+        links = [f"-l:{library_name}" for library_name in needed]
+        options = [f"-Wl,-soname,{soname}"] * bool(soname) + [f"-Wl,-rpath,{runpath}"] * bool(runpath)
+        text = "\n".join([source, *_symbols(undefined, weak, defined), _device(folder) if fatbin else ""])
+        options += ["-shared", "-fPIC", f"-L{folder}", "-Wl,--no-as-needed", *flags, *links]
+        _compile(text, folder / "made.so", *options, *([] if source else ["-nostdlib"]))
+        return (folder / "made.so").read_bytes()
+
+
+def _compile(text: str, output: Path, *flags: str) -> None:
+    # the source stands before the libraries, which are searched for what it leaves open
+    subprocess.run(["cc", "-x", "c", "-", "-x", "none", "-o", output, *flags], input=text, text=True, check=True)
+
+
+def _symbols(undefined: Sequence[str], weak: Sequence[str], defined: Sequence[str]) -> list[str]:
+    lines = [f'extern void u{i}(void) __asm__("{name}");' for i, name in enumerate(undefined)]
+    lines += [f'extern void w{i}(void) __asm__("{name}") __attribute__((weak));' for i, name in enumerate(weak)]
+    used = [f"u{i}" for i in range(len(undefined))] + [f"w{i}" for i in range(len(weak))]
+    lines += [f"void *used[] = {{{', '.join(used)}}};"] * bool(used)
+    for i, name in enumerate(defined):
+        lines += [f'void d{i}(void) __asm__("{name}");', f"void d{i}(void) {{}}"]
+    return lines
+
+
+def _device(folder: Path) -> str:
+    return (
+        f'__asm__(".section .hip_fatbin,\\"a\\",@progbits\\n.p2align 12\\n.incbin \\"{folder}/device.bin\\"\\n.text");'
+    )
