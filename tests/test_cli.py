@@ -135,7 +135,7 @@ def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
         refusal("build into a file", "build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
         refusal("publish to a loop", "publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
         refusal("no wheel", "publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
-        refusal("inspect a folder", "inspect", ".", error="not a wheel file name: ", hint="NAME-VERSION"),
+        refusal("inspect a folder", "inspect", ".", error="a folder: ", hint="name a wheel file"),
     ],
 )
 def test_a_mistake_is_one_error_line_and_one_hint(
@@ -306,7 +306,7 @@ def test_explain_takes_the_name_of_a_combination(cli: Cli) -> None:
 
 def test_inspect_as_json_is_one_object_a_wheel(cli: Cli, release: Path) -> None:
     shown = cli("inspect", "--json", *sorted((release / "wheels").glob("*.whl")))
-    assert [json.loads(line)["name"] for line in shown.out.splitlines()] == ["einops", "flash-attn"]
+    assert [json.loads(line)["distribution"]["name"] for line in shown.out.splitlines()] == ["einops", "flash-attn"]
     assert (shown.code, shown.err) == (DONE, "")
 
 

@@ -8,19 +8,20 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, show
 from wheelfactory.errors import DONE
-from wheelfactory.inspect import describe, inspect_wheel
+from wheelfactory.inspect import describe, inspect
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
-    parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
+    help_text = "a wheel, an ELF file, a .dist-info folder, or the name of what is installed for python3"
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=help_text)
+    parser.add_argument("--json", action="store_true", help="one JSON object a file, symbols included")
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print the facts of each wheel."""
-    for path in options.wheels:
-        facts = inspect_wheel(path)
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Print the facts of each file."""
+    for path in options.files:
+        facts = inspect(path, environ)
         lines = [json.dumps(facts.as_json())] if options.json else describe(facts)
         for line in lines:
             show(line)

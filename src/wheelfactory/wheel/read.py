@@ -12,6 +12,7 @@ from email.message import Message
 from email.parser import Parser
 from functools import cached_property
 from pathlib import Path
+from typing import IO
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -145,9 +146,27 @@ def _decode(data: bytes, member: str, path: Path) -> str:
 
 
 def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:
-    """The ELF file that a member is, or None. It is unpacked to a file without a name, so memory does not bound it.
+    """The ELF file that a member is, or None. Raises `InputError` if it is damaged."""
+    data = map_elf_member(archive, name)
+    return None if data is None else _read_elf(name, data)
 
-    Raises `InputError` if it is damaged.
+
+def read_elf_file(name: str, file: IO[bytes]) -> ElfFile:
+    """What an open ELF file holds, read where it lies. Raises `InputError` with `name` if it is damaged."""
+    return _read_elf(name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _read_elf(name: str, data: mmap.mmap) -> ElfFile:
+    try:
+        return read_elf(name, data)
+    except DamagedElfError as error:
+        raise InputError("damaged ELF file", f"{name} ({error})") from None
+
+
+def map_elf_member(archive: zipfile.ZipFile, name: str) -> mmap.mmap | None:
+    """The bytes of a member if it is an ELF file, else None.
+
+    It is unpacked to a file without a name and mapped, so memory does not bound it.
     """
     with archive.open(name) as member:
         magic = member.read(len(MAGIC))
@@ -157,8 +176,4 @@ def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:
             file.write(magic)
             shutil.copyfileobj(member, file, 1 << 20)
             file.flush()
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    try:
-        return read_elf(name, data)
-    except DamagedElfError as error:
-        raise InputError("damaged ELF file", f"{name} ({error})") from None
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
