@@ -23,6 +23,8 @@ def code_objects(subject: Subject) -> GateResult:
     A bundle without any device code is of a source without kernels; it is counted, and only a wheel that has no
     other is refused for it.
     """
+    if not subject.wheel.elf_files:
+        return GateResult.not_run("code-objects", "there is no compiled file")
     promised = frozenset(subject.record.offload_archs)
     findings: list[Finding] = []
     device: list[Bundle] = []

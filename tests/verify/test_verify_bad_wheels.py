@@ -1,0 +1,397 @@
+"""Every kind of bad wheel, each made from a good one by one change, is refused for its own reason and no other."""
+
+from __future__ import annotations
+
+import io
+import stat
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from elf_factory import bundle, code_object, hip_bundle, library, packed, section
+from wheel_factory import (
+    CK,
+    MATRIX,
+    PACKAGE,
+    TRITON,
+    build_record,
+    extension,
+    extension_name,
+    finished_wheel,
+    metadata_text,
+    payload,
+    read_zip,
+    small_workshop,
+    tamper,
+    toolchain_of,
+    write_zip,
+)
+from wheelfactory.cell import Cell
+from wheelfactory.verify import gates
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.gates import GATES, refused, verify
+from wheelfactory.verify.result import GateResult, Status
+
+NAME = extension_name(CK)
+DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9.dist-info"
+ARCHS = MATRIX.archs(CK)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A wheel that is not what it says, the gate that must say so, and words of the finding."""
+
+    make: Callable[[Path], Path]
+    gate: str
+    file: str
+    expected: str
+    found: str
+    cell: Cell = CK
+
+
+def changed_extension(**more: object) -> Callable[[Path], Path]:
+    return lambda folder: finished_wheel(folder, members=payload(CK, **more))
+
+
+def with_members(**members: bytes | None) -> Callable[[Path], Path]:
+    """The good wheel with members more or (None) fewer, and a RECORD that is right."""
+
+    def make(folder: Path) -> Path:
+        kept = {**payload(CK), **members}
+        return finished_wheel(folder, members={name: data for name, data in kept.items() if data is not None})
+
+    return make
+
+
+def device(*bundles: bytes) -> Callable[[Path], Path]:
+    return changed_extension(fatbin=section(*bundles))
+
+
+def zipped(change: Callable[[zipfile.ZipFile], None]) -> Callable[[Path], Path]:
+    """The good wheel with something added to its archive."""
+
+    def make(folder: Path) -> Path:
+        path = finished_wheel(folder)
+        with zipfile.ZipFile(path, "a") as archive:
+            change(archive)
+        return path
+
+    return make
+
+
+def patched(before: bytes, after: bytes) -> Callable[[Path], Path]:
+    """The good wheel, stored without compression, with bytes of the file replaced."""
+
+    def make(folder: Path) -> Path:
+        path = finished_wheel(folder)
+        write_zip(path, read_zip(path), compression=zipfile.ZIP_STORED)
+        data = path.read_bytes()
+        assert before in data
+        path.write_bytes(data.replace(before, after, 1))
+        return path
+
+    return make
+
+
+def member(name: str, mode: int = stat.S_IFREG | 0o644) -> Callable[[Path], Path]:
+    def change(archive: zipfile.ZipFile) -> None:
+        info = zipfile.ZipInfo(name)
+        info.external_attr = mode << 16
+        archive.writestr(info, b"/etc/passwd")
+
+    return zipped(change)
+
+
+def twice(folder: Path) -> Path:
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        return member(NAME)(folder)
+
+
+def bomb(folder: Path) -> Path:
+    """Two directory entries for the bytes of one member."""
+    path = finished_wheel(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        first = archive.infolist()[0]
+        again = zipfile.ZipInfo("again.py")
+        for field in ("header_offset", "compress_size", "file_size", "CRC", "compress_type", "flag_bits"):
+            setattr(again, field, getattr(first, field))
+        archive.filelist.append(again)
+        archive._didModify = True  # type: ignore[attr-defined]
+    return path
+
+
+def huge(folder: Path) -> Path:
+    buffer = io.BytesIO(bytes(1 << 27))
+    return finished_wheel(folder, members={**payload(CK), "flash_attn/zeros.bin": buffer.getvalue()})
+
+
+def lying_size(folder: Path) -> Path:
+    """The size before the first member is not the one in the directory."""
+    path = finished_wheel(folder)
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, 22, 7)
+    path.write_bytes(data)
+    return path
+
+
+def renamed(folder: Path) -> Path:
+    path = finished_wheel(folder)
+    return path.rename(path.with_name(path.name.replace("rocm64torch2.9", "rocm64torch2.8")))
+
+
+def triton(**members: bytes) -> Callable[[Path], Path]:
+    return lambda folder: finished_wheel(folder, TRITON, members={**PACKAGE, **members})
+
+
+MISLABELLED = {"gfx942": code_object("gfx90a"), "gfx90a": code_object("gfx90a")}
+
+BAD_WHEELS = {
+    # the archive
+    "a path out of the archive": Bad(member("../evil.py"), "archive", "'../evil.py'", "without empty parts", ""),
+    "an absolute path": Bad(member("/etc/evil"), "archive", "'/etc/evil'", "a relative path", "another kind"),
+    "a path with backslashes": Bad(member("a\\b.py"), "archive", "b.py'", "with slashes", "another kind"),
+    "a symbolic link": Bad(member("link", stat.S_IFLNK | 0o777), "archive", "'link'", "a plain file", "symbolic link"),
+    "a device node": Bad(member("dev", stat.S_IFCHR | 0o666), "archive", "'dev'", "a plain file", "mode"),
+    "a control character": Bad(member("a\nb.py"), "archive", "'a\\nb.py'", "can be printed", "control character"),
+    "two members of a name": Bad(twice, "archive", NAME, "one member of a name", "two"),
+    "a file that is a folder": Bad(member("flash_attn"), "archive", "'flash_attn'", "a file or a folder", "both"),
+    "members that overlap": Bad(bomb, "archive", "", "its own bytes", "overlaps"),
+    "a zip bomb": Bad(huge, "archive", "(all)", "to unpack to 100 times", "bytes"),
+    "headers that disagree": Bad(lying_size, "archive", "", "what the directory of the archive says", "another"),
+    "something before the archive": Bad(
+        lambda folder: prepended(finished_wheel(folder)), "archive", "(all)", "nothing before", "bytes"
+    ),
+    # what it says about itself
+    "another label in its name": Bad(renamed, "identity", "", "2.8.3+rocm64torch2.9", "2.8.3+rocm64torch2.8"),
+    "torch not pinned": Bad(
+        lambda folder: finished_wheel(folder, metadata=metadata_text("2.8.3+rocm64torch2.9", requires=["torch"])),
+        "identity",
+        "METADATA Requires-Dist torch",
+        "torch==2.9.*",
+        "torch",
+    ),
+    "the old C++ ABI": Bad(
+        lambda folder: finished_wheel(folder, record=build_record(toolchain=toolchain_of(CK, cxx11_abi=False))),
+        "identity",
+        "build record cxx11_abi",
+        "True",
+        "False",
+    ),
+    # RECORD
+    "a member that was changed": Bad(
+        lambda folder: tamper(finished_wheel(folder), {"flash_attn/__init__.py": b"import os\n"}),
+        "record",
+        "",
+        "RECORD to be right",
+        "flash_attn/__init__.py didn't match",
+    ),
+    "a member that RECORD omits": Bad(member("added.py"), "record", "", "RECORD to be right", "added.py is not"),
+    "a member that only RECORD has": Bad(
+        lambda folder: tamper(finished_wheel(folder), {"flash_attn/__init__.py": None}),
+        "record",
+        "",
+        "RECORD to be right",
+        "is listed in RECORD and missing",
+    ),
+    # what it holds
+    "no extension": Bad(with_members(**{NAME: None}), "contents", "", NAME, "no compiled file"),
+    "the extension of another Python": Bad(
+        with_members(**{NAME: None, NAME.replace("311", "312"): extension(*ARCHS)}), "contents", "", NAME, "312"
+    ),
+    "an extension without its entry": Bad(
+        changed_extension(defined=("PyInit_other",)), "contents", NAME, "PyInit_flash_attn_2_cuda", "no such symbol"
+    ),
+    "a second library": Bad(
+        with_members(**{"flash_attn/helper.so": library(source="int x;")}),
+        "contents",
+        "flash_attn/helper.so",
+        "no further compiled file",
+        "an ELF file",
+    ),
+    "a grafted library": Bad(
+        with_members(**{"flash_attn.libs/readme": b"libamdhip64"}),
+        "contents",
+        "flash_attn.libs/readme",
+        "graft",
+        ".libs",
+    ),
+    "far too large": Bad(
+        with_members(**{"flash_attn/data.bin": b"".join(i.to_bytes(4, "big") for i in range(8 << 20))}),
+        "contents",
+        "",
+        "1 kB to 10 MB",
+        "bytes",
+    ),
+    # how it is loaded
+    "a library that nobody has": Bad(
+        changed_extension(needed=("libc10.so", "libmine.so.1")), "linking", NAME, "libraries of torch", "libmine.so.1"
+    ),
+    "a path of the build machine": Bad(
+        changed_extension(runpath="/opt/rocm-6.2.2/lib"), "linking", NAME, "no RUNPATH", "/opt/rocm-6.2.2/lib"
+    ),
+    "the working directory as a path": Bad(
+        changed_extension(runpath="$ORIGIN::/x"), "linking", NAME, "no RUNPATH", "''"
+    ),
+    "symbols of a newer glibc than its tag": Bad(
+        lambda folder: finished_wheel(
+            folder,
+            tags="cp311-cp311-manylinux_2_17_x86_64",
+            members=payload(
+                CK, source="#include <math.h>\ndouble f(double x) { return exp(x); }", flags=("-O0", "-lm")
+            ),
+        ),
+        "linking",
+        NAME,
+        "symbols of glibc 2.17",
+        "glibc 2.29",
+    ),
+    "a newer glibc than the image's": Bad(
+        lambda folder: finished_wheel(
+            folder,
+            tags="cp311-cp311-manylinux_2_39_x86_64",
+            record=build_record(toolchain=toolchain_of(CK, glibc="2.39")),
+        ),
+        "linking",
+        "",
+        "glibc 2.35 or older",
+        "glibc 2.39",
+    ),
+    # the device code
+    "a build for the CPU": Bad(
+        changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no .hip_fatbin"
+    ),
+    "only host objects": Bad(device(hip_bundle(), hip_bundle()), "code-objects", "", "gfx942", "none in 2 bundles"),
+    "an arch that is missing": Bad(
+        device(hip_bundle("gfx90a")), "code-objects", "bundle at 0", "gfx90a, gfx942", "gfx90a"
+    ),
+    "an arch that was not promised": Bad(
+        device(hip_bundle(*ARCHS, "gfx1100")), "code-objects", NAME, "gfx90a, gfx942", "gfx1100, gfx90a, gfx942"
+    ),
+    "one bundle of many that lacks an arch": Bad(
+        device(hip_bundle(*ARCHS), hip_bundle("gfx942"), hip_bundle(*ARCHS)),
+        "code-objects",
+        "bundle at 12288",
+        "gfx90a, gfx942",
+        "gfx942",
+    ),
+    "one packed bundle that lacks an arch": Bad(
+        device(packed(hip_bundle(*ARCHS)), packed(hip_bundle("gfx90a"))),
+        "code-objects",
+        "bundle at 4096",
+        "gfx90a, gfx942",
+        "gfx90a",
+    ),
+    "code for xnack- alone": Bad(
+        device(hip_bundle("gfx90a:xnack-", "gfx942")), "code-objects", NAME, "gfx90a, gfx942", "gfx90a:xnack-, gfx942"
+    ),
+    "a code object under the name of another arch": Bad(
+        device(hip_bundle(objects=MISLABELLED)),
+        "code-objects",
+        NAME,
+        "a code object for gfx942 where the bundle says so",
+        "one for gfx90a",
+    ),
+    "text in place of a code object": Bad(
+        device(hip_bundle(objects={"gfx942": b"not code" * 40, "gfx90a": code_object("gfx90a", 320)})),
+        "code-objects",
+        NAME,
+        "a code object for gfx942",
+        "320 bytes that are no code object",
+    ),
+    "an arch whose kernels were compiled away": Bad(
+        device(hip_bundle(objects={"gfx942": code_object("gfx942", 9000), "gfx90a": code_object("gfx90a", 300)})),
+        "code-objects",
+        "",
+        "about as much device code for gfx90a",
+        "300 of 9,000 bytes",
+    ),
+    # Triton wheels
+    "a Triton wheel with a library": Bad(
+        triton(**{"flash_attn/x.so": library(source="int x;")}),
+        "contents",
+        "flash_attn/x.so",
+        "no compiled file in a Triton wheel",
+        "an ELF file",
+        TRITON,
+    ),
+    "a Triton wheel with a code object": Bad(
+        triton(**{"flash_attn/kernel.hsaco": code_object()}), "contents", "kernel.hsaco", "no compiled", "ELF", TRITON
+    ),
+}
+
+
+def prepended(path: Path) -> Path:
+    path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_torch_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs a torch passes here; its own tests are elsewhere."""
+
+    def passing(name: str) -> Callable[[Subject], GateResult]:
+        return lambda subject: GateResult.of(name, [])
+
+    replaced = []
+    for gate in GATES:
+        check = passing(gate.name) if gate.name in ("import", "symbols") else gate.check
+        replaced.append(type(gate)(gate.name, check, gate.required, gate.runs_code, gate.backends))
+    monkeypatch.setattr(gates, "GATES", tuple(replaced))
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) -> None:
+    results = verify(finished_wheel(tmp_path, cell), small_workshop(tmp_path), cell)
+
+    assert not refused(results), results
+
+
+@pytest.mark.parametrize("kind", BAD_WHEELS)
+def test_a_bad_wheel_is_refused_for_its_own_reason(tmp_path: Path, kind: str) -> None:
+    bad = BAD_WHEELS[kind]
+
+    results = verify(bad.make(tmp_path), small_workshop(tmp_path), bad.cell)
+
+    failed = [result for result in results if result.status is Status.FAILED]
+    assert [result.gate for result in failed] == [bad.gate]
+    assert refused(results)
+    finding = failed[0].findings[0]
+    assert (bad.file in finding.file, bad.expected in finding.expected, bad.found in finding.found) == (True,) * 3, (
+        finding
+    )
+    assert finding.cure
+
+
+def test_the_table_has_the_kinds_it_promises() -> None:
+    assert len(BAD_WHEELS) >= 25
+
+
+@pytest.mark.parametrize(
+    "fatbin",
+    [
+        pytest.param(section(hip_bundle(*ARCHS), hip_bundle(), hip_bundle(*ARCHS)), id="a source without kernels"),
+        pytest.param(section(packed(hip_bundle(*ARCHS), 2, "zlib"), hip_bundle(*ARCHS)), id="packed and plain"),
+        pytest.param(
+            section(bundle([(f"hip-amdgcn-amd-amdhsa-{arch}", code_object(arch)) for arch in ARCHS])), id="old ids"
+        ),
+    ],
+)
+def test_good_device_code_of_other_forms_passes(tmp_path: Path, fatbin: bytes) -> None:
+    path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
+
+    assert not refused(verify(path, small_workshop(tmp_path), CK))
+
+
+def test_what_was_counted_is_in_the_result(tmp_path: Path) -> None:
+    fatbin = section(hip_bundle(*ARCHS), hip_bundle(), packed(hip_bundle(*ARCHS)))
+    path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
+
+    figures = {result.gate: result.figures for result in verify(path, small_workshop(tmp_path), CK)}
+
+    assert figures["code-objects"] == {"bundles": 2, "host-only bundles": 1, "gfx90a bytes": 512, "gfx942 bytes": 512}
+    assert figures["contents"]["bytes"] == path.stat().st_size
+    assert figures["linking"] == {"libraries": 2}
