@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from wheelfactory.elf.mangled import has_new_strings, provider, qualified_name, readable
+from wheelfactory.elf.mangled import provider, qualified_name, readable, string_abi
 
 NAMES = {
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE": "c10::Error::Error",
@@ -69,7 +69,19 @@ def test_the_library_that_a_name_tells_of(symbol: str, where: str) -> None:
     assert provider(symbol) == where
 
 
-def test_strings_of_the_new_abi_are_known_by_their_tag() -> None:
-    assert has_new_strings("_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")
-    assert has_new_strings("_ZNK3c106Symbol14toUnqualStringB5cxx11Ev")
-    assert not has_new_strings("_ZN3c105ErrorC1ESs")
+@pytest.mark.parametrize(
+    ("symbol", "abi"),
+    [
+        ("_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "new"),
+        ("_ZNK3c106Symbol14toUnqualStringB5cxx11Ev", "new"),
+        ("_ZN3c105ErrorC1ESs", "old"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "old"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jS2_", None),
+        ("_ZN3c107ClassSsC1Ev", None),
+        ("_ZN3c105ErrorC1Ei", None),
+        ("mySsfunction", None),
+        ("_Z999999999999999999999999", None),
+    ],
+)
+def test_the_abi_of_strings(symbol: str, abi: str | None) -> None:
+    assert string_abi(symbol) == abi

@@ -12,6 +12,8 @@ _SPECIAL = {"TI": "typeinfo for ", "TS": "typeinfo name for ", "TV": "vtable for
 _STANDARD = {"St": "std", "Sa": "std::allocator", "Sb": "std::basic_string", "Ss": "std::string"}
 _STANDARD |= {"Si": "std::istream", "So": "std::ostream", "Sd": "std::iostream"}
 _HEAD = re.compile(r"_Z(?P<special>T[ISTV]|GV)?(?P<nested>N[VKr]*[RO]?)?")
+_SKIPPED = re.compile(r"[ST][0-9A-Z]*_|(?P<length>[1-9]\d{0,5})")
+"""A back reference, which has digits too, or the length before a name."""
 _PART = re.compile(r"(?P<standard>S[tabsiod])|(?P<length>[1-9]\d*)|(?P<special>[CD][0-5])|L|B(?P<tag>[1-9]\d*)")
 
 
@@ -47,9 +49,23 @@ def readable(symbol: str) -> str:
     return f"{name} ({symbol})" if name else symbol
 
 
-def has_new_strings(symbol: str) -> bool:
-    """Whether it takes or gives a std::string or std::list of the new C++ ABI (``_GLIBCXX_USE_CXX11_ABI=1``)."""
-    return "__cxx11" in symbol or "B5cxx11" in symbol
+def string_abi(symbol: str) -> str | None:
+    """The C++ ABI of the std::string or std::list that a symbol takes or gives, ``new`` or ``old``; None without one.
+
+    They are those of ``_GLIBCXX_USE_CXX11_ABI=1`` and ``=0``.
+    """
+    if "__cxx11" in symbol or "B5cxx11" in symbol:
+        return "new"
+    return "old" if symbol.startswith("_Z") and "Ss" in _without_names(symbol) else None
+
+
+def _without_names(symbol: str) -> str:
+    """The codes between the names, each of which stands behind its length."""
+    kept, at = "", 0
+    while match := _SKIPPED.search(symbol, at):
+        kept += symbol[at : match.start()] + "."
+        at = match.end() + int(match["length"] or 0)
+    return kept + symbol[at:]
 
 
 _TORCH_NAMESPACES = ("c10", "at", "torch", "caffe2")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.elf import Image
+from wheelfactory.elf import ElfFile, Image
 from wheelfactory.elf.dynamic import Dynamic, Symbol, read_dynamic
-from wheelfactory.elf.mangled import has_new_strings, provider, qualified_name, readable
+from wheelfactory.elf.mangled import provider, qualified_name, readable, string_abi
 from wheelfactory.process import capture
 from wheelfactory.rocm_python import find_rocm_python, probe
 from wheelfactory.verify.gate import Subject
@@ -56,12 +56,10 @@ def symbols(subject: Subject) -> GateResult:
     figures = {"undefined": 0, "not at hand": 0}
     for elf in subject.wheel.elf_files:
         scope = load_scope(elf.needed, Path(interpreter), places)
-        open_ones = [symbol for symbol in elf.undefined if not symbol.weak and symbol.name not in scope.defined]
-        unknown = [symbol for symbol in open_ones if _may_be_missing(symbol, scope)]
-        judged = [symbol for symbol in open_ones if symbol not in unknown]
-        findings += _findings(elf.name, judged, scope, toolchain)
+        found, unknown = judge(elf, scope, toolchain)
+        findings += found
         figures["undefined"] += len(elf.undefined)
-        figures["not at hand"] += len(unknown)
+        figures["not at hand"] += unknown
     versions = {"torch": str(toolchain.torch), "HIP": str(toolchain.hip)}
     return GateResult.of("symbols", findings, f"torch {toolchain.torch}", versions=versions, figures=figures)
 
@@ -102,27 +100,30 @@ def _dynamic(path: Path) -> Dynamic:
         return read_dynamic(Image(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
+def judge(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[Finding], int]:
+    """A finding for each symbol that nothing defines, and how many a library that is not at hand may define.
+
+    A weak symbol may stay undefined. `toolchain` names the torch and HIP of the scope.
+    """
+    open_ones = [symbol for symbol in elf.undefined if not symbol.weak and symbol.name not in scope.defined]
+    judged = [symbol for symbol in open_ones if not _may_be_missing(symbol, scope)]
+    kin = _by_name(scope) if judged else {}
+    expected = f"only symbols that torch {toolchain.torch} and HIP {toolchain.hip} define"
+    findings = []
+    for symbol in judged[:_MOST]:
+        cure = explain(symbol.name, kin.get(qualified_name(symbol.name) or "", ()), toolchain)
+        findings.append(Finding(file=elf.name, expected=expected, found=readable(symbol.name), cure=cure))
+    if len(judged) > _MOST:
+        found = f"{len(judged) - _MOST} more that nothing defines"
+        findings.append(Finding(file=elf.name, expected=expected, found=found, cure="as for the others"))
+    return findings, len(open_ones) - len(judged)
+
+
 def _may_be_missing(symbol: Symbol, scope: Scope) -> bool:
     """Whether a library that is not at hand may define it: the one that its version names, or a ROCm library."""
     if symbol.library:
         return symbol.library in scope.missing
     return bool(scope.missing) and provider(symbol.name) in ("HIP", "unknown")
-
-
-def _findings(file: str, judged: Sequence[Symbol], scope: Scope, toolchain: Toolchain) -> Iterator[Finding]:
-    kin = _by_name(scope) if judged else {}
-    for symbol in judged[:_MOST]:
-        same = kin.get(qualified_name(symbol.name) or "", ())
-        yield Finding(
-            file=file,
-            expected=f"only symbols that torch {toolchain.torch} and HIP {toolchain.hip} define",
-            found=readable(symbol.name),
-            cure=explain(symbol.name, same, toolchain),
-        )
-    if len(judged) > _MOST:
-        yield Finding(
-            file=file, expected="no undefined symbols", found=f"{len(judged) - _MOST} more", cure="as the others"
-        )
 
 
 def _by_name(scope: Scope) -> Mapping[str, list[str]]:
@@ -138,9 +139,9 @@ def explain(symbol: str, same: Sequence[str], toolchain: Toolchain) -> str:
     """Why a symbol is undefined, and the cure; `same` are the defined symbols of the same qualified name."""
     torch, name = f"torch {toolchain.torch}", qualified_name(symbol) or symbol
     again = "build against the torch of the cell's index"
-    if same and all(has_new_strings(other) != has_new_strings(symbol) for other in same):
-        mine, theirs = ("new", "old") if has_new_strings(symbol) else ("old", "new")
-        return f"built with the {mine} C++ ABI, {torch} has the {theirs}: {again}"
+    mine, theirs = string_abi(symbol), {string_abi(other) for other in same} - {None}
+    if mine and theirs and mine not in theirs:
+        return f"built with the {mine} C++ ABI, {torch} has the {', '.join(map(str, theirs))}: {again}"
     if same:
         return f"{torch} has {name} with other parameters, so this was built for another torch minor: {again}"
     if provider(symbol) == "torch":

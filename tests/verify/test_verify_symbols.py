@@ -1,0 +1,234 @@
+"""Gate symbols: what nothing of the cell defines is found before anybody imports it, and the reason is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elf_factory import library
+from wheel_factory import CK, build_record, finished_wheel, payload, small_workshop
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.elf import ElfFile, read_elf
+from wheelfactory.environments import build_environment
+from wheelfactory.sources import fetch_file
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.symbols import Scope, explain, judge, load_scope, symbols
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import Toolchain
+
+TORCH = Toolchain(torch="2.9.1+rocm6.4", hip="6.4.43484")
+
+NO_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationEPKc"
+OLD_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
+NEW_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+
+
+def scope(*defined: str, missing: tuple[str, ...] = ()) -> Scope:
+    return Scope(frozenset(defined), (), missing)
+
+
+def elf(**more: Any) -> ElfFile:
+    return read_elf("x.so", library(**more))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "same", "why"),
+    [
+        pytest.param(
+            OLD_STRINGS, [NEW_STRINGS], "built with the old C++ ABI, torch 2.9.1+rocm6.4 has the new", id="old ABI"
+        ),
+        pytest.param(
+            NEW_STRINGS, [OLD_STRINGS], "built with the new C++ ABI, torch 2.9.1+rocm6.4 has the old", id="new ABI"
+        ),
+        pytest.param(
+            "_ZN3c105ErrorC1Ei",
+            ["_ZN3c105ErrorC1Ev"],
+            "torch 2.9.1+rocm6.4 has c10::Error::Error with other parameters",
+            id="another signature",
+        ),
+        pytest.param(
+            "_ZN2at6fusionEv",
+            [],
+            "torch 2.9.1+rocm6.4 has no at::fusion, so this was built for another torch minor",
+            id="not in that torch",
+        ),
+        pytest.param("hipNew", [], "HIP 6.4.43484 does not have it, so this was built for another ROCm", id="HIP"),
+        pytest.param("_ZN4attn3runEv", [], "an object was not linked", id="nobody's"),
+    ],
+)
+def test_the_reason_is_told_with_the_cure(symbol: str, same: list[str], why: str) -> None:
+    assert why in explain(symbol, same, TORCH)
+
+
+def test_what_is_defined_is_not_found_and_what_is_not_is_named() -> None:
+    found, unknown = judge(elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev")), scope("hipMalloc"), TORCH)
+
+    (finding,) = found
+    assert (finding.file, unknown) == ("x.so", 0)
+    assert finding.expected == "only symbols that torch 2.9.1+rocm6.4 and HIP 6.4.43484 define"
+    assert finding.found == "c10::Error::Error (_ZN3c105ErrorC1Ev)"
+    assert "build against the torch of the cell's index" in finding.cure
+
+
+def test_a_weak_symbol_may_stay_undefined() -> None:
+    assert judge(elf(weak=("optional",)), scope(), TORCH) == ([], 0)
+
+
+def test_a_symbol_that_a_missing_rocm_library_may_define_is_counted_and_not_judged() -> None:
+    made = elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev"))
+
+    found, unknown = judge(made, scope(missing=("libamdhip64.so.6",)), TORCH)
+
+    assert [finding.found for finding in found] == ["c10::Error::Error (_ZN3c105ErrorC1Ev)"]
+    assert unknown == 1
+
+
+def test_a_versioned_symbol_is_excused_by_its_own_library_only() -> None:
+    made = elf(source='#include <stdio.h>\nvoid f(void) { puts(""); }', flags=("-O0",))
+
+    assert judge(made, scope(missing=("libc.so.6",)), TORCH)[1] > 0
+    assert any("puts" in finding.found for finding in judge(made, scope(missing=("libamdhip64.so.6",)), TORCH)[0])
+
+
+def test_hundreds_of_symbols_are_not_all_shown() -> None:
+    found, _ = judge(elf(undefined=tuple(f"_ZN2at5f{i:04}Ev" for i in range(100))), scope(), TORCH)
+
+    assert len(found) == 21
+    assert found[-1].found == "80 more that nothing defines"
+
+
+def test_the_scope_is_the_libraries_theirs_and_the_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "python").write_bytes(library(defined=("PyErr_Occurred",)))
+    (tmp_path / "a/libone.so").write_bytes(library(defined=("one",), needed=("libtwo.so", "libgone.so")))
+    (tmp_path / "libtwo.so").write_bytes(library(defined=("two",), needed=("libone.so",)))
+
+    found = load_scope(["libone.so"], tmp_path / "python", [tmp_path / "a", tmp_path])
+
+    assert {"one", "two", "PyErr_Occurred"} <= found.defined
+    assert (found.libraries, found.missing) == (("libone.so", "libtwo.so"), ("libgone.so",))
+
+
+def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> GateResult:
+    return symbols(Subject(Wheel.open(path), build_record(cell), cell, small_workshop(cache, environ)))
+
+
+def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path) -> None:
+    result = result_of(finished_wheel(tmp_path), CK, tmp_path, {"PATH": ""})
+
+    assert result.status is Status.NOT_RUN
+    assert "needs the ROCm torch of the cell" in result.detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("undefined", "status"),
+    [
+        pytest.param(("_ZNK3c105Error4whatEv", "PyErr_Occurred"), Status.PASSED, id="of that torch"),
+        pytest.param(("_ZNK3c105Error4whatEi",), Status.FAILED, id="of another"),
+    ],
+)
+def test_a_wheel_is_resolved_in_the_rocm_torch_on_path(
+    tmp_path: Path, rocm: Mapping[str, str], this_python: str, undefined: tuple[str, ...], status: Status
+) -> None:
+    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    needed = ("libc10.so", "libamdhip64.so.7")
+    path = finished_wheel(tmp_path, cell, members=payload(cell, needed=needed, undefined=undefined))
+
+    result = result_of(path, cell, tmp_path / "cache", rocm)
+
+    assert (result.status, result.versions["torch"]) == (status, "2.13.0+rocm7.2")
+    assert result.figures["undefined"] == len(undefined)
+
+
+SOURCE = """
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+at::Tensor twice(const at::Tensor &x, const std::string &name) {
+    TORCH_CHECK(x.dim() > 0, "no dimension in ", name);
+    return at::add(x, x);
+}
+"""
+OTHER_TORCH = "torch-2.9.1-cp311-cp311-manylinux_2_28_aarch64.whl"
+OTHER_TORCH_SHA256 = "62b3fd888277946918cba4478cf849303da5359f0fb4e3bfb86b0533ba2eaf8d"
+
+
+@pytest.fixture(scope="module")
+def torch(cache: Path) -> Path:
+    """The folder of a real torch 2.13: headers and libraries."""
+    return build_environment(cache).site_packages / "torch"
+
+
+@pytest.fixture(scope="module")
+def other_torch(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The libraries of torch 2.9.1, of PyPI's build for another processor: without CUDA, so a tenth of the size.
+
+    Symbols are mangled alike on both; nothing of it is run.
+    """
+    path = fetch_file("torch", OTHER_TORCH, OTHER_TORCH_SHA256, cache / "sources", os.environ)
+    folder = tmp_path_factory.mktemp("torch-2.9.1")
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith(("torch/lib/lib", "torch.libs/")):
+                (folder / Path(name).name).write_bytes(archive.read(name))
+    return folder
+
+
+def extension_of(torch: Path, folder: Path, *flags: str) -> ElfFile:
+    """A real extension, compiled against the headers and libraries of a torch."""
+    (folder / "x.cpp").write_text(SOURCE)
+    command: list[str | Path] = [
+        "c++",
+        "-O0",
+        "-shared",
+        "-fPIC",
+        "-std=c++20",
+        *flags,
+        f"-I{torch}/include",
+        folder / "x.cpp",
+    ]
+    links = [f"-L{torch}/lib", "-Wl,--no-as-needed", "-lc10", "-ltorch", "-ltorch_cpu"]
+    subprocess.run([*command, *links, "-o", folder / "x.so"], check=True)
+    return read_elf("x.so", (folder / "x.so").read_bytes())
+
+
+def scope_of(made: ElfFile, folder: Path) -> Scope:
+    system = [Path("/lib/x86_64-linux-gnu"), Path("/usr/lib/x86_64-linux-gnu")]
+    return load_scope(made.needed, Path(sys.executable).resolve(), [folder, *system])
+
+
+@pytest.mark.slow
+def test_a_real_extension_is_resolved_by_the_torch_it_was_built_against(torch: Path, tmp_path: Path) -> None:
+    made = extension_of(torch, tmp_path)
+
+    assert len(made.undefined) > 20
+    assert judge(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2")) == ([], 0)
+
+
+@pytest.mark.slow
+def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_torch: Path, tmp_path: Path) -> None:
+    made = extension_of(torch, tmp_path)
+
+    found, _ = judge(made, scope_of(made, other_torch), Toolchain(torch="2.9.1", hip="6.4"))
+
+    assert found
+    assert all("so this was built for another torch minor" in finding.cure for finding in found)
+    assert any(finding.found.startswith("c10::TensorImpl::decref_pyobject (") for finding in found)
+
+
+@pytest.mark.slow
+def test_a_real_extension_of_the_old_abi_is_told_so(torch: Path, tmp_path: Path) -> None:
+    made = extension_of(torch, tmp_path, "-D_GLIBCXX_USE_CXX11_ABI=0", "-Wl,--unresolved-symbols=ignore-all")
+
+    found, _ = judge(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2"))
+
+    (finding,) = (finding for finding in found if "torchCheckFail" in finding.found)
+    assert finding.cure.startswith("built with the old C++ ABI, torch 2.13.0 has the new")
