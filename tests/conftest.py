@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from elf_factory import code_object, hip_bundle, object_file
 from wheelfactory.environments import Environment, build_environment, empty_environment
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
@@ -37,17 +39,17 @@ def cache() -> Path:
 def rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this.
 
-    Real: torch.utils.cpp_extension, hipify, ninja, the linker. Stand-ins: hipcc (records, and writes an empty
-    object), libamdhip64 (one symbol), and torch's word that it is built for ROCm.
+    Real: torch.utils.cpp_extension, hipify, ninja, the linker. Stand-ins: hipcc (records, and gives each source the
+    same object with a bundle of headers for the archs asked for), libamdhip64 (one symbol), and torch's word that it
+    is built for ROCm.
     """
     root = tmp_path_factory.mktemp("rocm")
     for folder in ("bin", "lib", "include", ".info"):
         (root / folder).mkdir()
     (root / ".info/version").write_text("7.2.1-120\n")
     shutil.copy(STAND_IN / "hipcc", root / "bin/hipcc")
-    _compile("", root / "empty.o", "-c", "-fPIC")
-    binding = (STAND_IN / "binding.c").read_text()
-    _compile(binding, root / "binding.o", "-c", "-fPIC", f"-I{sysconfig.get_path('include')}")
+    for archs in (("gfx90a", "gfx942", "gfx950"), ("gfx942", "gfx950")):
+        _make_objects(root / "-".join(archs), archs)
     for name in ("libtorch_hip.so", "libc10_hip.so", "libamdhip64.so.7"):
         source = "int hip_stand_in = 7;" if "hip64" in name else ""
         _compile(source, root / "lib" / name, "-shared", "-fPIC", f"-Wl,-soname,{name}")
@@ -60,6 +62,20 @@ def rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, 
         "ROCM_HOME": str(root),
         "STAND_IN_TORCH": "2.13.0",
     }
+
+
+def _make_objects(folder: Path, archs: tuple[str, ...]) -> None:
+    """What hipcc gives for these archs: a small object for a kernel, a large one for the binding.
+
+    Noise stands in for the weight of 2,775 kernels, as packing would make nothing of their equal objects.
+    """
+    folder.mkdir()
+    (folder / "kernel.o").write_bytes(object_file(fatbin=hip_bundle(*archs)))
+    binding = (STAND_IN / "binding.c").read_text()
+    noise = random.Random(0)  # noqa: S311 - the same bytes each time
+    heavy = hip_bundle(objects={arch: code_object(arch) + noise.randbytes(8_000_000) for arch in archs})
+    flags = (f"-I{sysconfig.get_path('include')}",)
+    (folder / "binding.o").write_bytes(object_file(fatbin=heavy, source=binding, flags=flags))
 
 
 def _compile(source: str, output: Path, *flags: str) -> None:

@@ -84,6 +84,15 @@ def library(
         return (folder / "made.so").read_bytes()
 
 
+def object_file(*, fatbin: bytes, source: str = "", flags: tuple[str, ...] = ()) -> bytes:
+    """An object file of this machine with this ``.hip_fatbin`` section."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "device.bin").write_bytes(fatbin)
+        _compile(f"{source}\n{_device(folder)}", folder / "made.o", "-c", "-fPIC", *flags)
+        return (folder / "made.o").read_bytes()
+
+
 def _compile(text: str, output: Path, *flags: str) -> None:
     # the source stands before the libraries, which are searched for what it leaves open
     subprocess.run(["cc", "-x", "c", "-", "-x", "none", "-o", output, *flags], input=text, text=True, check=True)

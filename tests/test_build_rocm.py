@@ -1,6 +1,6 @@
 """build_rocm.sh as a person runs it: the real sdist, setup.py, cpp_extension, hipify, ninja, linker and auditwheel.
 
-hipcc is a stand-in that records and writes empty objects (see conftest.rocm), so what is proved is all but the
+hipcc is a stand-in that records and writes the same small objects (see conftest.rocm), so what is proved is all but the
 kernels: what setup.py is told, what reaches the compiler, and what becomes of the wheel.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.checkout import BUILD_SCRIPT
-from wheelfactory.inspect import inspect_wheel
+from wheelfactory.inspect import inspect
 
 Done = subprocess.CompletedProcess[str]
 
@@ -35,14 +35,17 @@ def test_both_wheels_at_full_size(rocm: Mapping[str, str], cache: Path, tmp_path
     done = build(environ, "2.8.3", this_python, "2.13.0", "auto", "--dest", tmp_path, "--cache", cache)
 
     assert done.returncode == 0, done.stderr
-    ck, triton = (inspect_wheel(Path(line)) for line in done.stdout.splitlines())
+    ck, triton = (inspect(Path(line), environ) for line in done.stdout.splitlines())
     tag = f"cp{this_python.replace('.', '')}"
-    assert ck.version == "2.8.3+rocm72torch2.13"
-    assert ck.tags[0].startswith(f"{tag}-{tag}-manylinux")
+    said, (extension,) = ck.distribution, ck.elf_files
+    assert said and said.record
+    assert said.version == "2.8.3+rocm72torch2.13"
+    assert said.tags[0].startswith(f"{tag}-{tag}-manylinux")
+    assert said.record.offload_archs == ("gfx942", "gfx950")
+    assert "torch==2.13.*" in said.requires_dist
+    assert extension.needed == ("libamdhip64.so.7",)
+    assert {target: code.objects for target, code in extension.device_code.items()} == {"gfx942": 2782, "gfx950": 2782}
     assert triton.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
-    assert ck.record and ck.record.offload_archs == ("gfx942", "gfx950")
-    assert [item.needed for item in ck.elf_files] == [("libamdhip64.so.7",)]
-    assert "torch==2.13.*" in ck.requires_dist
 
     commands = log.read_text().splitlines()
     assert len(commands) == 2775 + 7  # generated kernels and bindings of 2.8.3
