@@ -412,11 +412,44 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("command", ["verify", "publish"])
-def test_a_wheel_of_somebody_else_is_refused(cli: Cli, tmp_path: Path, command: str) -> None:
+def test_publish_refuses_a_wheel_of_somebody_else(cli: Cli, tmp_path: Path) -> None:
     wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
-    shown = cli(command, *(["new"] if command == "publish" else []), wheel)
-    assert_refused(shown, VERIFICATION_REFUSED, f"no build record: {wheel.name}", "wheelfactory build")
+    shown = cli("publish", "new", wheel)
+    assert shown.code == VERIFICATION_REFUSED
+    assert shown.err.splitlines()[1].startswith(f"  identity: {wheel.name}: expected a build record, found none")
+
+
+def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> None:
+    wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
+    shown = cli("verify", wheel)
+    assert shown.code == VERIFICATION_REFUSED
+    refused, archive, identity, finding = shown.out.splitlines()
+    assert refused == f"{wheel.name}: refused"
+    assert archive.startswith("  passed   archive")
+    assert identity.startswith("  failed   identity")
+    assert finding.strip().startswith(f"{wheel.name}: expected a build record, found none (it is not a finished wheel")
+
+
+def test_verify_of_several_wheels_does_not_stop_at_a_bad_one(cli: Cli, tmp_path: Path) -> None:
+    wheels = [stand_in_wheel(tmp_path, name, "0.8.2") for name in ("einops", "other")]
+    shown = cli("verify", "--json", *wheels)
+    assert shown.code == VERIFICATION_REFUSED
+    assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [wheel.name for wheel in wheels]
+
+
+def test_verify_of_a_release_takes_the_wheels_of_its_cells(cli: Cli, release: Path) -> None:
+    shown = cli("verify", "--json", release)
+    assert shown.code == VERIFICATION_REFUSED  # stand-ins: they hold nothing
+    assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [NAME]
+
+
+def test_verify_of_a_folder_that_is_no_release(cli: Cli, tmp_path: Path) -> None:
+    assert_refused(cli("verify", tmp_path), BAD_INPUT, error=f"no wheels: the manifest of {tmp_path}", hint="release")
+
+
+@pytest.mark.parametrize("name", ["gpus", "import", "all,gpu", "ahead of time"])
+def test_an_extended_gate_that_there_is_not(cli: Cli, release: Path, name: str) -> None:
+    assert_refused(cli("verify", release, "--extended", name), BAD_INPUT, "no such extended gate", "choose from all, ")
 
 
 def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> None:

@@ -13,6 +13,7 @@ from wheel_factory import (
     PACKAGE,
     TRITON,
     build_record,
+    extension_name,
     finished_wheel,
     make_wheel,
     metadata_text,
@@ -20,7 +21,7 @@ from wheel_factory import (
     tamper,
 )
 from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError, VerificationError
+from wheelfactory.errors import InputError
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import GATES, refused, verify
@@ -136,20 +137,45 @@ def test_not_run_is_written_as_such() -> None:
     assert [str(status) for status in Status] == ["passed", "failed", "not run"]
 
 
-def test_a_foreign_wheel_is_refused_for_its_missing_build_record(tmp_path: Path, imported: list[str]) -> None:
-    with pytest.raises(VerificationError, match="no build record") as caught:
-        verify(make_wheel(tmp_path), small_workshop(tmp_path), TRITON)
+MEMBER = "flash_attn-2.8.3+rocm64torch2.9.dist-info/wheelfactory.json"
 
-    assert "`wheelfactory build` or `repair`" in caught.value.hint
+
+def without_record(folder: Path) -> Path:
+    return tamper(finished_wheel(folder), {MEMBER: None})
+
+
+@pytest.mark.parametrize("make", [make_wheel, without_record], ids=["foreign", "removed"])
+def test_a_wheel_without_a_build_record_is_refused(
+    tmp_path: Path, imported: list[str], make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path)
+
+    results = verify(path, small_workshop(tmp_path), CK)
+
+    assert statuses(results) == {"archive": PASSED, "identity": FAILED}
+    (finding,) = results[-1].findings
+    assert (finding.file, finding.expected, finding.found) == (path.name, "a build record", "none")
+    assert "`wheelfactory build` or `repair`" in finding.cure
     assert imported == []
 
 
-def test_a_build_record_that_was_removed_is_missed(tmp_path: Path, imported: list[str]) -> None:
-    path = finished_wheel(tmp_path)
-    member = "flash_attn-2.8.3+rocm64torch2.9.dist-info/wheelfactory.json"
+@pytest.mark.parametrize(
+    ("member", "content", "gate", "found"),
+    [
+        pytest.param(MEMBER, b"{", "identity", "damaged build record", id="build record"),
+        pytest.param(MEMBER.replace("wheelfactory.json", "METADATA"), b"\xff", "identity", "METADATA", id="METADATA"),
+        pytest.param(extension_name(CK), b"\x7fELF\x02\x01", "contents", "damaged ELF file", id="ELF"),
+    ],
+)
+def test_what_cannot_be_read_is_a_finding_of_the_gate_that_needs_it(
+    tmp_path: Path, imported: list[str], member: str, content: bytes, gate: str, found: str
+) -> None:
+    results = verify(tamper(finished_wheel(tmp_path), {member: content}), small_workshop(tmp_path), CK)
 
-    with pytest.raises(VerificationError, match="no build record"):
-        verify(tamper(path, {member: None}), small_workshop(tmp_path), CK)
+    failed = next(result for result in results if result.gate == gate)
+    assert failed.status is FAILED
+    assert found in failed.findings[0].found
+    assert imported == []
 
 
 @pytest.mark.parametrize(

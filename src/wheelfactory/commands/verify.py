@@ -9,8 +9,9 @@ from pathlib import Path
 
 from wheelfactory.cell import Cell
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, workshop_of
-from wheelfactory.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.progress import announcing
+from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.verify.gates import named, refused
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import GateResult
@@ -18,7 +19,8 @@ from wheelfactory.verify.result import GateResult
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
+    help_text = "a wheel, or a release directory for all the wheels of its manifest"
+    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
     add_extended(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
@@ -32,7 +34,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(named(options.extended))
     bad = False
-    for path in options.wheels:
+    for path in [wheel for given in options.wheels for wheel in _wheels(given)]:
         with announcing():
             results = run_gates(path, workshop, cell, extended)
         bad = bad or refused(results)
@@ -44,6 +46,17 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             for line in _lines(result):
                 show(line)
     return VERIFICATION_REFUSED if bad else DONE
+
+
+def _wheels(path: Path) -> list[Path]:
+    """The wheel of that name, or those of cells in a release directory."""
+    if not path.is_dir() or path.suffix == ".whl":
+        return [path]
+    publisher = DirectoryPublisher(path)
+    found = [publisher.wheels / row.filename for row in publisher.rows() if row.cell]
+    if not found:
+        raise InputError("no wheels", f"the manifest of {path} names none", "name wheels, or a release directory")
+    return found
 
 
 def _lines(result: GateResult) -> Iterator[str]:

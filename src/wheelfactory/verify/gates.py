@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.errors import InputError, VerificationError
+from wheelfactory.errors import InputError
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.verify.archive import archive
@@ -16,8 +16,8 @@ from wheelfactory.verify.gate import Gate, Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
 from wheelfactory.verify.linking import linking
-from wheelfactory.verify.members import record
-from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.members import record as members
+from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.verify.symbols import symbols
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
@@ -27,7 +27,7 @@ _COMPILED = frozenset({Backend.CK})
 
 GATES: tuple[Gate, ...] = (
     Gate("identity", identity),
-    Gate("record", record),
+    Gate("record", members),
     Gate("contents", contents),
     Gate("linking", linking, backends=_COMPILED),
     Gate("code-objects", code_objects, backends=_COMPILED),
@@ -48,33 +48,40 @@ def verify(
 ) -> tuple[GateResult, ...]:
     """What every gate says of a wheel, taken for `cell` (by default the one its build record names).
 
-    The required gates run, and those named in `extended`; a gate that does not run says so. Raises
-    `VerificationError` for a wheel without a build record, `InputError` for no wheel at all or for a cell that the
-    matrix does not have.
+    The required gates run, and those named in `extended`; a gate that does not run says so. A wheel that cannot be
+    read far enough to ask more has the results up to there. Raises `InputError` for a file whose name is no wheel's,
+    or for a cell that the matrix does not have.
     """
     opened = archive(path)
-    if opened.status is Status.FAILED:  # nothing in it is read, so nothing else can be asked
+    if opened.status is Status.FAILED:
         return (opened,)
-    subject = _subject(path, workshop, cell)
-    results: list[GateResult] = [opened]
+    wheel = Wheel.open(path)
+    try:
+        record = read_record(wheel)
+    except InputError as error:
+        return opened, _unreadable("identity", wheel, error)
+    if record is None:
+        return opened, _foreign(wheel)
+    cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
+    subject = Subject(wheel, record, cell, workshop)
+    results = [opened]
     for gate in GATES:
-        if subject.cell.backend in gate.backends:
+        if cell.backend in gate.backends:
             result = _result(gate, subject, extended, results)
             results.append(result.model_copy(update={"required": gate.required}))
     return tuple(results)
 
 
-def _subject(path: Path, workshop: Workshop, cell: Cell | None) -> Subject:
-    wheel = Wheel.open(path)
-    found = read_record(wheel)
-    if found is None:
-        raise VerificationError(
-            "no build record",
-            path.name,
-            "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`",
-        )
-    cell = require(expand(workshop.matrix), cell or Cell.parse(found.cell))
-    return Subject(wheel, found, cell, workshop)
+def _foreign(wheel: Wheel) -> GateResult:
+    cure = "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`"
+    finding = Finding(file=wheel.path.name, expected="a build record", found="none", cure=cure)
+    return GateResult.of("identity", [finding])
+
+
+def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
+    cure = error.hint or "build or download it again"
+    finding = Finding(file=wheel.path.name, expected="what can be read", found=str(error), cure=cure)
+    return GateResult.of(gate, [finding])
 
 
 def _result(gate: Gate, subject: Subject, extended: Collection[str], before: Sequence[GateResult]) -> GateResult:
@@ -82,7 +89,10 @@ def _result(gate: Gate, subject: Subject, extended: Collection[str], before: Seq
         return GateResult.not_run(gate.name, "not asked for")
     if gate.runs_code and refused(before):
         return GateResult.not_run(gate.name, "an earlier gate refused the wheel")
-    return gate.check(subject)
+    try:
+        return gate.check(subject)
+    except InputError as error:
+        return _unreadable(gate.name, subject.wheel, error)
 
 
 def refused(results: Sequence[GateResult]) -> bool:
