@@ -17,12 +17,12 @@ from wheelfactory.files import atomic_path, scratch_dir
 from wheelfactory.process import run_logged
 from wheelfactory.progress import Part, logger
 from wheelfactory.recipe import Recipe, make_recipe
-from wheelfactory.repair import repair_wheel
+from wheelfactory.repair import find_platform
 from wheelfactory.rocm_python import make_rocm_python
 from wheelfactory.sources import Source, fetch_source, unpack
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
-from wheelfactory.wheel.rewrite import finish_wheel
+from wheelfactory.wheel.rewrite import finish_wheel, refuse_other
 from wheelfactory.workshop import Workshop
 
 
@@ -67,11 +67,14 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain) -> BuildRecord
 
 
 def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`."""
-    if not Wheel.open(raw).elf_files:
-        return finish_wheel(raw, record, folder)
-    with scratch_dir(folder) as scratch:
-        return repair_wheel(finish_wheel(raw, record, scratch), folder, environ)
+    """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`, once.
+
+    Raises `InputError` if `raw` is no wheel or one of another release or label, `VerificationError` if its compiled
+    code needs what neither torch nor ROCm nor the system brings.
+    """
+    refuse_other(Wheel.open(raw), record)  # a wrong file is told as such, whatever auditwheel thinks of it
+    platform = find_platform(raw, record.toolchain.glibc, folder, environ)
+    return finish_wheel(raw, record, folder, platform)
 
 
 def _triton_payload(workshop: Workshop, recipe: Recipe, source: Source, part: Part) -> Path:

@@ -115,7 +115,18 @@ def installed(tmp_path: Path) -> Path:
     """The dist-info folder of a CK wheel that pip installed."""
     wheel = finished_wheel(tmp_path, CK, tags="py3-none-any")
     place = tmp_path / "site-packages"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", place, wheel]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        place,
+        wheel,
+    ]
     subprocess.run(pip, check=True)
     (folder,) = place.glob("*.dist-info")
     return folder

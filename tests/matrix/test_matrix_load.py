@@ -268,6 +268,20 @@ def test_a_value_of_the_wrong_type_is_refused_in_plain_words(
             "'>=2.9'", "§''", "exclude.0.torch is not a version specifier: ''", "looks like >=3.2.0", id="empty"
         ),
         pytest.param(
+            "'>=2.9'",
+            f"§'>={'9' * 5000}'",
+            f"exclude.0.torch is not a version specifier: '>={'9' * 5000}'",
+            "looks like >=3.2.0",
+            id="specifier-that-no-version-can-be-compared-with",
+        ),
+        pytest.param(
+            "20 MB to 1000 MB",
+            f"§20 MB to {'9' * 5000} MB",
+            f"flash-attn.2.8.3.ck.wheel-size is not a range of sizes: '20 MB to {'9' * 5000} MB'",
+            "20 MB to 1000 MB",
+            id="size-of-more-digits-than-a-number-can-have",
+        ),
+        pytest.param(
             "418d677192b483dfc1decfdf9aadca40b402485d",
             "§418d677",
             "flash-attn.2.6.3.git.commit is not a commit: '418d677'",

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeAlias
 
 MAGIC = b"\x7fELF"
@@ -17,6 +18,8 @@ Buffer: TypeAlias = "bytes | mmap.mmap | memoryview"
 
 LONGEST_NAME = 1 << 16
 """Bytes of a symbol or library name; mangled names of CK kernels have some 10,000."""
+_MOST_TIMES = 4
+"""How many times its size the names of a string table may have; the most of 1,700 libraries of Debian is 1.13."""
 
 
 class DamagedElfError(ValueError):
@@ -51,7 +54,7 @@ _LAYOUTS = _layouts()
 """By EI_CLASS and EI_DATA, the two bytes after the magic. Source of all formats: the System V ABI, chapter 4."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Section:
     """A row of the section header table; `name` is an offset into the section name table."""
 
@@ -60,10 +63,9 @@ class Section:
     offset: int
     size: int
     link: int
-    info: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A row of the program header table."""
 
@@ -113,35 +115,36 @@ class Image:
     def segments(self) -> tuple[Segment, ...]:
         """The program header table; empty for an object file."""
         count = self._segment_count
-        if count == 0xFFFF and self.sections:  # PN_XNUM: more than fit, so the first section holds the number
-            count = self.sections[0].info
+        if count == 0xFFFF:  # more than fit into the header: a memory dump has that, nothing that can be loaded
+            raise DamagedElfError("more than 65,534 segments")
         if count and self._segment_size != self.layout.segment.size:
             raise DamagedElfError(f"program headers of {self._segment_size} bytes")
         order = (0, 2, 3, 5) if self.layout.is_64 else (0, 1, 2, 4)
         rows = self.table(self.layout.segment, self._segments_at, count)
         return tuple(Segment(*(row[field] for field in order)) for row in rows)
 
-    @cached_property
-    def sections(self) -> tuple[Section, ...]:
-        """The section header table; empty if it was stripped."""
+    def sections(self) -> Iterator[Section]:
+        """The section header table, row by row since a file may have millions; empty if it was stripped."""
         if not self._sections_at:
-            return ()
+            return iter(())
         form = self.layout.section
         if self._section_size != form.size:
             raise DamagedElfError(f"section headers of {self._section_size} bytes")
         # with more than fit into the header, the first section holds the number
         count = self._section_count or _section(self.unpack(form, self._sections_at)).size
-        return tuple(_section(row) for row in self.table(form, self._sections_at, count))
+        return (_section(row) for row in self.table(form, self._sections_at, count))
 
     def find_section(self, name: bytes) -> Section | None:
         """The first section of a name. Names are compared in place: a table without zero bytes costs nothing."""
-        sections = self.sections
-        index = sections[0].link if sections and self._names == 0xFFFF else self._names
-        if index >= len(sections):
+        index = self._names
+        if index == 0xFFFF:  # more than fits into the header
+            index = next((first.link for first in self.sections()), 0)
+        table = next(islice(self.sections(), index, None), None)
+        if table is None:
             return None
-        names = self.bytes_at(sections[index].offset, sections[index].size)
+        names = self.contents(table)
         wanted = name + b"\0"
-        return next((item for item in sections if names[item.name : item.name + len(wanted)] == wanted), None)
+        return next((item for item in self.sections() if names[item.name : item.name + len(wanted)] == wanted), None)
 
     def contents(self, section: Section) -> memoryview:
         """The bytes of a section."""
@@ -149,8 +152,8 @@ class Image:
 
 
 def _section(row: tuple[Any, ...]) -> Section:
-    name, kind, _, _, offset, size, link, info, _, _ = row
-    return Section(name, kind, offset, size, link, info)
+    name, kind, _, _, offset, size, link, _, _, _ = row
+    return Section(name, kind, offset, size, link)
 
 
 class Names:
@@ -158,7 +161,7 @@ class Names:
 
     def __init__(self, table: memoryview) -> None:
         self._table = bytes(table)
-        self._left = 16 * len(table) + LONGEST_NAME
+        self._left = _MOST_TIMES * len(table) + LONGEST_NAME
         self._known: dict[int, str] = {}
 
     def at(self, offset: int) -> str:

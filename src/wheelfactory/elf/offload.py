@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,18 +21,23 @@ from wheelfactory.elf.targets import Target, arch_of_flags
 PLAIN = b"__CLANG_OFFLOAD_BUNDLE__"
 PACKED = b"CCOB"
 
-_START = re.compile(PLAIN + b"|" + PACKED)
+_NOT_ZERO = re.compile(rb"[^\0]")
 _NUMBER, _ENTRY, _KIND = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<HH")
 _SIZES = {1: struct.Struct("<IQ"), 2: struct.Struct("<IIQ"), 3: struct.Struct("<QQQ")}
 """What follows version and method: from version 2 on the total size, then the unpacked size and a hash."""
 _METHODS = {0: "zlib", 1: "zstd"}
 
-_MOST_ENTRIES = 1 << 10
-_LONGEST_ID = 1 << 10
-_MOST_TIMES = 1000
+_MOST_BUNDLES = 1 << 16
+"""Bundles of a section; a wheel of all CK kernels has 2,800."""
+_MOST_ENTRIES = 1 << 18
+"""Entries of a section; 25 for each bundle is the most that was seen."""
+_LONGEST_ID = 1 << 8
+_MOST_TIMES = 200
 """How many times its size a section may unpack to; code for 25 GPUs that differs little unpacks to 50 times."""
 _ALWAYS = 1 << 26
 """Bytes that a section may unpack to whatever its size."""
+_NEVER = 1 << 36
+"""Bytes that no section may unpack to; to unpack them takes a minute or two."""
 _PIECE = 1 << 9
 """Bytes handed to a decompressor at once; zstd's densest block makes 128 KiB of 4, so this makes 16 MiB at most."""
 _WINDOW = 1 << 27
@@ -41,7 +45,7 @@ _WINDOW = 1 << 27
 _ELF_HEADER = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CodeObject:
     """An entry of a bundle."""
 
@@ -52,10 +56,10 @@ class CodeObject:
     size: int
     """Bytes."""
     arch: str | None
-    """What the code object itself says it is for; None if it is no ELF file of an AMD GPU."""
+    """What the code object itself says it is for; None if it is empty, or no ELF file of an AMD GPU."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """The code objects of one linked object file."""
 
@@ -79,39 +83,43 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
 
     Packed bundles are unpacked in pieces and to the end, since nothing else shows that they can be.
     """
-    return tuple(_bundles(section, _Budget(_MOST_TIMES * len(section) + _ALWAYS)))
-
-
-def _bundles(section: memoryview, budget: _Budget) -> Iterator[Bundle]:
+    budget = _Budget(min(_MOST_TIMES * len(section) + _ALWAYS, _NEVER))
+    bundles: list[Bundle] = []
     at = 0
-    while match := _START.search(section, at):
-        _refuse_unknown(section[at : match.start()], at)
-        at = match.start()
-        try:
-            bundle = (_plain if match[0] == PLAIN else _packed)(section[at:], at, budget)
-        except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
-            raise DamagedElfError(f"bundle at {at}: {error}") from None
-        yield bundle
-        at += bundle.size
-    _refuse_unknown(section[at:], at)
+    while match := _NOT_ZERO.search(section, at):  # a linker fills up with zeros
+        if len(bundles) == _MOST_BUNDLES:
+            raise DamagedElfError(f"more than {_MOST_BUNDLES} bundles")
+        bundles.append(_bundle(section[match.start() :], match.start(), budget))
+        at = match.start() + bundles[-1].size
+    return tuple(bundles)
 
 
-def _refuse_unknown(gap: memoryview, at: int) -> None:
-    """Between bundles stand zeros only; anything else would be device code that is not understood."""
-    if bytes(gap).strip(b"\0"):
+def _bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
+    """The bundle that begins where `data` does; what is none would be device code that is not understood."""
+    read = _plain if data[: len(PLAIN)] == PLAIN else _packed if data[: len(PACKED)] == PACKED else None
+    if read is None:
         raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
+    try:
+        return read(data, at, budget)
+    except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
+        raise DamagedElfError(f"bundle at {at}: {error}") from None
 
 
 class _Budget:
-    """What a section may unpack to altogether, in bytes."""
+    """What the bundles of a section may unpack to, in bytes, and how many entries they may have, altogether."""
 
     def __init__(self, left: int) -> None:
-        self._left = left
+        self._left, self._entries = left, _MOST_ENTRIES
 
     def spend(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             raise DamagedElfError("the bundles unpack to more than their size allows")
+
+    def admit(self, entries: int) -> None:
+        self._entries -= entries
+        if self._entries < 0:
+            raise DamagedElfError(f"more than {_MOST_ENTRIES} entries in the bundles")
 
 
 class _Stream(Protocol):
@@ -148,7 +156,7 @@ class _Unpacked:
     def __init__(self, packed: memoryview, method: str, budget: _Budget) -> None:
         self._packed, self._budget = packed, budget
         self._fed = self.at = 0
-        self._ready = b""
+        self._ready, self._taken = b"", 0
         self._inflater = (
             zlib.decompressobj()
             if method == "zlib"
@@ -168,39 +176,45 @@ class _Unpacked:
         if not piece:
             raise EOFError("the packed data was cut short")
         self._fed += len(piece)
-        made = self._inflater.decompress(piece)
-        self._budget.spend(len(made))
-        self._ready += made
+        self._ready, self._taken = self._inflater.decompress(piece), 0
+        self._budget.spend(len(self._ready))
         return True
 
+    def _take(self, size: int) -> tuple[int, int]:
+        """Pass over as many of `size` bytes as are ready; where they begin and end."""
+        begin = self._taken
+        self._taken = min(begin + size, len(self._ready))
+        self.at += self._taken - begin
+        return begin, self._taken
+
     def read(self, size: int) -> bytes:
-        while len(self._ready) < size:
-            if not self._more():
-                raise EOFError(f"{size} bytes at {self.at} lie outside the unpacked data")
-        made, self._ready = self._ready[:size], self._ready[size:]
-        self.at += size
-        return made
+        made = bytearray()
+        while len(made) < size:
+            begin, end = self._take(size - len(made))
+            made += self._ready[begin:end]
+            self._refill(size - len(made))
+        return bytes(made)
 
     def skip(self, size: int) -> None:
-        while len(self._ready) < size:
-            size -= len(self._ready)
-            self.at += len(self._ready)
-            self._ready = b""
-            if not self._more():
-                raise EOFError(f"{size} bytes at {self.at} lie outside the unpacked data")
-        self.read(size)
+        while size:
+            begin, end = self._take(size)
+            size -= end - begin
+            self._refill(size)
+
+    def _refill(self, wanted: int) -> None:
+        if wanted and not self._more():
+            raise EOFError(f"{wanted} bytes at {self.at} lie outside the unpacked data")
 
     def finish(self) -> None:
         """Read to the end."""
+        self._take(len(self._ready))
         while self._more():
-            self.at += len(self._ready)
-            self._ready = b""
-        self.at += len(self._ready)
+            self._take(len(self._ready))
 
 
-def _plain(data: memoryview, at: int, _budget: _Budget) -> Bundle:
+def _plain(data: memoryview, at: int, budget: _Budget) -> Bundle:
     stream = _Stored(data)
-    entries = _entries(stream)
+    entries = _entries(stream, budget)
     return Bundle(at, "plain", stream.at, stream.at, entries)
 
 
@@ -209,38 +223,41 @@ def _packed(data: memoryview, at: int, budget: _Budget) -> Bundle:
     head.skip(len(PACKED))
     version, number = _KIND.unpack(head.read(_KIND.size))
     if version not in _SIZES or number not in _METHODS:
-        raise DamagedElfError(f"bundle at {at}: packed in a way that is not known: version {version}, method {number}")
+        raise EOFError(f"packed in a way that is not known: version {version}, method {number}")
     sizes = _SIZES[version]
     *total, unpacked, _hash = sizes.unpack(head.read(sizes.size))
     end = total[0] if total else len(data)
     if not head.at <= end <= len(data):
-        raise DamagedElfError(f"bundle at {at}: {end} bytes lie outside the section")
+        raise EOFError(f"{end} bytes lie outside the section")
     stream = _Unpacked(data[head.at : end], _METHODS[number], budget)
-    entries = _entries(stream)
+    entries = _entries(stream, budget)
     stream.finish()
     if stream.at != unpacked:
-        raise DamagedElfError(f"bundle at {at}: unpacks to {stream.at} bytes, its header says {unpacked}")
-    form = f"CCOB v{version} {_METHODS[number]}"
-    return Bundle(at, form, end if total else head.at + stream.consumed, unpacked, entries)
+        raise EOFError(f"unpacks to {stream.at} bytes, its header says {unpacked}")
+    size = head.at + stream.consumed
+    if total and size != end:
+        raise EOFError(f"is packed into {size} bytes, its header says {end}")
+    return Bundle(at, f"CCOB v{version} {_METHODS[number]}", size, unpacked, entries)
 
 
-def _entries(stream: _Stream) -> tuple[CodeObject, ...]:
+def _entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
     """The entries of a plain bundle; the stream is left behind the last of them."""
     if stream.read(len(PLAIN)) != PLAIN:
         raise EOFError("the unpacked data is no bundle")
     (count,) = _NUMBER.unpack(stream.read(_NUMBER.size))
-    if count > _MOST_ENTRIES:
-        raise EOFError(f"{count} entries")
+    budget.admit(count)
     places = [_place(stream) for _ in range(count)]
     heads: dict[int, bytes] = {}
     for offset, size, _ in sorted(places):
-        if size and offset not in heads:
+        if size:
             if offset < stream.at:
                 raise EOFError(f"an entry at {offset} lies over another")
             stream.skip(offset - stream.at)
             heads[offset] = stream.read(min(size, _ELF_HEADER))
             stream.skip(size - len(heads[offset]))
-    return tuple(CodeObject(name, Target.parse(name), size, _arch(heads.get(at, b""))) for at, size, name in places)
+    return tuple(
+        CodeObject(name, Target.parse(name), size, _arch(heads[at]) if size else None) for at, size, name in places
+    )
 
 
 def _place(stream: _Stream) -> tuple[int, int, str]:

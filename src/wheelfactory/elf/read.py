@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from wheelfactory.elf.dynamic import Symbol, read_dynamic
 from wheelfactory.elf.image import EM_AMDGPU, Buffer, Image
 from wheelfactory.elf.offload import Bundle, read_bundles
 from wheelfactory.elf.targets import arch_of_flags
+
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 FATBIN = b".hip_fatbin"
 """The section that holds the device code of a HIP library, one bundle for each object that was linked."""
@@ -44,11 +47,8 @@ class ElfFile:
 
     def _numbers(self, prefix: str) -> Iterator[Version]:
         for _, version in self.versions:
-            if version.startswith(prefix):
-                try:
-                    yield Version(version.removeprefix(prefix))
-                except InvalidVersion:  # GLIBC_PRIVATE, GLIBC_ABI_DT_RELR
-                    continue
+            if version.startswith(prefix) and _NUMBER.fullmatch(version, len(prefix)):  # not GLIBC_PRIVATE
+                yield Version(version.removeprefix(prefix))
 
 
 def read_elf(name: str, data: Buffer) -> ElfFile:

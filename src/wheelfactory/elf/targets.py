@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_TARGET = re.compile(r"(?P<arch>gfx[0-9a-z]+(?:-\d+)*(?:-generic)?|amdgcnspirv)(?P<features>(?::[a-z]+[+-])*)$")
+_TARGET = re.compile(
+    r"(?:^|-)(?P<arch>gfx[0-9a-z]+(?:-[0-9]+)*(?:-generic)?|amdgcnspirv)(?P<features>(?::[a-z]+[+-])*)\Z"
+)
 
 _NUMBERS = """
     20=gfx600 21=gfx601 3a=gfx602 22=gfx700 23=gfx701 24=gfx702 25=gfx703 26=gfx704 3b=gfx705 28=gfx801 29=gfx802

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import lzma
 import re
 import stat
 import struct
@@ -11,13 +10,24 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import IO
 
 from wheelfactory.errors import InputError
+from wheelfactory.wheel.zip_layout import (
+    ENCRYPTED,
+    PACKING,
+    SIZES_FOLLOW,
+    UTF8,
+    End,
+    Fault,
+    find_content_faults,
+    find_layout_faults,
+    read_end,
+    read_extra,
+)
 
-_DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, lzma.LZMAError, struct.error, zlib.error)
+_DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, struct.error, zlib.error)
 """What zipfile raises for an archive that is damaged, encrypted, or packed in a way it does not know."""
 
 _MOST_TIMES = 100
@@ -25,18 +35,10 @@ _MOST_TIMES = 100
 _ALWAYS = 1 << 26
 """Bytes that an archive may unpack to whatever its size."""
 _MOST_MEMBERS = 1 << 16
-_LOCAL_HEADER = struct.Struct("<4s5HIIIHH")
-_UTF8, _ENCRYPTED, _SIZES_FOLLOW = 0x800, 0x1, 0x8
-_ZIP64 = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why an archive is not opened: the member, what every member must be, and what this one is."""
-
-    member: str
-    expected: str
-    found: str
+_MOST_FAULTS = 100
+"""Faults that are told of one archive; whoever made it needs no longer list, and a hostile one has millions."""
+_LONGEST_NAME, _LONGEST_PART = 4096, 255
+"""Bytes of a path and of a name in it that Linux takes."""
 
 
 @contextmanager
@@ -45,8 +47,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
     Raises `InputError` if it is damaged, found at whatever member, or has a fault, before anything is unpacked.
     """
-    with _opened(path) as archive:
-        fault = next(_faults(archive), None)
+    with _opened(path) as (archive, end):
+        fault = next(_faults(archive, end), None)
         if fault:
             found = f"{fault.member} in {path.name}: expected {fault.expected}, found {fault.found}"
             raise InputError("archive refused", found, "do not install it; build or download it again")
@@ -54,20 +56,31 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def find_faults(path: Path) -> tuple[Fault, ...]:
-    """Everything that makes an archive dangerous or ambiguous. Raises `InputError` if it is damaged."""
-    with _opened(path) as archive:
-        return tuple(_faults(archive))
+    """What makes an archive dangerous or ambiguous: its layout, and if there is nothing, what its members unpack to.
+
+    Raises `InputError` if it is damaged.
+    """
+    with _opened(path) as (archive, end):
+        faults = tuple(islice(_faults(archive, end), _MOST_FAULTS))
+        if faults:
+            return faults
+        assert archive.fp
+        return tuple(islice(find_content_faults(archive.fp, archive.infolist()), _MOST_FAULTS))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, End]]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
+        with path.open("rb") as file:
+            end = read_end(file)  # before zipfile, which takes all that is called directory into memory
+            with zipfile.ZipFile(file) as archive:
+                if len(archive.infolist()) != end.members:
+                    raise zipfile.BadZipFile(f"{len(archive.infolist())} members, the end record says {end.members}")
+                yield archive, end
     except _DAMAGE as error:
         raise _damaged(path, error) from None
     except OSError as error:
-        if error.errno not in (None, errno.EINVAL):  # bz2 says damage without a number, a seek before the start with it
+        if error.errno != errno.EINVAL:  # a seek before the start of a file
             raise
         raise _damaged(path, error) from None
 
@@ -76,17 +89,25 @@ def _damaged(path: Path, error: Exception) -> InputError:
     return InputError("damaged zip file", f"{path} ({error})", "build or download it again")
 
 
-def _faults(archive: zipfile.ZipFile) -> Iterator[Fault]:
+def _faults(archive: zipfile.ZipFile, end: End) -> Iterator[Fault]:
     members = archive.infolist()
     if len(members) > _MOST_MEMBERS:
         yield Fault("(all)", f"{_MOST_MEMBERS} members or fewer", f"{len(members)}")
         return
+    if archive.start_dir != end.offset:  # zipfile goes by the size of the directory, others by where it is said to be
+        moved = archive.start_dir - end.offset
+        yield Fault(
+            "(all)", "nothing before the first member, and the directory where it is said to be", f"{moved} bytes"
+        )
     for info in members:
         yield from _name_faults(info)
         yield from _kind_faults(info)
     yield from _shared_names(members)
-    yield from _sizes(archive, members)
-    yield from _local_headers(archive, members)
+    unpacked, packed = sum(info.file_size for info in members), archive.start_dir
+    if unpacked > _MOST_TIMES * packed + _ALWAYS:
+        yield Fault("(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes")
+    assert archive.fp
+    yield from find_layout_faults(archive.fp, members, archive.start_dir)
 
 
 def _name_faults(info: zipfile.ZipInfo) -> Iterator[Fault]:
@@ -97,84 +118,43 @@ def _name_faults(info: zipfile.ZipInfo) -> Iterator[Fault]:
         yield Fault(ascii(name), "a relative path with slashes", "a path of another kind")
     elif any(part in ("", ".", "..") for part in parts):
         yield Fault(ascii(name), "a path without empty parts, '.' and '..'", "such a part")
-    if re.search(r"[\x00-\x1f\x7f]", name):
+    if len(name.encode()) > _LONGEST_NAME or any(len(part.encode()) > _LONGEST_PART for part in parts):
+        yield Fault(ascii(name[:_LONGEST_PART]), "a name that a file system takes", "a longer one")
+    if re.search(r"[\x00-\x1f\x7f-\x9f]", name):
         yield Fault(ascii(name), "a name that can be printed", "a control character")
-    if not (name.isascii() or info.flag_bits & _UTF8):
+    if not (name.isascii() or info.flag_bits & UTF8):
         yield Fault(ascii(name), "a name in UTF-8", "one that is not marked as such")
+    if read_extra(info.extra) is None:
+        yield Fault(ascii(name), "one name, and extra fields that can be read", "others")
 
 
 def _kind_faults(info: zipfile.ZipInfo) -> Iterator[Fault]:
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+    name, kind = ascii(info.filename), stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not info.is_dir()):
         found = "a symbolic link" if kind == stat.S_IFLNK else f"a file of mode {kind:o}"
-        yield Fault(ascii(info.filename), "a plain file", found)
-    if info.flag_bits & _ENCRYPTED:
-        yield Fault(ascii(info.filename), "a file that can be read", "one that is encrypted")
+        yield Fault(name, "a plain file", found)
+    if info.flag_bits & ENCRYPTED:
+        yield Fault(name, "a file that can be read", "one that is encrypted")
+    elif info.flag_bits & ~(PACKING | SIZES_FOLLOW | UTF8):
+        yield Fault(name, "a file that every tool can read", f"one with flags {info.flag_bits:#x}")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        yield Fault(name, "a file stored or deflated", f"one packed by method {info.compress_type}")
+    elif info.compress_type == zipfile.ZIP_STORED and (
+        info.compress_size != info.file_size or info.flag_bits & SIZES_FOLLOW
+    ):
+        yield Fault(name, "a stored file with one size, said before it", "another")
+    if info.is_dir() and info.file_size:
+        yield Fault(name, "a folder without content", f"{info.file_size} bytes")
 
 
 def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
-    """Two members of one name: which of them is installed depends on the tool."""
-    seen: set[str] = set()
-    folders = {folder for info in members for folder in _folders(info.filename)}
-    for info in members:
-        name = info.filename.removesuffix("/")
-        if name in seen:
-            yield Fault(ascii(name), "one member of a name", "two")
-        elif name in folders and not info.is_dir():
-            yield Fault(ascii(name), "a file or a folder", "both")
-        seen.add(name)
+    """Two members of one name: which of them is installed depends on the tool.
 
-
-def _folders(name: str) -> Iterator[str]:
-    """The folders above a member; few levels, so that a hostile name costs no more than its length squared."""
-    parts = name.split("/")[:-1]
-    for depth in range(1, min(len(parts), 64) + 1):
-        yield "/".join(parts[:depth])
-
-
-def _sizes(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
-    """Sizes that cannot be true, or would fill a disk: members that overlap share their bytes (a zip bomb does so)."""
-    end = archive.start_dir
-    for info in sorted(members, key=lambda info: info.header_offset, reverse=True):
-        if info.header_offset + _LOCAL_HEADER.size + len(info.filename) + info.compress_size > end:
-            yield Fault(ascii(info.filename), "a member of its own bytes", "one that overlaps what follows it")
-        end = info.header_offset
-    if end:
-        yield Fault("(all)", "nothing before the first member", f"{end} bytes")
-    unpacked, packed = sum(info.file_size for info in members), archive.start_dir
-    if unpacked > _MOST_TIMES * packed + _ALWAYS:
-        yield Fault("(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes")
-
-
-def _local_headers(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
-    """Tools that stream read the header before each member, others the directory at the end: both must say the same."""
-    file = archive.fp
-    assert file
-    for info in members:
-        header = _local_header(file, info)
-        if header is None:
-            yield Fault(ascii(info.filename), "a header before the member", "none")
-        elif not _agrees(header, info):
-            yield Fault(ascii(info.filename), "what the directory of the archive says", "another name, size or method")
-
-
-def _local_header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, int, int, int, int, bytes] | None:
-    """Flags, method, CRC, packed and unpacked size, and name, as they stand before a member."""
-    file.seek(info.header_offset)
-    data = file.read(_LOCAL_HEADER.size)
-    if len(data) < _LOCAL_HEADER.size or not data.startswith(b"PK\x03\x04"):
-        return None
-    _, _, flags, method, _, _, crc, packed, unpacked, length, _ = _LOCAL_HEADER.unpack(data)
-    return flags, method, crc, packed, unpacked, file.read(length)
-
-
-def _agrees(header: tuple[int, int, int, int, int, bytes], info: zipfile.ZipInfo) -> bool:
-    flags, method, crc, packed, unpacked, name = header
-    follow = bool(flags & _SIZES_FOLLOW)  # then a writer that could not seek has left zeros here
-    return (
-        name == info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
-        and method == info.compress_type
-        and crc in ({info.CRC, 0} if follow else {info.CRC})
-        and packed in ({info.compress_size, _ZIP64, 0} if follow else {info.compress_size, _ZIP64})
-        and unpacked in ({info.file_size, _ZIP64, 0} if follow else {info.file_size, _ZIP64})
-    )
+    With no character before the slash, what is in a folder stands right behind what has the folder's name.
+    """
+    named = sorted((info.filename.replace("/", "\0"), info.is_dir()) for info in members)
+    for (name, is_dir), (following, _) in pairwise(named):
+        if following.removesuffix("\0") == name.removesuffix("\0"):
+            yield Fault(ascii(name.replace("\0", "/")), "one member of a name", "two")
+        elif not is_dir and following.startswith(f"{name}\0"):
+            yield Fault(ascii(name.replace("\0", "/")), "a file or a folder", "both")

@@ -9,7 +9,7 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from email.message import Message
-from email.parser import Parser
+from email.parser import HeaderParser
 from functools import cached_property
 from pathlib import Path
 from typing import IO
@@ -30,6 +30,8 @@ RECORD_NAME = "wheelfactory.json"
 
 _LONGEST_TEXT = 1 << 25
 """Bytes of a member that is read as a whole; RECORD, the longest of them, has some 100 for each member."""
+_LONGEST_HEADERS = 1 << 21
+"""Bytes of METADATA and WHEEL; a hostile one keeps `packaging` busy for a second per 100,000 bytes."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Wheel:
             ) from None
         if not path.is_file():
             raise InputError("no such file", str(path), "name a wheel file")
-        if not zipfile.is_zipfile(path):
+        if not _is_zip(path):
             raise InputError("not a zip file", str(path), "the file is damaged or was not downloaded whole")
         return cls(path, name, version, build, tags)
 
@@ -105,15 +107,15 @@ class Wheel:
 
     @cached_property
     def metadata(self) -> Message:
-        """METADATA, its headers parsed."""
-        return Parser().parsestr(self.metadata_text)
+        """METADATA, its headers parsed; the description below them is text, whatever Content-Type says."""
+        return HeaderParser().parsestr(self.metadata_text)
 
     @cached_property
     def requirements(self) -> tuple[Requirement, ...]:
         """What it requires. Raises `InputError` for a requirement that nobody can read."""
         try:
             return tuple(Requirement(str(text)) for text in self.metadata.get_all("Requires-Dist", []))
-        except InvalidRequirement as error:
+        except (InvalidRequirement, RecursionError) as error:  # brackets in brackets, a thousand deep
             raise InputError("damaged METADATA", f"Requires-Dist in {self.path.name}: {error}") from None
 
     @cached_property
@@ -127,7 +129,7 @@ class Wheel:
     @cached_property
     def wheel_tags(self) -> frozenset[str]:
         """The tags that the WHEEL file states."""
-        headers = Parser().parsestr(_decode(self.read(f"{self.dist_info}/WHEEL"), "WHEEL", self.path))
+        headers = HeaderParser().parsestr(_decode(self.read(f"{self.dist_info}/WHEEL"), "WHEEL", self.path))
         return frozenset(map(str, headers.get_all("Tag", [])))
 
     @cached_property
@@ -138,7 +140,16 @@ class Wheel:
         return tuple(item for item in found if item)
 
 
+def _is_zip(path: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # it ends like one, but what is said there cannot be
+        return False
+
+
 def _decode(data: bytes, member: str, path: Path) -> str:
+    if len(data) > _LONGEST_HEADERS:
+        raise InputError("too long", f"{member} in {path.name}: {len(data):,} bytes")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -53,7 +53,12 @@ def read_record(wheel: Wheel) -> BuildRecord | None:
     member = f"{wheel.dist_info}/{RECORD_NAME}"
     if member not in wheel.sizes:
         return None
+    return parse_record(wheel.read(member), f"{member} in {wheel.path.name}")
+
+
+def parse_record(data: bytes, place: str) -> BuildRecord:
+    """A build record from its JSON. Raises `InputError` with `place` if it is none."""
     try:
-        return BuildRecord.model_validate_json(wheel.read(member))
+        return BuildRecord.model_validate_json(data)
     except ValidationError as error:
-        raise InputError("damaged build record", f"{member} in {wheel.path.name}: {error.errors()[0]['msg']}") from None
+        raise InputError("damaged build record", f"{place}: {error.errors()[0]['msg']}") from None

@@ -7,8 +7,11 @@ import csv
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
+
+from packaging.tags import parse_tag
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
@@ -16,52 +19,80 @@ from wheelfactory.files import atomic_path
 from wheelfactory.label import Label
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.metadata import labelled, protect
+from wheelfactory.wheel.packing import ArchiveWriter, find_packed
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import BuildRecord
 
 _CHUNK = 1 << 20
 
 
-def finish_wheel(raw: Path, record: BuildRecord, folder: Path) -> Path:
+def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | None = None) -> Path:
     """Write the wheel of a cell into `folder`: labelled, METADATA protected, build record added, RECORD new.
 
-    Every member gets the newest time in `raw`, which a build with SOURCE_DATE_EPOCH has fixed. Members are
-    copied in pieces, so the wheel's size is not a matter of memory. Raises `InputError` if `raw` is no wheel, or one of
-    another release or label.
+    With `platform`, such as ``manylinux_2_28_x86_64``, the name and WHEEL get that platform tag instead of theirs.
+
+    Every member gets the newest time in `raw`, which a build with SOURCE_DATE_EPOCH has fixed. Members that do not
+    change are copied as they are packed, and so are their lines of RECORD: nothing is unpacked or checked here, and
+    what the build said of a member is what the required gate `record` holds it against. So one that was changed after
+    the build is refused there instead of getting a new hash here. Only a member that the RECORD of `raw` has no sha256
+    of is unpacked for one.
+
+    Raises `InputError` if `raw` is no wheel, has a RECORD that cannot be read, or is of another release or label.
     """
     wheel = Wheel.open(raw)
     label = Label.parse(record.label)
-    _refuse_other(wheel, record)
+    refuse_other(wheel, record)
     project, _, rest = raw.name.split("-", 2)
     stem = f"{project}-{labelled(wheel.version, label)}"
-    dist_info = f"{stem}.dist-info"
     new = {
-        f"{dist_info}/METADATA": protect(wheel.metadata_text, label).encode("utf-8"),
-        f"{dist_info}/{RECORD_NAME}": record.to_bytes(),
+        "METADATA": protect(wheel.metadata_text, label).encode("utf-8"),
+        RECORD_NAME: record.to_bytes(),
     }
+    if platform:
+        rest = f"{rest.rpartition('-')[0]}-{platform}.whl"
+        tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
+        new["WHEEL"] = retagged(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
     path = folder / f"{stem}-{rest}"
-    with atomic_path(path) as written, open_archive(raw) as old, zipfile.ZipFile(written, "w") as target:
-        members = [info for info in old.infolist() if not info.is_dir()]
-        kept = {_renamed(info.filename, wheel.dist_info, stem): info for info in members}
-        writer = _Writer(target, max(info.date_time for info in members))
-        names = {*kept, *new} - {f"{dist_info}/RECORD"}
-        for name in sorted(names, key=lambda name: (name.startswith(dist_info), name)):
-            if name in new:
-                writer.add(name, iter([new[name]]), len(new[name]), executable=False)
-            else:
-                info = kept[name]
-                writer.add(name, _pieces(old, info), info.file_size, executable=_is_executable(info))
-        writer.finish(f"{dist_info}/RECORD")
+    with atomic_path(path) as written, written.open("xb") as file:
+        _write(file, wheel, stem, {f"{stem}.dist-info/{name}": data for name, data in new.items()})
     return path
 
 
-def _refuse_other(wheel: Wheel, record: BuildRecord) -> None:
+def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -> None:
+    """Write the members of a wheel, with those that are new in place of its own, in one fixed order."""
+    dist_info = f"{stem}.dist-info"
+    record = f"{dist_info}/RECORD"
+    known = _known_lines(wheel)
+    lines = []
+    with open_archive(wheel.path) as raw:
+        members = [info for info in raw.infolist() if not info.is_dir()]
+        kept = {_renamed(info.filename, wheel.dist_info, stem): info for info in members}
+        archive = ArchiveWriter(file, max(info.date_time for info in members))
+        for name in sorted({*kept, *new} - {record}, key=lambda name: (name.startswith(dist_info), name)):
+            if name in new:
+                archive.add(name, new[name])
+                lines.append([name, *_hash_and_size([new[name]])])
+            else:
+                info = kept[name]
+                archive.copy(name, find_packed(raw, info), executable=_is_executable(info))
+                lines.append([name, *(known.get(info.filename) or _hash_and_size(_pieces(raw, info)))])
+    archive.add(record, _as_csv([*lines, [record, "", ""]]))
+    archive.finish()
+
+
+def refuse_other(wheel: Wheel, record: BuildRecord) -> None:
     """Raise `InputError` if the wheel is not of the project and release of the cell, or has another label already."""
     release = Cell.parse(record.cell).flash_attn
     if wheel.name != "flash-attn" or wheel.version.public != release:
         raise InputError(f"not a wheel of flash-attn {release}", wheel.path.name, f"{record.cell} is made from one")
     if wheel.version.local not in (None, record.label):
         raise InputError("labelled already", wheel.path.name, f"build {record.cell} instead of giving it its label")
+
+
+def retagged(wheel: bytes, tags: Iterable[str]) -> bytes:
+    """WHEEL with these tags, sorted and at its end, instead of those it has."""
+    lines = [line for line in wheel.splitlines() if line and not line.lower().startswith(b"tag:")]
+    return b"\n".join([*lines, *(f"Tag: {tag}".encode() for tag in sorted(tags)), b""])
 
 
 def _renamed(name: str, dist_info: str, stem: str) -> str:
@@ -73,44 +104,38 @@ def _renamed(name: str, dist_info: str, stem: str) -> str:
     return name
 
 
+def _is_executable(info: zipfile.ZipInfo) -> bool:
+    return bool(info.external_attr >> 16 & 0o111)
+
+
+def _known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
+    """Hash and size of every member that the wheel's RECORD has a sha256 of, as they stand there."""
+    name = f"{wheel.dist_info}/RECORD"
+    if name not in wheel.sizes:
+        return {}
+    try:
+        rows = list(csv.reader(io.StringIO(wheel.read(name).decode("utf-8"), newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError("damaged RECORD", f"{wheel.path.name} ({error})", "build the wheel again") from None
+    return {row[0]: row[1:] for row in rows if len(row) == 3 and row[1].startswith("sha256=")}
+
+
 def _pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     with archive.open(info) as member:
         while piece := member.read(_CHUNK):
             yield piece
 
 
-def _is_executable(info: zipfile.ZipInfo) -> bool:
-    return bool(info.external_attr >> 16 & 0o111)
+def _hash_and_size(pieces: Iterable[bytes]) -> list[str]:
+    digest, size = hashlib.sha256(), 0
+    for piece in pieces:
+        digest.update(piece)
+        size += len(piece)
+    text = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+    return [f"sha256={text}", str(size)]
 
 
-class _Writer:
-    """Adds members with one fixed time and mode, and keeps the lines of RECORD."""
-
-    def __init__(self, archive: zipfile.ZipFile, date_time: tuple[int, int, int, int, int, int]) -> None:
-        self._archive = archive
-        self._time = date_time
-        self._lines = io.StringIO()
-        self._record = csv.writer(self._lines, lineterminator="\n")
-
-    def add(self, name: str, pieces: Iterator[bytes], expected_size: int, *, executable: bool) -> None:
-        digest, size = hashlib.sha256(), 0
-        info = self._info(name, executable)
-        info.file_size = expected_size  # zipfile decides by it whether the member needs ZIP64
-        with self._archive.open(info, "w") as member:
-            for piece in pieces:
-                digest.update(piece)
-                size += len(piece)
-                member.write(piece)
-        text = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-        self._record.writerow([name, f"sha256={text}", size])
-
-    def finish(self, record: str) -> None:
-        self._record.writerow([record, "", ""])
-        self._archive.writestr(self._info(record, executable=False), self._lines.getvalue().encode("utf-8"))
-
-    def _info(self, name: str, executable: bool) -> zipfile.ZipInfo:
-        info = zipfile.ZipInfo(name, self._time)
-        info.compress_type = zipfile.ZIP_DEFLATED
-        info.create_system = 3  # Unix, so that the mode below is read
-        info.external_attr = (0o100755 if executable else 0o100644) << 16
-        return info
+def _as_csv(rows: Iterable[list[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8")

@@ -1,0 +1,109 @@
+"""Archives made to keep a reader busy or to fill its memory: each is refused, or read, within a bound of both."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bounded import outcome
+from wheelfactory.errors import InputError
+from wheelfactory.wheel.archive import find_faults
+from zip_factory import Member, deflated, zip_bytes
+
+_DIRECTORY = struct.Struct("<4s6HIII5HII")
+
+
+def many(count: int, name: str = "{}") -> bytes:
+    return zip_bytes([Member(name.format(number), method=0) for number in range(count)])
+
+
+def end_of(count: int, size: int, offset: int) -> bytes:
+    return struct.pack("<4s4HIIH", b"PK\x05\x06", 0, 0, count, count, size, offset, 0)
+
+
+def outcome_of(folder: Path, data: bytes, megabytes: int = 128) -> str:
+    path = folder / "x.whl"
+    path.write_bytes(data)
+    return outcome(lambda: told(path), megabytes=megabytes)
+
+
+def told(path: Path) -> None:
+    """The faults of an archive, as an error."""
+    faults = find_faults(path)
+    if faults:
+        raise InputError(f"{len(faults)} faults", f"{faults[0].expected}, {faults[0].found}")
+
+
+@pytest.mark.parametrize(
+    ("count", "megabytes", "why"),
+    [
+        (500_000, 16, "a directory of 23000000 bytes, more than 16777216"),
+        (300_000, 400, "300000 members, the end record says 65535"),
+    ],
+)
+def test_a_directory_that_would_fill_the_memory(tmp_path: Path, count: int, megabytes: int, why: str) -> None:
+    directory = (b"PK\x01\x02" + bytes(42)) * count
+
+    assert why in outcome_of(tmp_path, directory + end_of(0xFFFF, len(directory), 0), megabytes)
+
+
+def test_as_many_members_as_there_may_be(tmp_path: Path) -> None:
+    assert outcome_of(tmp_path, many(0xFFFE)) == "nothing"
+
+
+def test_more_members_than_there_may_be(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "made.zip", "w") as archive:
+        for number in range((1 << 16) + 1):
+            archive.writestr(zipfile.ZipInfo(str(number)), b"")
+    data = (tmp_path / "made.zip").read_bytes()
+
+    assert outcome_of(tmp_path, data) == "InputError: 1 faults: 65536 members or fewer, 65537"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("{0}/" + "a/" * 2500, id="folders of its own"),
+        pytest.param("a/" * 2500 + "{0}", id="the same folders"),
+        pytest.param("{0}" + "x" * 5000, id="one part"),
+        pytest.param("{0:\0<5000}", id="zero bytes"),
+    ],
+)
+def test_names_without_an_end(tmp_path: Path, name: str) -> None:
+    assert outcome_of(tmp_path, many(2000, name), 64).startswith("InputError: 100 faults: ")
+
+
+def test_files_deep_in_the_same_folders(tmp_path: Path) -> None:
+    assert outcome_of(tmp_path, many(3500, "a/" * 1000 + "{}")) == "nothing"
+
+
+def test_members_that_all_share_the_bytes_of_one(tmp_path: Path) -> None:
+    packed, count = deflated(bytes(1 << 24)), 30_000
+    header = struct.pack("<4s5HIIIHH", b"PK\x03\x04", 20, 0, 8, 0, 0x21, 0, len(packed), 1 << 24, 1, 0) + b"a"
+    rows = [
+        (0x314, 20, 0, 8, 0, 0x21, 0, len(packed), 1 << 24, 5, 0, 0, 0, 0, 0, number * len(header))
+        for number in range(count)
+    ]
+    directory = b"".join(_DIRECTORY.pack(b"PK\x01\x02", *row) + b"%05d" % number for number, row in enumerate(rows))
+    body = header * count + packed
+
+    found = outcome_of(tmp_path, body + directory + end_of(count, len(directory), len(body)))
+
+    assert found.startswith("InputError: 3 faults: ")
+    assert "to unpack to 100 times that at most" in found
+
+
+def test_a_member_that_unpacks_to_more_than_it_says_is_left_at_once(tmp_path: Path) -> None:
+    member = Member("a", b"12", packed=deflated(bytes(1 << 29)))
+
+    assert "to unpack to what" in outcome_of(tmp_path, zip_bytes([member]), 32)
+
+
+def test_extra_fields_of_nothing(tmp_path: Path) -> None:
+    extra = b"".join(struct.pack("<HH", number, 0) for number in range(2, 16_000))
+    members = [Member(str(number), extra=extra, local_extra=extra) for number in range(40)]
+
+    assert outcome_of(tmp_path, zip_bytes(members)) == "nothing"

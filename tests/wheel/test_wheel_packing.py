@@ -1,0 +1,258 @@
+"""Archives are written as any tool reads them; members of another archive are copied as they lie there."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import stat
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import DATE, read_zip, write_zip
+from wheelfactory.wheel import packing
+from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.packing import ArchiveWriter, find_packed
+
+FILES = {
+    "a.txt": b"a line that is there many times\n" * 1000,
+    "folder/empty": b"",
+    "folder/\N{GREEK SMALL LETTER ALPHA}\N{HIGH VOLTAGE SIGN}.py": b"x = 1\n",
+}
+
+
+@contextmanager
+def written(path: Path, date_time: packing.DateTime = DATE) -> Iterator[ArchiveWriter]:
+    with path.open("xb") as file:
+        archive = ArchiveWriter(file, date_time)
+        yield archive
+        archive.finish()
+
+
+def copied(source: Path, target: Path) -> Path:
+    with open_archive(source) as archive, written(target) as copy:
+        for info in archive.infolist():
+            copy.copy(info.filename, find_packed(archive, info), executable=info.filename == "a.txt")
+    return target
+
+
+def packed_bytes(path: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Method, checksum and packed bytes of every member."""
+    with zipfile.ZipFile(path) as archive:
+        found = {info.filename: find_packed(archive, info) for info in archive.infolist()}
+        result = {}
+        for name, packed in found.items():
+            packed.file.seek(packed.start)
+            result[name] = (packed.method, packed.checksum, packed.file.read(packed.size))
+        return result
+
+
+def assert_sound(path: Path) -> None:
+    """Ask the three readers that are at hand: zipfile, unzip, and the reader that refuses what two tools read apart."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    with open_archive(path):
+        pass
+    if shutil.which("unzip"):
+        done = subprocess.run(["unzip", "-tqq", path], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_are_copied_as_they_are_packed(tmp_path: Path, method: int) -> None:
+    source = tmp_path / "source.zip"
+    write_zip(source, FILES, compression=method)
+
+    target = copied(source, tmp_path / "target.zip")
+
+    assert_sound(target)
+    assert packed_bytes(target) == packed_bytes(source)
+    assert read_zip(target) == FILES
+    assert packed_bytes(target)["a.txt"][0] == method
+
+
+class OneWay(io.FileIO):
+    """A file that its writer cannot go back in."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: object) -> int:
+        raise io.UnsupportedOperation
+
+
+def test_sizes_that_follow_a_member_are_put_before_it(tmp_path: Path) -> None:
+    """A writer that cannot go back puts sizes behind the member; some tools that stream cannot read that."""
+    source = tmp_path / "source.zip"
+    with OneWay(source, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in FILES.items():
+            archive.writestr(name, data)
+
+    target = copied(source, tmp_path / "target.zip")
+
+    assert_sound(target)
+    assert packed_bytes(target) == packed_bytes(source)
+    with zipfile.ZipFile(target) as archive:
+        assert not any(info.flag_bits & 0x8 for info in archive.infolist())
+
+
+def test_extra_fields_of_the_source_are_left_behind(tmp_path: Path) -> None:
+    source = tmp_path / "source.zip"
+    with zipfile.ZipFile(source, "w") as archive:
+        info = zipfile.ZipInfo("a.txt")
+        info.extra = b"UT\x05\x00\x03\x00\x00\x00\x00"
+        archive.writestr(info, b"text")
+
+    target = copied(source, tmp_path / "target.zip")
+
+    assert_sound(target)
+    assert b"UT\x05\x00" not in target.read_bytes()
+    assert read_zip(target) == {"a.txt": b"text"}
+
+
+def test_new_members_are_stored(tmp_path: Path) -> None:
+    path = tmp_path / "new.zip"
+    with written(path) as archive:
+        for name, data in FILES.items():
+            archive.add(name, data)
+
+    assert_sound(path)
+    assert {name: data for name, (_, _, data) in packed_bytes(path).items()} == FILES
+
+
+def test_an_empty_archive_can_be_read(tmp_path: Path) -> None:
+    with written(tmp_path / "empty.zip"):
+        pass
+
+    assert read_zip(tmp_path / "empty.zip") == {}
+
+
+def test_time_mode_and_system_are_fixed(tmp_path: Path) -> None:
+    source = tmp_path / "source.zip"
+    write_zip(source, FILES, executable=["folder/empty"], date_time=(1999, 1, 1, 0, 0, 0))
+
+    with zipfile.ZipFile(copied(source, tmp_path / "target.zip")) as archive:
+        found = {
+            info.filename: (info.date_time, stat.filemode(info.external_attr >> 16), info.create_system, info.extra)
+            for info in archive.infolist()
+        }
+
+    assert found.pop("a.txt") == (DATE, "-rwxr-xr-x", 3, b"")
+    assert set(found.values()) == {(DATE, "-rw-r--r--", 3, b"")}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((1980, 0, 0, 0, 0, 0), (1980, 1, 1, 0, 0, 0)),
+        ((1970, 1, 1, 0, 0, 0), (1980, 1, 1, 0, 0, 0)),
+        ((2026, 12, 31, 23, 59, 59), (2026, 12, 31, 23, 59, 58)),
+        ((2107, 12, 31, 23, 59, 58), (2107, 12, 31, 23, 59, 58)),
+    ],
+)
+def test_times_are_those_that_a_zip_archive_can_hold(
+    tmp_path: Path, given: packing.DateTime, expected: packing.DateTime
+) -> None:
+    with written(tmp_path / "a.zip", given) as archive:
+        archive.add("a", b"")
+
+    with zipfile.ZipFile(tmp_path / "a.zip") as found:
+        assert found.infolist()[0].date_time == expected
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"_TOO_MANY_BYTES": 20_000}, id="a member's unpacked size"),
+        pytest.param({"_TOO_MANY_BYTES": 150}, id="its packed size, offsets, the directory's place"),
+        pytest.param({"_TOO_MANY_MEMBERS": len(FILES)}, id="the number of members"),
+        pytest.param({"_TOO_MANY_BYTES": 1, "_TOO_MANY_MEMBERS": 1}, id="everything"),
+    ],
+)
+def test_numbers_that_are_too_large_for_their_fields_are_found_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    """ZIP64; the limits are lowered so as not to write 4 GiB."""
+    source = tmp_path / "source.zip"
+    write_zip(source, FILES)
+    plain = copied(source, tmp_path / "plain.zip")
+    for name, value in limits.items():
+        monkeypatch.setattr(packing, name, value)
+
+    target = copied(source, tmp_path / "target.zip")
+
+    assert_sound(target)
+    assert read_zip(target) == FILES
+    assert packed_bytes(target) == packed_bytes(source)
+    assert target.stat().st_size > plain.stat().st_size
+
+
+def test_small_archives_have_no_zip64(tmp_path: Path) -> None:
+    source = tmp_path / "source.zip"
+    write_zip(source, FILES)
+
+    data = copied(source, tmp_path / "target.zip").read_bytes()
+
+    assert b"PK\x06\x06" not in data
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert {info.extract_version for info in archive.infolist()} == {20}
+
+
+class Counted(io.RawIOBase):
+    """A file that keeps the last bytes only, and says where they begin."""
+
+    def __init__(self) -> None:
+        self.size, self.last = 0, b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        assert isinstance(data, bytes)
+        self.size += len(data)
+        self.last = (self.last + data)[-1000:]
+        return len(data)
+
+
+class Zeros(io.RawIOBase):
+    """A file of zero bytes without an end; it hands out the same ones each time."""
+
+    _PIECE = bytes(1 << 20)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        return self._PIECE[:size]
+
+
+def test_a_member_behind_4_gib_is_found(tmp_path: Path) -> None:
+    size = (1 << 32) + 7
+    target = Counted()
+    archive = ArchiveWriter(target, DATE)  # type: ignore[arg-type]
+    zeros = packing.Packed(Zeros(), 0, zipfile.ZIP_STORED, 0, size, size)  # type: ignore[arg-type]
+    archive.copy("large", zeros, executable=False)
+    offset = target.size
+    archive.add("small", b"found")
+    archive.finish()
+
+    path = tmp_path / "sparse.zip"
+    with path.open("xb") as file:  # what was not kept is a hole
+        file.seek(target.size - len(target.last))
+        file.write(target.last)
+    with zipfile.ZipFile(path) as found:
+        assert offset > size
+        assert found.getinfo("small").header_offset == offset
+        assert found.getinfo("large").file_size == size
+        assert found.read("small") == b"found"
+
+
+def test_a_member_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    packed = packing.Packed(io.BytesIO(b"12345"), 0, zipfile.ZIP_STORED, 0, 6, 6)
+
+    with pytest.raises(zipfile.BadZipFile, match="a is cut short"), written(tmp_path / "a.zip") as archive:
+        archive.copy("a", packed, executable=False)
