@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,14 @@ def test_a_program_that_cannot_be_run(program: str) -> None:
         capture([program], failure=SourceError)
 
     assert "PATH" in caught.value.hint
+
+
+def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    code = f"import pathlib, time; time.sleep(2); pathlib.Path({str(tmp_path / 'ended')!r}).touch()"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run([PYTHON, "-c", code], timeout=0.2)
+    time.sleep(2.5)
+    assert not (tmp_path / "ended").exists()
 
 
 def test_bytes_that_are_no_text_are_no_error() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -21,13 +22,16 @@ from wheelfactory.progress import logger
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's index of CPU builds."""
 
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+"""The version of the Python that runs the factory."""
+
 
 @dataclass(frozen=True)
 class Environment:
     """A Python with packages, at `folder`."""
 
     folder: Path
-    version: str = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    version: str = PYTHON
 
     @property
     def python(self) -> Path:
@@ -42,7 +46,16 @@ class Environment:
 
 def build_requirements() -> tuple[str, ...]:
     """What the build of a wheel without compiled code needs, pinned, as pip requirements."""
-    text = files("wheelfactory").joinpath("build-requirements.txt").read_text(encoding="utf-8")
+    return _requirements("build-requirements.txt")
+
+
+def interpreter_requirements() -> tuple[str, ...]:
+    """What Triton's interpreter needs beside Triton and torch, pinned, as pip requirements."""
+    return _requirements("interpreter-requirements.txt")
+
+
+def _requirements(name: str) -> tuple[str, ...]:
+    text = files("wheelfactory").joinpath(name).read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
@@ -79,7 +92,7 @@ def build_environment(cache_dir: Path) -> Environment:
         cache_dir,
         build_requirements(),
         cpu_torch_options(),
-        f"{cpu_torch()} must be installable for Python {sys.version_info[0]}.{sys.version_info[1]}: "
+        f"{cpu_torch()} must be installable for Python {PYTHON}: "
         f"let {CPU_INDEX} be reached, or run with another Python",
     )
 
@@ -93,8 +106,14 @@ def triton_environment(cache_dir: Path, version: str) -> Environment:
         cache_dir,
         (f"triton=={version}",),
         ("--no-deps",),
-        f"Triton {version} must be installable for Python {sys.version_info[0]}.{sys.version_info[1]}",
+        f"Triton {version} must be installable for Python {PYTHON}",
     )
+
+
+def interpreter_environment(cache_dir: Path) -> Environment:
+    """An environment that holds what Triton's interpreter needs beside Triton and torch, and nothing else."""
+    hint = f"numpy must be installable for Python {PYTHON}"
+    return _kept(cache_dir, interpreter_requirements(), ("--no-deps",), hint)
 
 
 def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
@@ -135,6 +154,26 @@ def layered_environment(folder: Path, base: Path, version: str, layers: Sequence
     lines = [f"import site; site.addsitedir({str(layer)!r})\n" for layer in layers]
     (environment.site_packages / "layers.pth").write_text("".join(lines), encoding="utf-8")
     return environment
+
+
+@contextmanager
+def wheel_environment(
+    cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path]
+) -> Iterator[Environment]:
+    """A layered environment with a wheel installed into it by pip, without what it requires; gone afterwards.
+
+    Raises `BuildError` if pip does not install the wheel.
+    """
+    with scratch_dir(cache_dir) as scratch:
+        environment = layered_environment(scratch / "env", base, version, layers)
+        pip_install(environment, "--no-deps", "--no-index", wheel)
+        yield environment
+
+
+def package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
+    """Where the packages of a Python are, as layers for another environment."""
+    code = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
+    return [Path(line) for line in capture([python, "-c", code], environ=environ).splitlines()]
 
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = "") -> None:

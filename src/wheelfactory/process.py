@@ -28,14 +28,24 @@ def run(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     umask: int = -1,
+    timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a short command, however it ends; raises `failure` if there is no such program.
 
-    `umask` is that of the command, by default the one of this process.
+    `umask` is that of the command, by default the one of this process. After `timeout` seconds the command is killed
+    and `subprocess.TimeoutExpired` raised.
     """
     with _started(command, failure):
         return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, env=environ, cwd=cwd, umask=umask
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=environ,
+            cwd=cwd,
+            umask=umask,
+            timeout=timeout,
         )
 
 

@@ -37,8 +37,9 @@ def test_a_true_record_passes(tmp_path: Path, name: str) -> None:
         pytest.param(
             {INTERFACE: b"def flash_attn_fun_() -> None: ...\n"}, f"of {INTERFACE} didn't match", id="changed"
         ),
+        pytest.param({f"{RECORD}.jws": b""}, "RECORD.jws is not mentioned in RECORD", id="a signature"),
         pytest.param({INTERFACE: b""}, f"of {INTERFACE} didn't match RECORD", id="emptied"),
-        pytest.param({RECORD: None}, "RECORD cannot be read", id="no RECORD"),
+        pytest.param({RECORD: None}, f"missing from the wheel: {RECORD}", id="no RECORD"),
         pytest.param({RECORD: b""}, f"{INTERFACE} is not mentioned in RECORD", id="empty RECORD"),
         pytest.param({RECORD: b"one,two\n"}, "RECORD cannot be read: Row Index 0", id="RECORD with two columns"),
         pytest.param({RECORD: b'"open\n'}, "RECORD cannot be read", id="RECORD that is no table"),
@@ -75,6 +76,11 @@ def test_each_change_is_one_finding_without_the_place_of_the_file(tmp_path: Path
         pytest.param(b",,", f"hash / size of {INTERFACE} is not included in RECORD", id="no hash"),
         pytest.param(b",sha256=AAAA,36", f"hash / size of {INTERFACE} didn't match RECORD", id="another hash"),
         pytest.param(b",nonsense,36", f"entry in RECORD file for {INTERFACE} is invalid", id="no hash of any kind"),
+        pytest.param(b",md5=AAAA,36", f"{INTERFACE} has a hash in RECORD that must not be used", id="a weak hash"),
+        pytest.param(b",shake_128=AAAA,36", f"{INTERFACE} has a hash in RECORD that must", id="a hash of no length"),
+        pytest.param(
+            b",sha256=AAAA,36\n" + INTERFACE.encode() + b",,", f"{INTERFACE} is listed 2 times", id="two entries"
+        ),
     ],
 )
 def test_an_entry_of_record_that_proves_nothing(tmp_path: Path, entry: bytes, found: str) -> None:

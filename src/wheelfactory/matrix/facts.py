@@ -17,6 +17,8 @@ from pydantic_core import PydanticCustomError
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.label import Label
 
+_LONGEST_WINDOW = 200
+"""Characters; numbers of thousands of digits would fail where a version is compared with them."""
 _SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
 
 
@@ -41,7 +43,7 @@ def _is_window(text: str) -> str:
         window = SpecifierSet(text)
     except InvalidSpecifier:
         window = SpecifierSet()
-    if not len(window):
+    if not len(window) or len(text) > _LONGEST_WINDOW:
         raise _mistake(f"is not a version specifier: {text!r}", "a specifier looks like >=3.2.0,<3.9")
     return text
 
@@ -65,7 +67,9 @@ OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a sha256", "64 of the digits 0-9a-f")]
 Digest = Annotated[str, _like("sha256:[0-9a-f]{64}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
 Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
-SizeBand = Annotated[str, _like("[1-9][0-9]* [kM]B to [1-9][0-9]* [kM]B", "a range of sizes", "20 MB to 1000 MB")]
+SizeBand = Annotated[
+    str, _like("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB")
+]
 Citation = Annotated[str, StringConstraints(min_length=8)]
 
 

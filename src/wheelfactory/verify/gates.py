@@ -9,12 +9,15 @@ from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import InputError
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
+from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.archive import archive
 from wheelfactory.verify.code_objects import code_objects
 from wheelfactory.verify.contents import contents
 from wheelfactory.verify.gate import Gate, Subject
+from wheelfactory.verify.gpu import gpu
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
+from wheelfactory.verify.interpreter import interpreter
 from wheelfactory.verify.linking import linking
 from wheelfactory.verify.members import record as members
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -23,7 +26,7 @@ from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.workshop import Workshop
 
-_COMPILED = frozenset({Backend.CK})
+_COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 
 GATES: tuple[Gate, ...] = (
     Gate("identity", identity),
@@ -33,6 +36,9 @@ GATES: tuple[Gate, ...] = (
     Gate("code-objects", code_objects, backends=_COMPILED),
     Gate("symbols", symbols, backends=_COMPILED),
     Gate("import", importing, runs_code=True),
+    Gate("ahead-of-time", ahead_of_time, required=False, runs_code=True, backends=_TRITON),
+    Gate("interpreter", interpreter, required=False, runs_code=True, backends=_TRITON),
+    Gate("gpu", gpu, required=False, runs_code=True),
 )
 """What is asked of a wheel whose archive can be opened.
 

@@ -10,12 +10,13 @@ from wheelfactory.environments import (
     build_environment,
     cpu_torch,
     layered_environment,
+    package_folders,
     pip_install,
     triton_environment,
 )
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
-from wheelfactory.process import capture, reason, run
+from wheelfactory.process import reason, run
 from wheelfactory.rocm_python import find_rocm_python, probe
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -25,8 +26,6 @@ import importlib.metadata, flash_attn
 from flash_attn.flash_attn_interface import flash_attn_func
 print(importlib.metadata.version("flash-attn"))
 """
-
-_PACKAGES = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
 
 
 def importing(subject: Subject) -> GateResult:
@@ -38,7 +37,7 @@ def importing(subject: Subject) -> GateResult:
         detail = "needs the ROCm torch of the cell; run it where that is on PATH, or in the cell's image"
         return GateResult(gate="import", status=Status.NOT_RUN, detail=detail)
     workshop = subject.workshop
-    layers = [Path(line) for line in capture([python, "-c", _PACKAGES], environ=workshop.clean_environ).splitlines()]
+    layers = package_folders(python, workshop.clean_environ)
     findings = _install_and_import(subject, python, subject.cell.python, layers)
     # the manifest is public, so it names the torch and not where it lay
     return GateResult.of("import", findings, f"torch {probe(python, workshop).torch}")

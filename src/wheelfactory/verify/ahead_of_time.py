@@ -1,0 +1,210 @@
+"""Gate: the Triton kernels of a wheel compile for every arch that it promises, with no GPU and no ROCm.
+
+Covered: the five entry points (forward and backward of dense and of packed sequences, forward with a cache of keys),
+fp16 and bf16, head dims 64 and 128, causal and not, any two of these together, with grouped heads; and that what a
+work-group needs of local data share (LDS) is there. Not covered: dropout, ALiBi, fp8, autotuning, other head dims, and
+what the code computes.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from packaging.version import Version
+
+from wheelfactory.elf import DamagedElfError, Image
+from wheelfactory.elf.image import EM_AMDGPU
+from wheelfactory.elf.targets import arch_of_flags
+from wheelfactory.environments import triton_environment
+from wheelfactory.progress import logger
+from wheelfactory.recipe import choose_jobs
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.limits import limits_of
+from wheelfactory.verify.proofs import (
+    PROGRAMS,
+    NoReportError,
+    Proofs,
+    Question,
+    Report,
+    ask,
+    named_by_content,
+    payload_sha256,
+    program_environ,
+    stand_in,
+    stand_in_environment,
+    stand_in_torch,
+)
+from wheelfactory.verify.result import Finding, GateResult
+
+COMPILE, LINK = PROGRAMS / "compile_kernels.py", PROGRAMS / "link_code_object.py"
+
+LINKER = "3.5.1"
+"""The first Triton that links code objects itself. It links for those before it too, which call an ld.lld of ROCm.
+
+pip has it for every Python that they are for, the same on every machine, and it needs no root, as Debian's lld would;
+what else there is on PyPI with an ld.lld in it is as large and made for other things.
+"""
+
+TIMEOUT = 1800.0
+"""Seconds for one arch; the slowest, gfx1030 with Triton 3.2, takes a tenth of it on one core."""
+
+_CURE = "take the arch, or this Triton, out of what the matrix says the release supports"
+
+
+class Kernel(Report):
+    """A code object as the driver got it."""
+
+    name: str
+    entry: str
+    """The entry point of ``flash_attn_gpu`` that launches it."""
+    header: str
+    """The first bytes of the code object, in hex."""
+    size: int
+    """Bytes."""
+    lds: int
+    """Bytes for a work-group."""
+
+
+class Case(Report):
+    """A call, and its backward pass if it has one."""
+
+    name: str
+    entries: tuple[str, ...]
+    """The entry points that must launch kernels."""
+    kernels: tuple[Kernel, ...]
+    error: str | None
+    """Which entry point raised, and what."""
+
+
+class Compiled(Report):
+    """What was compiled for one arch."""
+
+    cases: tuple[Case, ...]
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Those of all cases."""
+        return [kernel for case in self.cases for kernel in case.kernels]
+
+
+def ahead_of_time(subject: Subject) -> GateResult:
+    """Compile for the archs of the build record that no proof is kept of, several at once."""
+    if not subject.record.offload_archs:
+        return GateResult.not_run("ahead-of-time", "the wheel promises no arch")
+    payload, proofs = payload_sha256(subject.wheel), Proofs(subject.workshop.cache / "proofs")
+    questions = {arch: _question(subject, arch, payload) for arch in subject.record.offload_archs}
+    reports, findings = {}, []
+    for arch, question in questions.items():
+        kept = proofs.find(question, Compiled)
+        if kept and not any(find_faults(subject, arch, kept)):
+            reports[arch] = kept
+    for arch, answer in _compile(subject, {arch: questions[arch] for arch in questions if arch not in reports}):
+        found = list(find_faults(subject, arch, answer))
+        if isinstance(answer, Compiled):
+            reports[arch] = answer
+            if not found:
+                proofs.keep(questions[arch], answer)
+        findings += found
+    return GateResult.of(
+        "ahead-of-time",
+        findings,
+        _detail(subject),
+        versions={"flash-attn payload": payload[:16], "torch": stand_in_torch(), "triton": _triton(subject)},
+        figures=_figures({arch: reports[arch] for arch in questions if arch in reports}),
+    )
+
+
+def _question(subject: Subject, arch: str, payload: str) -> Question:
+    triton = _triton(subject)
+    linker = (named_by_content(LINK), f"triton=={LINKER}") if _needs_linker(triton) else ()
+    arguments = (arch, *(limit.cases for limit in limits_of(subject, arch)))
+    return Question(COMPILE, arguments, payload, (*stand_in(triton), *linker))
+
+
+def _triton(subject: Subject) -> str:
+    return subject.workshop.matrix.torch[subject.cell.torch].triton
+
+
+def _needs_linker(triton: str) -> bool:
+    return Version(triton) < Version(LINKER)
+
+
+def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tuple[str, Compiled | str]]:
+    """The report for each arch as it comes, or why there is none."""
+    if not questions:
+        return
+    workshop = subject.workshop
+    environ = program_environ(workshop, subject.cell.backend)
+    with stand_in_environment(workshop, subject.wheel, _triton(subject)) as environment:
+        if _needs_linker(_triton(subject)):
+            environ["TRITON_HIP_LLD_PATH"] = str(_linker(environment.folder, workshop.cache))
+
+        def compile_for(arch: str) -> Compiled | str:
+            logger.info("compiling for %s with Triton %s", arch, _triton(subject))
+            scratch = environment.folder / arch
+            try:
+                return ask(questions[arch].command, Compiled, environment, environ, scratch=scratch, timeout=TIMEOUT)
+            except NoReportError as error:
+                return str(error)
+
+        with ThreadPoolExecutor(choose_jobs(workshop.environ.get("MAX_JOBS", ""), workshop.host)) as pool:
+            yield from zip(questions, pool.map(compile_for, questions), strict=True)
+
+
+def _linker(folder: Path, cache: Path) -> Path:
+    """An ld.lld, as a program of its own."""
+    path = folder / "ld.lld"
+    command = [triton_environment(cache, LINKER).python, "-I", "-B", LINK]
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def find_faults(subject: Subject, arch: str, answer: Compiled | str) -> Iterator[Finding]:
+    """What is wrong with a report for an arch; that there is none, if `answer` is the reason."""
+    to_compile = f"to compile for {arch} with Triton {_triton(subject)}"
+
+    def finding(expected: str, found: str, cure: str = _CURE) -> Finding:
+        return Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
+
+    if isinstance(answer, str):
+        yield finding(to_compile, answer, f"run the gate again; if it stays so, {_CURE}")
+        return
+    for case in answer.cases:
+        if case.error:
+            yield finding(f"{case.name} {to_compile}", case.error)
+            continue
+        for entry in case.entries:
+            if all(kernel.entry != entry for kernel in case.kernels):
+                yield finding(f"{entry} of {case.name} {to_compile}", "no kernel of it")
+        for kernel in case.kernels:
+            made_for = _arch_of(kernel)
+            if made_for != arch:
+                yield finding(f"{kernel.name} of {case.name} as a code object for {arch}", made_for)
+
+
+def _arch_of(kernel: Kernel) -> str:
+    """What a code object is for by its own word."""
+    try:
+        header = Image(bytes.fromhex(kernel.header))
+    except (DamagedElfError, ValueError) as error:
+        return f"no code object ({error})"
+    return arch_of_flags(header.flags) if header.machine == EM_AMDGPU else f"code for machine {header.machine}"
+
+
+def _detail(subject: Subject) -> str:
+    archs = subject.record.offload_archs
+    limits = dict.fromkeys(str(limit) for arch in archs for limit in limits_of(subject, arch))
+    return "; ".join([f"Triton {_triton(subject)} for {', '.join(archs)}", *limits])
+
+
+def _figures(reports: Mapping[str, Compiled]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for arch, report in reports.items():
+        figures[f"{arch} kernels"] = len(report.kernels)
+        figures[f"{arch} code object bytes"] = sum(kernel.size for kernel in report.kernels)
+        figures[f"{arch} most LDS bytes"] = max((kernel.lds for kernel in report.kernels), default=0)
+    return figures

@@ -1,0 +1,63 @@
+"""What releases are known not to do: extended gates leave it out, and their results say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from wheelfactory.cell import Backend
+from wheelfactory.verify.gate import Subject
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Backward passes that do not work with some release, Triton and arch. Everything else is asked for."""
+
+    cases: str
+    """A pattern (fnmatch) of the names of cases, which the programs are called with."""
+    flash_attn: str
+    """The releases, as a version specifier."""
+    what: str
+    """What is not asked for and why, for a person."""
+    triton: str = ""
+    """The Tritons, as a version specifier; empty is any."""
+    archs: frozenset[str] = frozenset()
+    """Empty is any, also where no arch is concerned."""
+
+    def __str__(self) -> str:
+        return f"not asked for: {self.what}"
+
+
+LIMITS = (
+    Limit(
+        "grouped*",
+        flash_attn="<2.8",
+        # the kernel takes the number of a query head for one of a key head, and writes past the end of dk and dv
+        what="backward with grouped heads, which 2.7.4.post1 has forward only (its README)",
+    ),
+    Limit(
+        "*causal bfloat16",
+        flash_attn=">=2.8",
+        triton=">=3.4",
+        archs=frozenset({"gfx1030"}),
+        # with 3.3.1 the same kernel takes 32 KiB, and 64 at head dim 128
+        what="causal backward in bf16 on gfx1030, where it needs 72 KiB of LDS and the GPU has 64 (measured)",
+    ),
+)
+"""Of the Triton backend."""
+
+
+def limits_of(subject: Subject, arch: str | None = None) -> tuple[Limit, ...]:
+    """The limits of a wheel with the Triton of its cell, on an arch if one is concerned."""
+    cell = subject.cell
+    if cell.backend is not Backend.TRITON:
+        return ()
+    triton = subject.workshop.matrix.torch[cell.torch].triton
+    return tuple(
+        limit
+        for limit in LIMITS
+        if SpecifierSet(limit.flash_attn).contains(cell.flash_attn)
+        and SpecifierSet(limit.triton).contains(triton)
+        and (not limit.archs or arch in limit.archs)
+    )

@@ -1,0 +1,174 @@
+"""Compiles the Triton kernels of the installed flash-attn for a GPU arch that need not be there; prints JSON.
+
+    python -I -B compile_kernels.py gfx942 [PATTERN ...]
+
+The public functions are called with CPU tensors and reach the entry points of ``flash_attn_gpu`` as a user's calls do,
+so signatures and constants are upstream's own. Triton compiles what they launch; only its driver is a stand-in, which
+takes note of each code object and launches nothing. A case whose name matches a pattern is left without its backward
+pass.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+import triton  # type: ignore[import-not-found]
+from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
+from triton.runtime import driver  # type: ignore[import-not-found]
+
+ADDRESS_SPACE = 8 << 30
+"""Bytes: four times the most that any Triton took for any arch. A compiler gone wild ends with an error."""
+
+ELF_HEADER = 64
+"""Bytes."""
+
+ENTRIES = {"dense": ("fwd", "bwd"), "packed": ("varlen_fwd", "varlen_bwd"), "cached": ("fwd_kvcache",)}
+"""The entry points of ``flash_attn_gpu`` that a call of each layout reaches, forward first."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call and its backward pass."""
+
+    layout: str
+    dtype: str
+    dim: int
+    causal: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.layout} {self.dim} {'causal' if self.causal else 'full'} {self.dtype}"
+
+
+CASES = (
+    Case("dense", "float16", 128, causal=True),
+    Case("dense", "float16", 64, causal=False),
+    Case("dense", "bfloat16", 64, causal=True),
+    Case("packed", "float16", 64, causal=True),
+    Case("packed", "bfloat16", 128, causal=False),
+    Case("cached", "float16", 128, causal=True),
+    Case("cached", "bfloat16", 64, causal=False),
+)
+"""Any two settings of layout, dtype, head dim and causal occur together, which takes 5 of the 16 with a backward."""
+
+
+class Utils:
+    """What a Triton driver does with code objects, without a GPU to load them into."""
+
+    def __init__(self, arch: str) -> None:
+        # LDS of a work-group (LLVM, AMDGPUUsage); Triton refuses a kernel that needs more, as it does with a GPU
+        self._lds = (160 if arch == "gfx950" else 64) << 10
+        self.entry = ""
+        """The entry point that is being called."""
+        self.kernels: list[dict[str, Any]] = []
+
+    def load_binary(self, name: str, code: bytes, shared: int, _device: int) -> tuple[int, ...]:
+        header = code[:ELF_HEADER].hex()
+        self.kernels.append({"name": name, "entry": self.entry, "header": header, "size": len(code), "lds": shared})
+        version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+        # module, function, registers, spills, and from 3.4 on the most threads of a work-group
+        return (1, 1, 0, 0, 1024) if version >= (3, 4) else (1, 1, 0, 0)
+
+    def unload_module(self, _module: int) -> None:
+        """Triton 3.8 asks for it at the end."""
+
+    def get_device_properties(self, _device: int) -> dict[str, int]:
+        return {"max_shared_mem": self._lds}
+
+
+class Driver:
+    """The Triton driver of a GPU that is not there; it has what Triton 3.1 to 3.8 ask a driver for."""
+
+    def __init__(self, arch: str) -> None:
+        self.utils = Utils(arch)
+        self._target = GPUTarget("hip", arch, 32 if arch.startswith("gfx1") else 64)  # RDNA has waves of 32
+
+    def launcher_cls(self, _source: object, _metadata: object) -> Callable[..., None]:
+        return lambda *_arguments: None
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+
+def watch(flash_attn_gpu: Any, utils: Utils) -> None:
+    """Have each entry point say that it is the one that is called."""
+    for name in (name for names in ENTRIES.values() for name in names):
+        function = getattr(flash_attn_gpu, name)
+
+        def watched(*arguments: Any, _name: str = name, _function: Any = function, **options: Any) -> Any:
+            utils.entry = _name
+            return _function(*arguments, **options)
+
+        setattr(flash_attn_gpu, name, watched)
+
+
+def call(case: Case) -> Any:
+    """The output of a call with 4 heads in 2 groups. Lengths are multiples of a block for dense, not for packed."""
+    from flash_attn import (  # type: ignore[import-not-found]
+        flash_attn_func,
+        flash_attn_varlen_func,
+        flash_attn_with_kvcache,
+    )
+
+    def tensor(*shape: int) -> Any:
+        return torch.zeros(*shape, case.dim, dtype=getattr(torch, case.dtype), requires_grad=case.layout != "cached")
+
+    if case.layout == "dense":
+        return flash_attn_func(tensor(2, 256, 4), tensor(2, 256, 2), tensor(2, 256, 2), causal=case.causal)
+    if case.layout == "packed":
+        starts = torch.tensor([0, 200, 512], dtype=torch.int32)
+        sizes = (starts, starts, 312, 312)
+        return flash_attn_varlen_func(tensor(512, 4), tensor(512, 2), tensor(512, 2), *sizes, causal=case.causal)
+    lengths = torch.tensor([100, 200], dtype=torch.int32)
+    cache = (tensor(2, 512, 2), tensor(2, 512, 2))
+    return flash_attn_with_kvcache(tensor(2, 1, 4), *cache, cache_seqlens=lengths, causal=case.causal)
+
+
+def compile_case(case: Case, utils: Utils, *, backward: bool) -> dict[str, Any]:
+    """The kernels of each entry point of a case, and the first error, if there is one."""
+    sys.stderr.write(f"{case.name}\n")  # the last word if the compiler ends the process
+    entries = ENTRIES[case.layout][: 2 if backward else 1]
+    utils.kernels, utils.entry, error = [], "", None
+    try:
+        output = call(case)
+        if len(entries) == 2:
+            output.backward(output)
+    except Exception as caught:
+        said = str(caught).strip().splitlines() or [""]
+        error = f"{utils.entry}: {type(caught).__name__}: {said[-1]}"
+    return {"name": case.name, "entries": entries, "kernels": utils.kernels, "error": error}
+
+
+def main(arch: str, without_backward: Sequence[str]) -> None:
+    """Compile every case, whatever becomes of the others."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    stand_in = Driver(arch)
+    driver.set_active(stand_in)
+    # torch's dispatcher would refuse tensors that are not on a GPU: flash_attn registers its operators for that alone
+    custom_op = torch.library.custom_op
+    torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
+    from flash_attn.flash_attn_interface import flash_attn_gpu  # type: ignore[import-not-found]
+
+    watch(flash_attn_gpu, stand_in.utils)
+    cases = []
+    for case in CASES:
+        backward = not any(fnmatchcase(case.name, pattern) for pattern in without_backward)
+        cases.append(compile_case(case, stand_in.utils, backward=backward))
+    sys.stdout.write(f"\n{json.dumps({'cases': cases})}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

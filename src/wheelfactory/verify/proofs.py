@@ -1,0 +1,181 @@
+"""Programs that run with the code of a wheel, and what they showed, kept by everything that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from wheelfactory.cell import Backend
+from wheelfactory.environments import (
+    PYTHON,
+    Environment,
+    build_environment,
+    build_requirements,
+    cpu_torch,
+    triton_environment,
+    wheel_environment,
+)
+from wheelfactory.files import sha256_of, write_atomic
+from wheelfactory.process import reason, run
+from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.workshop import Workshop
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+_HANDED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
+"""Beginnings of the variables that a program gets. Triton, LLVM and upstream read dozens that change what they do."""
+
+
+class Report(BaseModel):
+    """What a program prints as the last line of its output."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+AnyReport = TypeVar("AnyReport", bound=Report)
+
+
+class NoReportError(Exception):
+    """A program ended without a report; says why. Nothing is known of the wheel then, but that it did not pass."""
+
+
+def named_by_content(program: Path) -> str:
+    """A program, so that another version of it is another one."""
+    return f"{program.name} sha256:{sha256_of(program)}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One run of a program with a wheel. Equal questions have equal answers, whatever the label of the wheel."""
+
+    program: Path
+    arguments: tuple[str, ...]
+    payload: str
+    """`payload_sha256` of the wheel."""
+    environment: tuple[str, ...]
+    """What else its answer depends on, such as `stand_in` says it."""
+
+    @property
+    def command(self) -> tuple[str | Path, ...]:
+        """The program and its arguments."""
+        return (self.program, *self.arguments)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """All of it as plain values, the program by its content."""
+        return {
+            "program": named_by_content(self.program),
+            "arguments": list(self.arguments),
+            "payload": f"sha256:{self.payload}",
+            "environment": list(self.environment),
+        }
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """Reports of programs in a folder, one JSON file each, named by the sha256 of the question.
+
+    Only a report that a gate was content with is kept. What went wrong may be the fault of the machine (memory, a full
+    disk, an interrupted download), which no report can tell from that of a kernel; it is rare, and asked again.
+    """
+
+    folder: Path
+
+    def find(self, question: Question, kind: type[AnyReport]) -> AnyReport | None:
+        """The report that was kept for a question; None if there is none, or none that can be read."""
+        try:
+            kept = json.loads(self._path(question).read_bytes())
+            return kind.model_validate(kept["report"]) if kept["question"] == question.identity else None
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def keep(self, question: Question, report: Report) -> None:
+        """Keep a report, in place of whatever is there."""
+        kept = {"question": question.identity, "report": report.model_dump(mode="json")}
+        write_atomic(self._path(question), json.dumps(kept, indent=1).encode())
+
+    def _path(self, question: Question) -> Path:
+        text = json.dumps(question.identity, sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def payload_sha256(wheel: Wheel) -> str:
+    """One sha256 over names and contents of all members outside of dist-info: labels share what only they differ in."""
+    digest = hashlib.sha256()
+    with open_archive(wheel.path) as archive:
+        for name in sorted(wheel.sizes):
+            if not name.startswith(f"{wheel.dist_info}/"):
+                digest.update(name.encode() + b"\0" + hashlib.sha256(archive.read(name)).digest())
+    return digest.hexdigest()
+
+
+def ask(
+    command: Sequence[str | Path],
+    kind: type[AnyReport],
+    environment: Environment,
+    environ: Mapping[str, str],
+    *,
+    scratch: Path,
+    timeout: float,
+) -> AnyReport:
+    """Run a program with the Python of an environment, in the folder `scratch`, which is made for it.
+
+    Raises `NoReportError` if it does not end well within `timeout` seconds.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
+    own["OMP_NUM_THREADS"] = "1"  # several programs run at once, and sums come out the same on every machine
+    program = [environment.python, "-I", "-B", *command]
+    try:
+        done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise NoReportError(f"nothing after {timeout:.0f} seconds") from None
+    if done.returncode:
+        raise NoReportError(_last_words(done))
+    try:
+        return kind.model_validate(json.loads(done.stdout.splitlines()[-1]))
+    except (ValueError, LookupError):
+        raise NoReportError("it ended as if all were well, without a report") from None
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a program failed; of one that a signal ended also what it was at, which it says on stderr."""
+    if done.returncode > 0:
+        return reason(done)
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return "; ".join([reason(done), *said[-2:]])
+
+
+def stand_in(triton: str) -> tuple[str, ...]:
+    """What is in place of ROCm's torch and Triton where there is no ROCm: a CPU torch, and Triton from PyPI."""
+    return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}")
+
+
+def stand_in_torch() -> str:
+    """The version of the torch in place of ROCm's, such as ``2.13.0+cpu``."""
+    return cpu_torch().removeprefix("torch==")
+
+
+@contextmanager
+def stand_in_environment(workshop: Workshop, wheel: Wheel, triton: str, *more: Environment) -> Iterator[Environment]:
+    """A wheel installed into what `stand_in` says, and more. Raises `BuildError` if something cannot be had."""
+    torch = build_environment(workshop.cache)
+    layers = [torch, triton_environment(workshop.cache, triton), *more]
+    folders = [layer.site_packages for layer in layers]
+    with wheel_environment(workshop.cache, wheel.path, torch.python, torch.version, folders) as environment:
+        yield environment
+
+
+def program_environ(workshop: Workshop, backend: Backend) -> dict[str, str]:
+    """The variables that find programs, libraries and GPUs, and the one that selects the Triton backend."""
+    found = {name: value for name, value in workshop.environ.items() if name.startswith(_HANDED)}
+    return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if backend is Backend.TRITON else found

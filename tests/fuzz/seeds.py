@@ -1,0 +1,101 @@
+"""Inputs to start from, made here: real libraries, bundles, wheels, the matrix, manifests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
+from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
+from wheelfactory.cell import Cell
+from wheelfactory.label import Label
+from wheelfactory.manifest import WheelRow, write_rows
+from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.read import RECORD_NAME
+from zip_factory import STREAMED, Member, zip_bytes
+
+WHEEL_NAME = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
+_ROOT = Path(__file__).parents[2]
+
+
+def sections() -> Iterator[bytes]:
+    """Plain and packed bundles, one and several, padded as a linker pads them."""
+    plain = bundle([(HOST, b""), ("hipv4-amdgcn-amd-amdhsa--gfx942", code_object(size=96))], alignment=8)
+    yield plain
+    for version in (1, 2, 3):
+        for method in ("zlib", "zstd"):
+            yield packed(plain, version, method)
+    yield plain + bytes(24) + packed(plain, 2) + bytes(9) + packed(plain, 1, "zlib")
+
+
+def libraries() -> Iterator[bytes]:
+    """Libraries of this machine, small, with every table that is read, with device code and without."""
+    source = '#include <stdio.h>\nvoid say(void) { puts("x"); }\nvoid gone(void); void go(void) { gone(); }'
+    small = ("-Wl,-z,noseparate-code", "-s")
+    for style in ("gnu", "sysv", "both"):
+        yield library(
+            source=source, soname="libx.so.1", runpath="/a:$ORIGIN", flags=(*small, f"-Wl,--hash-style={style}")
+        )
+    yield library(
+        undefined=("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "_ZTIN2at6TensorE"), weak=("b",), flags=small
+    )
+    yield library(fatbin=packed(hip_bundle("gfx90a", "gfx942")), needed=("libamdhip64.so.6",), flags=small)
+
+
+def wheels() -> Iterator[bytes]:
+    """Wheels with and without compiled code, stored and deflated, and one whose RECORD is wrong."""
+    elf = library(undefined=("a",), flags=("-Wl,-z,noseparate-code", "-s"))
+    metadata = metadata_text("2.8.3+rocm64torch2.9", requires=["torch==2.9.*", "einops; python_version < '3.12'"])
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "wheel.whl")
+        for members in (PACKAGE, {**PACKAGE, "x.so": elf}, {"a/": b"", "a/b/c.py": b"1" * 500}):
+            made = make_wheel(
+                Path(name),
+                version="2.8.3+rocm64torch2.9",
+                metadata=metadata,
+                members=members,
+                dist_info_members={RECORD_NAME: build_record(CK).to_bytes()},
+            )
+            yield made.read_bytes()
+        files = [Member("a.py", b"x = 1\n", flags=STREAMED), Member("é/b.bin", b"12", 0), Member("c/", mode=0o40755)]
+        yield zip_bytes(files)
+        yield zip_bytes(files, wide=True)
+        for method in (0, 8):
+            write_zip(path, {"a.py": b"x = 1\n", "x-1.dist-info/RECORD": b"a.py,,\n"}, compression=method)
+            yield path.read_bytes()
+
+
+def matrices() -> Iterator[bytes]:
+    """The matrix of the repository, and a small one with everything that a matrix can have."""
+    yield (_ROOT / "matrix.yaml").read_bytes()
+    yield (_ROOT / "examples/seed-matrix.yaml").read_bytes()
+    yield b"backend: [ck]\npython: ['3.11']\nflash-attn: {}\ntorch: &t {}\nrocm: *t\n"
+    yield b"exclude: [{torch: '>=2', reason: x}]\n"
+
+
+def manifests() -> Iterator[bytes]:
+    """No row, and rows of wheels of both backends."""
+    yield b""
+    rows = [_row(cell) for cell in (CK, TRITON)]
+    yield write_rows(rows[:1])
+    yield write_rows(rows)
+
+
+def _row(cell: Cell) -> WheelRow:
+    finding = Finding(file="a", expected="b", found="c", cure="d")
+    return WheelRow(
+        project="flash-attn",
+        version=cell.flash_attn,
+        filename=f"{cell.id}.whl",
+        sha256="0" * 64,
+        size=1,
+        requires_python=">=3.9",
+        metadata_sha256="1" * 64,
+        published=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        cell=cell.id,
+        label=str(Label.of(cell)),
+        offload_archs=MATRIX.archs(cell),
+        gates=(GateResult.of("record", [finding], versions={"a": "1"}, figures={"b": 1.5}),),
+    )

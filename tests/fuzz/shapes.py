@@ -1,0 +1,132 @@
+"""Changes that keep the shape of an input, so that what lies behind a checksum or a packed size is reached too."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import zstandard
+
+from elf_factory import packed
+from wheel_factory import record_text
+from wheelfactory.elf.offload import PACKED
+
+Mutate = Callable[[bytes], bytes]
+"""Changes bytes that have no shape."""
+
+_NUMBERS = (0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1)
+_ODD: tuple[Any, ...] = (None, True, -1, 0, 1.5, "", "x", "2.8.3", [], {}, [[]], 1 << 70, "\ud800", "\u2028")
+
+
+def change_word(data: bytes, random: Random, _mutate: Mutate) -> bytes:
+    """Put a telling number, or a piece of the input itself, where numbers stand: at a multiple of their size."""
+    size = random.choice((2, 4, 8))
+    if len(data) < size:
+        raise ValueError
+    at = random.randrange(len(data) // size) * size
+    other = random.randrange(len(data) - size + 1)
+    number = random.choice(_NUMBERS) % (1 << 8 * size)
+    word = random.choice((number.to_bytes(size, "little"), data[other : other + size]))
+    return data[:at] + word + data[at + size :]
+
+
+def change_bundle(data: bytes, random: Random, mutate: Mutate) -> bytes:
+    """Change what a packed bundle unpacks to, and pack it again; of a plain one, a number."""
+    if not data.startswith(PACKED):
+        return change_word(data, random, mutate)
+    version, method = struct.unpack_from("<HH", data.ljust(8, b"\0"), 4)
+    body = data[{1: 20, 2: 24}.get(version, 32) :]
+    try:
+        unpacked = zlib.decompressobj().decompress(body, 1 << 16) if method == 0 else _unpack(body)
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise ValueError from error
+    changed = random.choice((mutate(unpacked), change_word(unpacked, random, mutate)))
+    return packed(changed, random.choice((1, 2, 3)), random.choice(("zlib", "zstd"))) + data[:0]
+
+
+def _unpack(body: bytes) -> bytes:
+    return zstandard.ZstdDecompressor(max_window_size=1 << 20).stream_reader(body).read(1 << 16)
+
+
+def change_wheel(data: bytes, random: Random, mutate: Mutate) -> bytes:
+    """Change the name or the content of a member, or number of members; half of the time RECORD says so too."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = [(info.filename, archive.read(info)) for info in archive.infolist() if info.file_size < 1 << 16]
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError, IndexError) as error:
+        raise ValueError from error
+    if not members:
+        raise ValueError
+    place = random.randrange(len(members))
+    name, content = members[place]
+    members[place : place + 1] = random.choice(
+        (
+            [(name, mutate(content))],
+            [(name, mutate(content))],
+            [(_changed_name(name, mutate), content)],
+            [],
+            2 * [members[place]],
+        )
+    )
+    return _zip(members, random)
+
+
+def _changed_name(name: str, mutate: Mutate) -> str:
+    return mutate(name.encode()).decode("utf-8", "replace")
+
+
+def _zip(members: list[tuple[str, bytes]], random: Random) -> bytes:
+    if random.random() < 0.5:
+        itself = next((name for name, _ in members if name.endswith("/RECORD")), "RECORD")
+        files = {name: content for name, content in members if name != itself}
+        members = [*files.items(), (itself, record_text(files, itself).encode("utf-8", "replace"))]
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
+        warnings.simplefilter("ignore")  # two members of a name, as wanted
+        for name, content in members:
+            archive.writestr(zipfile.ZipInfo(name or "x"), content, random.choice((0, 8)))
+    return file.getvalue()
+
+
+def change_lines(data: bytes, random: Random, mutate: Mutate) -> bytes:
+    """Change, drop, repeat, indent or move a line."""
+    lines = data.splitlines(keepends=True)
+    if not lines:
+        raise ValueError
+    place, other = random.randrange(len(lines)), random.randrange(len(lines))
+    line = lines[place]
+    lines[place] = random.choice((mutate(line), b"", 2 * line, b"  " + line, line.removeprefix(b"  "), lines[other]))
+    return b"".join(lines)
+
+
+def change_json(data: bytes, random: Random, mutate: Mutate) -> bytes:
+    """Put another value, or a changed one, somewhere into a line of JSON."""
+    lines = data.splitlines()
+    if not lines:
+        raise ValueError
+    place = random.randrange(len(lines))
+    try:
+        value = _with_another(json.loads(lines[place]), random, mutate)
+    except RecursionError as error:
+        raise ValueError from error
+    lines[place] = json.dumps(value).encode()
+    return b"\n".join([*lines, b""])
+
+
+def _with_another(value: Any, random: Random, mutate: Mutate) -> Any:
+    if isinstance(value, (dict, list)) and value and random.random() < 0.8:
+        key: Any = random.choice(list(value)) if isinstance(value, dict) else random.randrange(len(value))
+        changed = _with_another(value[key], random, mutate)
+        if isinstance(value, list):
+            return [*value[:key], changed, *value[key + 1 :]]
+        return {**value, key: changed}
+    if isinstance(value, str) and random.random() < 0.5:
+        return mutate(value.encode("utf-8", "replace")).decode("utf-8", "replace")
+    return random.choice(_ODD)

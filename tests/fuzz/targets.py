@@ -1,0 +1,169 @@
+"""The readers that are fuzzed: what reads an input, what must hold afterwards, and what inputs look like."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import atheris
+
+from fuzz import seeds, shapes
+from wheel_factory import CK, build_record, small_workshop
+from wheelfactory.elf import DamagedElfError, read_elf
+from wheelfactory.elf.mangled import qualified_name
+from wheelfactory.elf.offload import read_bundles
+from wheelfactory.errors import InputError
+from wheelfactory.manifest import read_manifest, write_rows
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.members import record
+from wheelfactory.wheel.archive import find_faults
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import read_record
+
+
+class Target:
+    """A reader; `folder` is for the files that it reads from."""
+
+    words: Sequence[bytes] = ()
+    """What stands in inputs, for the fuzzer to put into others."""
+    seeds: Callable[[], Iterable[bytes]]
+    change: Callable[[bytes, Random, shapes.Mutate], bytes]
+    """Changes an input of the right shape into another; raises `ValueError` for one that has not got it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, data: bytes) -> None:
+        """Read an input. Whatever it raises is a finding."""
+        raise NotImplementedError
+
+    def mutate(self, data: bytes, most: int, seed: int) -> bytes:
+        """Another input: half of them changed byte by byte, half as `change` does."""
+        random = Random(seed)  # noqa: S311 # it must be repeatable
+        if random.random() < 0.5:
+            with suppress(ValueError):
+                return type(self).change(data, random, lambda part: atheris.Mutate(part, most))[:most]
+        return bytes(atheris.Mutate(data, most))
+
+
+class Elf(Target):
+    """`read_elf`, and everything that is asked of an ELF file."""
+
+    words = (b"\x7fELF", b".hip_fatbin", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"GLIBC_2.34", b"GLIBCXX_3.4.30")
+    seeds = staticmethod(seeds.libraries)
+    change = staticmethod(shapes.change_word)
+
+    def read(self, data: bytes) -> None:
+        with suppress(DamagedElfError):
+            file = read_elf("library.so", data)
+            assert file.glibc is None or file.glibc.release
+            assert file.glibcxx is None or file.glibcxx.release
+            for symbol in file.undefined:
+                qualified_name(symbol.name)
+
+
+class Bundles(Target):
+    """`read_bundles`; those it finds lie side by side."""
+
+    words = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-")
+    seeds = staticmethod(seeds.sections)
+    change = staticmethod(shapes.change_bundle)
+
+    def read(self, data: bytes) -> None:
+        with suppress(DamagedElfError):
+            end = 0
+            for bundle in read_bundles(memoryview(data)):
+                assert end <= bundle.offset < bundle.offset + bundle.size <= len(data)
+                assert sum(entry.size for entry in bundle.entries) <= bundle.unpacked_size
+                end = bundle.offset + bundle.size
+
+
+class WheelFile(Target):
+    """Everything that is read of a wheel; one without faults can be unpacked."""
+
+    words = (b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x07\x08", b"../")
+    seeds = staticmethod(seeds.wheels)
+    change = staticmethod(shapes.change_wheel)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._path = folder / seeds.WHEEL_NAME
+        self._record, self._workshop = build_record(CK), small_workshop(folder)
+
+    def read(self, data: bytes) -> None:
+        self._path.write_bytes(data)
+        with suppress(InputError):
+            wheel = Wheel.open(self._path)
+            if not find_faults(self._path):
+                self._unpack()
+            for look in (
+                *(lambda: wheel.sizes, lambda: wheel.elf_files, lambda: wheel.metadata, lambda: wheel.requirements),
+                *(lambda: wheel.requires_python, lambda: wheel.wheel_tags, lambda: read_record(wheel)),
+            ):
+                with suppress(InputError):
+                    look()
+            record(Subject(wheel, self._record, CK, self._workshop))
+
+    def _unpack(self) -> None:
+        root = self._path.parent / "unpacked"
+        with zipfile.ZipFile(self._path) as archive:
+            for info in archive.infolist():
+                assert (root / info.filename).resolve().is_relative_to(root.resolve())
+                assert len(archive.read(info)) == info.file_size
+
+
+class Matrix(Target):
+    """`load_matrix`; the cells of what it takes can be listed."""
+
+    words = (
+        b"flash-attn:",
+        b"sdist:",
+        b"python:",
+        b"torch:",
+        b"rocm:",
+        b"exclude:",
+        b"&a ",
+        b"*a",
+        b"!!int ",
+        b"{",
+        b"[",
+    )
+    seeds = staticmethod(seeds.matrices)
+    change = staticmethod(shapes.change_lines)
+
+    def read(self, data: bytes) -> None:
+        path = self._folder / "matrix.yaml"
+        path.write_bytes(data)
+        with suppress(InputError):
+            expand(load_matrix(path))
+
+
+class Manifest(Target):
+    """`read_manifest`; what it reads can be written and read again."""
+
+    words = (b'"cell":', b'"label":', b'"gates":[', b'"status":"passed"', b"null", b"1e999", b"-0", b"\\ud800")
+    seeds = staticmethod(seeds.manifests)
+    change = staticmethod(shapes.change_json)
+
+    def read(self, data: bytes) -> None:
+        path = self._folder / "manifest.jsonl"
+        path.write_bytes(data)
+        with suppress(InputError):
+            rows = read_manifest(path)
+            for row in rows:
+                assert row.index_key is None or len(row.index_key) == 3
+            path.write_bytes(write_rows(rows))
+            assert sorted(read_manifest(path), key=repr) == sorted(rows, key=repr)
+
+
+TARGETS: dict[str, type[Target]] = {
+    "bundles": Bundles,
+    "elf": Elf,
+    "manifest": Manifest,
+    "matrix": Matrix,
+    "wheel": WheelFile,
+}

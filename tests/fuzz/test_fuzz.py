@@ -1,0 +1,33 @@
+"""A short burst of the fuzzer on each reader; a longer one is for whoever changes a reader."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("target", "runs"), [("bundles", 30_000), ("elf", 30_000), ("manifest", 5000), ("matrix", 4000), ("wheel", 8000)]
+)
+def test_only_documented_errors_come_out_of_a_reader(tmp_path: Path, target: str, runs: int) -> None:
+    pytest.importorskip("atheris", reason="has no wheel for this Python")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzz", target, "--runs", str(runs), "--folder", tmp_path],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-5000:]
+    executed = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+    assert executed and int(executed[1]) >= runs
+    assert int(re.findall(r"cov: (\d+)", done.stderr)[-1]) > 40  # it saw the reader's code, and not only its door

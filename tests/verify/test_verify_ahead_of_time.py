@@ -1,0 +1,322 @@
+"""Gate ahead-of-time: real kernels of upstream, compiled for GPUs that are not here; and what refuses a wheel."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_workshop
+from wheelfactory.cell import Cell
+from wheelfactory.environments import Environment
+from wheelfactory.errors import BuildError
+from wheelfactory.verify import ahead_of_time as module
+from wheelfactory.verify.ahead_of_time import Case, Compiled, Kernel, ahead_of_time
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.proofs import NoReportError
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.workshop import Workshop
+
+OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.13.0-py3-triton")
+"""With the Triton and the payload of `TRITON`."""
+
+MACHINES = {"gfx90a": 0x53F, "gfx942": 0x54C, "gfx1030": 0x36}
+"""e_flags as Triton's LLVM writes them: the machine in the low byte, features above it."""
+
+
+def header(arch: str, machine: int = 224, magic: bytes = b"\x7fELF") -> str:
+    """The first 64 bytes of a code object, in hex."""
+    ident = magic + bytes([2, 1, 1, 64, 3]) + bytes(7)
+    return (ident + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, MACHINES[arch], 64, 56, 8, 64, 12, 10)).hex()
+
+
+def kernel(arch: str, entry: str = "fwd", **changes: str) -> Kernel:
+    fields = {"name": f"_{entry}_kernel", "entry": entry, "header": header(arch), **changes}
+    return Kernel(**fields, size=1000, lds=16384)
+
+
+def report(arch: str, *kernels: Kernel, error: str | None = None) -> Compiled:
+    """One case with these kernels; by default those it must have."""
+    case = Case(
+        name="dense 64 causal float16",
+        entries=("fwd", "bwd"),
+        kernels=kernels or (kernel(arch), kernel(arch, "bwd")),
+        error=error,
+    )
+    return Compiled(cases=(case,))
+
+
+class Answers:
+    """Stands in for the program: what it reports for each arch, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.of: dict[str, Compiled | Exception] = {}
+
+    def ask(
+        self, command: tuple[object, ...], kind: object, environment: Environment, *_: object, **__: object
+    ) -> Compiled:
+        arch = str(command[1])
+        self.asked.append(arch)
+        answer = self.of.get(arch, report(arch))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answers:
+    @contextmanager
+    def environment(*_: object) -> Iterator[Environment]:
+        yield Environment(tmp_path / "env")
+
+    found = Answers()
+    monkeypatch.setattr(module, "ask", found.ask)
+    monkeypatch.setattr(module, "stand_in_environment", environment)
+    return found
+
+
+def subject_of(path: Path, workshop: Workshop, *archs: str, cell: Cell = TRITON) -> Subject:
+    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, workshop)
+
+
+def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
+    path = finished_wheel(tmp_path / "wheels", TRITON, members={"flash_attn.py": b"", **members})
+    return ahead_of_time(subject_of(path, small_workshop(tmp_path / "cache"), *archs))
+
+
+def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers: Answers) -> None:
+    result = result_of(tmp_path, "gfx90a", "gfx942")
+
+    assert (result.gate, result.status, result.findings) == ("ahead-of-time", Status.PASSED, ())
+    assert answers.asked == ["gfx90a", "gfx942"]
+    assert result.detail == "Triton 3.7.1 for gfx90a, gfx942"
+    assert result.versions.keys() == {"flash-attn payload", "torch", "triton"}
+    assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
+    assert result.figures == {
+        f"{arch} {name}": number
+        for arch in ("gfx90a", "gfx942")
+        for name, number in (("kernels", 2), ("code object bytes", 2000), ("most LDS bytes", 16384))
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "found"),
+    [
+        pytest.param(
+            report("gfx942", error="bwd: CompilationError: no"),
+            "dense 64 causal float16 to compile for gfx942 with Triton 3.7.1",
+            "bwd: CompilationError: no",
+            id="does not compile",
+        ),
+        pytest.param(
+            report("gfx942", kernel("gfx942")),
+            "bwd of dense 64 causal float16 to compile for gfx942 with Triton 3.7.1",
+            "no kernel of it",
+            id="launches nothing",
+        ),
+        pytest.param(
+            report("gfx942", kernel("gfx90a"), kernel("gfx942", "bwd")),
+            "_fwd_kernel of dense 64 causal float16 as a code object for gfx942",
+            "gfx90a",
+            id="compiles for another arch",
+        ),
+        pytest.param(
+            report("gfx942", kernel("gfx942", header=header("gfx942", machine=62)), kernel("gfx942", "bwd")),
+            "_fwd_kernel of dense 64 causal float16 as a code object for gfx942",
+            "code for machine 62",
+            id="compiles for x86-64",
+        ),
+        pytest.param(
+            report("gfx942", kernel("gfx942", header=header("gfx942", magic=b".amd")), kernel("gfx942", "bwd")),
+            "_fwd_kernel of dense 64 causal float16 as a code object for gfx942",
+            "no code object (no ELF magic)",
+            id="is assembly",
+        ),
+        pytest.param(
+            report("gfx942", kernel("gfx942", header=""), kernel("gfx942", "bwd")),
+            "_fwd_kernel of dense 64 causal float16 as a code object for gfx942",
+            "no code object (no ELF magic)",
+            id="is empty",
+        ),
+        pytest.param(
+            NoReportError("killed by SIGABRT; dense 64 causal float16; LLVM ERROR: Cannot select"),
+            "to compile for gfx942 with Triton 3.7.1",
+            "killed by SIGABRT; dense 64 causal float16; LLVM ERROR: Cannot select",
+            id="ends the compiler",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_finding(
+    tmp_path: Path, answers: Answers, answer: Compiled | Exception, expected: str, found: str
+) -> None:
+    answers.of = {"gfx942": answer}
+
+    result = result_of(tmp_path, "gfx90a", "gfx942")
+
+    (finding,) = result.findings
+    assert result.status is Status.FAILED
+    assert finding.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
+    assert (finding.expected, finding.found) == (expected, found)
+    assert "take the arch, or this Triton, out of what the matrix says the release supports" in finding.cure
+
+
+def test_what_was_shown_is_not_asked_again_under_another_label(tmp_path: Path, answers: Answers) -> None:
+    first = result_of(tmp_path, "gfx90a", "gfx942")
+    answers.asked.clear()
+    path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
+    subject = subject_of(path, small_workshop(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
+
+    again = ahead_of_time(subject)
+
+    assert (answers.asked, again) == ([], first)
+
+
+def test_only_what_is_new_is_asked(tmp_path: Path, answers: Answers) -> None:
+    result_of(tmp_path, "gfx90a")
+    result_of(tmp_path, "gfx90a", "gfx942")
+    result_of(tmp_path, "gfx942", other=b"payload")
+    assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
+
+
+def test_what_failed_is_asked_again(tmp_path: Path, answers: Answers) -> None:
+    answers.of = {"gfx942": NoReportError("nothing after 1800 seconds")}
+    assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
+
+    answers.of = {}
+    assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED
+    assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
+
+
+def test_a_damaged_proof_is_made_again(tmp_path: Path, answers: Answers) -> None:
+    result = result_of(tmp_path, "gfx942")
+    (proof,) = (tmp_path / "cache/proofs").iterdir()
+    whole = proof.read_bytes()
+    proof.write_bytes(whole[:-20])
+
+    assert result_of(tmp_path, "gfx942") == result
+    assert (answers.asked, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
+
+
+def test_a_proof_that_no_longer_satisfies_the_gate_is_no_proof(tmp_path: Path, answers: Answers) -> None:
+    """As after a change of the rule: what is kept is what was seen, not what was thought of it."""
+    result_of(tmp_path, "gfx942")
+    (proof,) = (tmp_path / "cache/proofs").iterdir()
+    proof.write_bytes(proof.read_bytes().replace(header("gfx942").encode(), header("gfx90a").encode()))
+
+    assert result_of(tmp_path, "gfx942").status is Status.PASSED
+    assert answers.asked == ["gfx942", "gfx942"]
+
+
+def test_a_known_limit_is_left_out_and_said(tmp_path: Path, answers: Answers) -> None:
+    assert result_of(tmp_path, "gfx942", "gfx1030").detail.startswith(
+        "Triton 3.7.1 for gfx942, gfx1030; not asked for: causal backward in bf16 on gfx1030"
+    )
+
+
+def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, answers: Answers) -> None:
+    assert result_of(tmp_path).status is Status.NOT_RUN
+
+
+def test_without_what_must_be_installed_the_gate_says_nothing_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> Environment:
+        raise BuildError("command failed", "pip install", "triton==3.7.1 must be installable")
+
+    monkeypatch.setattr(module, "stand_in_environment", nothing)
+    with pytest.raises(BuildError):
+        result_of(tmp_path, "gfx942")
+    assert not (tmp_path / "cache/proofs").exists()
+
+
+def real_result(folder: Path, cache: Path, members: Mapping[str, bytes], arch: str, triton: str) -> GateResult:
+    """With upstream's code, really compiled."""
+    torch = {TRITON.torch: MATRIX.torch[TRITON.torch].model_copy(update={"triton": triton})}
+    workshop = small_workshop(cache, os.environ)
+    workshop = Workshop(MATRIX.model_copy(update={"torch": torch}), workshop.host, workshop.environ, cache)
+    return ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), workshop, arch))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arch", "triton"),
+    [
+        pytest.param("gfx942", "3.7.1", id="linked in process"),
+        pytest.param("gfx90a", "3.4.0", id="linked by another Triton"),
+    ],
+)
+def test_upstreams_kernels_compile(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], arch: str, triton: str
+) -> None:
+    result = real_result(tmp_path, bare_cache, upstream, arch, triton)
+
+    assert (result.status, result.findings) == (Status.PASSED, ())
+    assert result.figures[f"{arch} kernels"] == 24
+    assert 8192 < result.figures[f"{arch} most LDS bytes"] <= 65536
+    assert result.figures[f"{arch} code object bytes"] > 100_000
+    (proof,) = (bare_cache / "proofs").iterdir()
+    for entry in ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache"):
+        assert f'"entry": "{entry}"' in proof.read_text()
+
+
+@pytest.mark.slow
+def test_a_limit_leaves_the_backward_pass_out(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = Limit("* float16", flash_attn=">=2", what="backward in fp16")
+    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
+
+    result = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")
+
+    assert (result.status, result.findings) == (Status.PASSED, ())
+    assert result.detail == "Triton 3.7.1 for gfx942; not asked for: backward in fp16"
+    assert result.figures["gfx942 kernels"] == 24 - 3 * 3  # three of the five cases with a backward pass are in fp16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("good", "bad", "cases", "said"),
+    [
+        pytest.param(
+            b"tl.zeros([BLOCK_M], dtype=tl.float32)",
+            b"tl.no_zeros([BLOCK_M])",
+            ("cached 128 causal float16", "cached 64 full bfloat16"),
+            "fwd_kvcache: CompilationError: AttributeError",
+            id="does not compile",
+        ),
+        pytest.param(
+            b"BLOCK_N = 64",
+            b"BLOCK_N = 512",
+            ("cached 128 causal float16",),
+            "fwd_kvcache: OutOfResources: out of resource: shared memory",
+            id="needs more than the GPU has",
+        ),
+    ],
+)
+def test_a_kernel_that_cannot_run_is_a_finding(
+    tmp_path: Path,
+    bare_cache: Path,
+    upstream: Mapping[str, bytes],
+    good: bytes,
+    bad: bytes,
+    cases: tuple[str, ...],
+    said: str,
+) -> None:
+    name = "flash_attn/flash_attn_triton_amd/fwd_decode.py"
+    assert good in upstream[name]
+    changed = {**upstream, name: upstream[name].replace(good, bad)}
+
+    result = real_result(tmp_path, bare_cache, changed, "gfx942", "3.7.1")
+
+    assert result.status is Status.FAILED
+    expected = [f"{case} to compile for gfx942 with Triton 3.7.1" for case in cases]
+    assert [finding.expected for finding in result.findings] == expected
+    assert all(said in finding.found for finding in result.findings)
+    assert not (bare_cache / "proofs").exists()

@@ -1,0 +1,172 @@
+"""Gate gpu: not run without a GPU, its torch or a promise, with the reason; else judged as the interpreter is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import CK, TRITON, build_record, finished_wheel, small_workshop, toolchain_of
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.environments import Environment
+from wheelfactory.verify import gpu as module
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.gpu import gpu
+from wheelfactory.verify.numbers import Case, Numbers
+from wheelfactory.verify.proofs import NoReportError
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import Toolchain
+from wheelfactory.workshop import Workshop
+
+MODULES = {Backend.CK: "flash_attn_2_cuda", Backend.TRITON: "flash_attn.flash_attn_triton_amd.interface_fa"}
+
+
+def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> Numbers:
+    case = Case(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, error=None)
+    torch = f"{cell.torch}+rocm{cell.rocm}"
+    truth = Numbers(
+        torch=torch, triton="3.7.1", gpu="gfx942", backend=MODULES[cell.backend], installed=True, cases=(case,)
+    )
+    return truth.model_copy(update=changes)
+
+
+class Machine:
+    """Stands in for the ROCm Python and the program: which Python has which torch, and what the program reports."""
+
+    def __init__(self, answer: Numbers | Exception) -> None:
+        self.answer = answer
+        self.commands: list[tuple[str, ...]] = []
+        self.environ: Mapping[str, str] = {}
+
+    def find(self, workshop: Workshop, cell: Cell) -> Path | None:
+        return Path("/rocm/python") if cell.python == "3.11" else None
+
+    def probe(self, python: Path, workshop: Workshop) -> Toolchain:
+        return toolchain_of(CK)
+
+    def ask(
+        self,
+        command: tuple[object, ...],
+        kind: object,
+        environment: Environment,
+        environ: Mapping[str, str],
+        **_: object,
+    ) -> Numbers:
+        self.commands.append(tuple(str(part) for part in command[1:]))
+        self.environ = environ
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def with_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell, answer: Numbers | Exception
+) -> tuple[GateResult, Machine]:
+    """What the gate says on a machine with a gfx942 and a ROCm Python 3.11."""
+    machine = Machine(answer)
+
+    @contextmanager
+    def environment(*_: object) -> Iterator[Environment]:
+        yield Environment(tmp_path / "env")
+
+    monkeypatch.setattr(module, "find_rocm_python", machine.find)
+    monkeypatch.setattr(module, "probe", machine.probe)
+    monkeypatch.setattr(module, "package_folders", lambda python, environ: [])
+    monkeypatch.setattr(module, "wheel_environment", environment)
+    monkeypatch.setattr(module, "ask", machine.ask)
+    return gpu(subject_of(tmp_path, cell, "gfx942")), machine
+
+
+def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str] | None = None) -> Subject:
+    workshop = small_workshop(tmp_path / "cache", environ)
+    workshop = replace(workshop, host=replace(workshop.host, gpu_archs=gpus))
+    return Subject(Wheel.open(finished_wheel(tmp_path, cell)), build_record(cell), cell, workshop)
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_without_a_gpu_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
+    result = gpu(subject_of(tmp_path, cell))
+    assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, and none is visible here")
+
+
+def test_on_a_gpu_that_the_wheel_does_not_promise_it_is_not_run(tmp_path: Path) -> None:
+    result = gpu(subject_of(tmp_path, CK, "gfx1036"))
+    assert result.status is Status.NOT_RUN
+    assert result.detail == "the GPU here is gfx1036, which the wheel does not promise"
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
+    result = gpu(subject_of(tmp_path, cell, "gfx942", environ={"PATH": os.devnull}))
+    assert result.status is Status.NOT_RUN
+    assert f"needs torch {cell.torch} for ROCm {cell.rocm} on PATH" in result.detail
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_right_numbers_pass_and_say_what_they_were_computed_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell
+) -> None:
+    result, machine = with_gpu(tmp_path, monkeypatch, cell, numbers(cell))
+
+    assert (result.gate, result.status, result.findings) == ("gpu", Status.PASSED, ())
+    assert result.detail == f"on gfx942 with torch {cell.torch}+rocm{cell.rocm}, against float64"
+    assert result.versions.pop("flash-attn payload")
+    assert result.versions == {"gpu": "gfx942", "torch": f"{cell.torch}+rocm{cell.rocm}", "triton": "3.7.1"}
+    assert result.figures.keys() == {"causal bfloat16 error", "causal bfloat16 bound"}
+    assert machine.commands == [("cuda",)]
+    assert ("FLASH_ATTENTION_TRITON_AMD_ENABLE" in machine.environ) is (cell.backend is Backend.TRITON)
+
+
+def test_wrong_numbers_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, _ = with_gpu(tmp_path, monkeypatch, CK, numbers(CK, dq=0.5))
+
+    (finding,) = result.findings
+    assert result.status is Status.FAILED
+    assert finding.expected == "dq of causal bfloat16 to be off by 0.01 at most on gfx942 with torch 2.9.1+rocm6.4"
+    assert finding.found == "0.5"
+
+
+def test_a_program_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, _ = with_gpu(tmp_path, monkeypatch, CK, NoReportError("killed by SIGSEGV; causal bfloat16"))
+
+    (finding,) = result.findings
+    assert (finding.expected, finding.found) == ("attention to run on gfx942", "killed by SIGSEGV; causal bfloat16")
+
+
+@pytest.mark.parametrize(("arch", "said"), [(None, "no AMD GPU"), ("gfx90a", "gfx90a")])
+def test_where_torch_computes_on_something_else_it_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str | None, said: str
+) -> None:
+    result, _ = with_gpu(tmp_path, monkeypatch, CK, numbers(CK, gpu=arch, cases=()))
+
+    assert result.status is Status.NOT_RUN
+    assert result.detail == f"torch computes on {said}, and the wheel promises gfx942"
+
+
+def test_nothing_is_kept_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another GPU, driver or ROCm may say something else, and the wheel is asked in seconds."""
+    with_gpu(tmp_path, monkeypatch, TRITON, numbers(TRITON))
+    assert not (tmp_path / "cache/proofs").exists()
+
+
+@pytest.mark.slow
+def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
+    tmp_path: Path, rocm: Mapping[str, str], this_python: str
+) -> None:
+    """Real but for the GPU: the Python that is found, the wheel installed into it, the program, what it reports."""
+    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    interface = b"import flash_attn_2_cuda as flash_attn_gpu\nflash_attn_func = None\n"
+    members = {"flash_attn/__init__.py": b"", "flash_attn/flash_attn_interface.py": interface}
+    path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": b""})
+    workshop = small_workshop(tmp_path / "cache", rocm)
+    workshop = replace(workshop, host=replace(workshop.host, gpu_archs=("gfx942",)))
+
+    result = gpu(Subject(Wheel.open(path), build_record(cell), cell, workshop))
+
+    assert result.status is Status.NOT_RUN
+    assert result.detail == "torch computes on no AMD GPU, and the wheel promises gfx942"

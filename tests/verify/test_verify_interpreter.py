@@ -1,0 +1,131 @@
+"""Gate interpreter: upstream's kernels compute attention; a kernel that is a little wrong is found out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import TRITON, build_record, finished_wheel, small_workshop
+from wheelfactory.verify import interpreter as module
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.interpreter import interpreter
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.read import Wheel
+
+pytestmark = pytest.mark.slow
+
+KERNELS = "flash_attn/flash_attn_triton_amd"
+
+
+def result_of(folder: Path, cache: Path, members: Mapping[str, bytes], environ: Mapping[str, str]) -> GateResult:
+    path = finished_wheel(folder, TRITON, members=members)
+    return interpreter(Subject(Wheel.open(path), build_record(TRITON), TRITON, small_workshop(cache, environ)))
+
+
+def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes]) -> None:
+    # what upstream and Triton would read: a reference in place of the kernels, and dumps
+    harmful = {"FLASH_ATTENTION_TRITON_AMD_REF": "1", "TRITON_INTERPRET": "0", "TRITON_KERNEL_DUMP": "1"}
+
+    result = result_of(tmp_path, bare_cache, upstream, {**os.environ, **harmful})
+
+    assert (result.gate, result.status, result.findings) == ("interpreter", Status.PASSED, ())
+    assert result.detail == "Triton 3.7.1, against float64"
+    assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
+    assert len(result.figures) == 2 * 9
+    assert 0 < result.figures["causal float16 error"] <= result.figures["causal float16 bound"] < 0.01
+
+    (proof,) = (bare_cache / "proofs").iterdir()
+    again = result_of(tmp_path / "again", bare_cache, upstream, {"PATH": "without any program"})
+    assert (again, list((bare_cache / "proofs").iterdir())) == (result, [proof])
+
+
+def test_a_known_limit_is_left_out_and_said(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = Limit("grouped*", flash_attn=">=2", what="backward with grouped heads")
+    monkeypatch.setattr(module, "limits_of", lambda subject: (limit,))
+
+    result = result_of(tmp_path, bare_cache, upstream, os.environ)
+
+    assert (result.status, result.findings) == (Status.PASSED, ())
+    assert result.detail == "Triton 3.7.1, against float64; not asked for: backward with grouped heads"
+    (proof,) = (bare_cache / "proofs").iterdir()
+    cases = json.loads(proof.read_bytes())["report"]["cases"]
+    forward_only = {case["name"] for case in cases if set(case["errors"]) == {"output"}}
+    assert forward_only == {"grouped causal float16", "cached float16", "cached causal float16"}
+
+
+@pytest.mark.parametrize(
+    ("file", "good", "bad", "wrong"),
+    [
+        pytest.param(
+            "fwd_prefill.py",
+            "qk_scaled =  qk * SM_SCALE",
+            "qk_scaled =  qk * SM_SCALE * 1.005",
+            {"output of full float16", "output of packed causal float16", "dq of wide float16"},
+            id="scale of the scores off by 0.5 %",
+        ),
+        pytest.param(
+            "fwd_prefill.py",
+            "off_h_k = off_h_q // GROUP_SIZE",
+            "off_h_k = off_h_q % HK",
+            {f"{result} of grouped causal float16" for result in ("output", "dq", "dk", "dv")},
+            id="heads in the wrong group",
+        ),
+        pytest.param(
+            "bwd_prefill_split.py",
+            "    dk *= sm_scale",
+            "    dk *= sm_scale * 1.01",
+            {"dk of full float16", "dk of causal float16", "dk of packed causal float16"},
+            id="gradient off by 1 %",
+        ),
+        pytest.param(
+            "fwd_decode.py",
+            "< hi - start_n",
+            "<= hi - start_n",
+            {"output of cached float16"},
+            id="one key too many",
+        ),
+    ],
+)
+def test_a_wrong_kernel_is_found_out(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], file: str, good: str, bad: str, wrong: set[str]
+) -> None:
+    name = f"{KERNELS}/{file}"
+    assert good.encode() in upstream[name]
+    changed = {**upstream, name: upstream[name].replace(good.encode(), bad.encode())}
+
+    result = result_of(tmp_path, bare_cache, changed, os.environ)
+
+    assert result.status is Status.FAILED
+    assert wrong <= {finding.expected.partition(" to be ")[0] for finding in result.findings}
+    first = result.findings[0]
+    assert first.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
+    assert " to be off by 0.00" in first.expected
+    assert first.expected.endswith("at most in Triton's interpreter")
+    assert float(first.found) > 0.003
+    assert "do not fit this Triton" in first.cure
+    assert not (bare_cache / "proofs").exists()
+
+
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [
+        pytest.param("import os; os._exit(7)", "exit status 7", id="ends the program"),
+        pytest.param("import os; os.abort()", "killed by SIGABRT", id="crashes it"),
+        pytest.param("raise RuntimeError('no')", "RuntimeError: no", id="does not import"),
+    ],
+)
+def test_a_wheel_that_ends_the_program_is_a_finding(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], bad: str, found: str
+) -> None:
+    changed = {**upstream, f"{KERNELS}/interface_fa.py": bad.encode()}
+
+    (finding,) = result_of(tmp_path, bare_cache, changed, os.environ).findings
+
+    assert (finding.expected, finding.found) == ("attention to run in Triton's interpreter", found)

@@ -1,0 +1,54 @@
+"""Limits: what is known not to work is left out for the release, Triton and arch concerned, and for no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from wheel_factory import TRITON, build_record, finished_wheel
+from wheelfactory.cell import Cell
+from wheelfactory.checkout import MATRIX
+from wheelfactory.host import Host
+from wheelfactory.matrix import load_matrix
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.limits import LIMITS, limits_of
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.workshop import Workshop
+
+GROUPED, LDS = LIMITS
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """A wheel whose cell the tests replace; the matrix is the real one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    workshop = Workshop(load_matrix(MATRIX), Host(cores=1, memory_gib=1), {}, folder)
+    return Subject(Wheel.open(finished_wheel(folder, TRITON)), build_record(TRITON), TRITON, workshop)
+
+
+def of(subject: Subject, cell: str, arch: str | None = None) -> tuple[object, ...]:
+    return limits_of(Subject(subject.wheel, subject.record, Cell.parse(cell), subject.workshop), arch)
+
+
+@pytest.mark.parametrize(
+    ("cell", "arch", "limits"),
+    [
+        pytest.param("fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", None, (GROUPED,), id="2.7.4"),
+        pytest.param("fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", "gfx1030", (GROUPED,), id="2.7.4 on gfx1030"),
+        pytest.param("fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "gfx1030", (LDS,), id="2.8.3 on gfx1030"),
+        pytest.param("fa2.8.3.post2-rocm7.2-torch2.13.0-py3-triton", "gfx1030", (LDS,), id="2.8.3.post2 on gfx1030"),
+        pytest.param("fa2.8.3-rocm6.4-torch2.8.0-py3-triton", "gfx1030", (LDS,), id="with Triton 3.4.0"),
+        pytest.param("fa2.8.3-rocm6.3-torch2.7.1-py3-triton", "gfx1030", (), id="with Triton 3.3.1"),
+        pytest.param("fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "gfx1100", (), id="2.8.3 on gfx1100"),
+        pytest.param("fa2.8.3-rocm7.2-torch2.13.0-py3-triton", None, (), id="2.8.3 on no GPU"),
+        pytest.param("fa2.7.4.post1-rocm7.2-torch2.13.0-cp311-ck", None, (), id="the other backend"),
+    ],
+)
+def test_a_limit_is_one_of_release_triton_and_arch(
+    subject: Subject, cell: str, arch: str | None, limits: tuple[object, ...]
+) -> None:
+    assert of(subject, cell, arch) == limits
+
+
+def test_a_limit_says_what_is_not_asked_for() -> None:
+    assert str(GROUPED).startswith("not asked for: backward with grouped heads")
+    assert "gfx1030" in str(LDS)

@@ -1,0 +1,198 @@
+"""Proofs: a question is asked once, whatever the label; only an answer that can be read, and that was kept, counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import CK, PACKAGE, TRITON, finished_wheel, small_workshop
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.environments import Environment, empty_environment
+from wheelfactory.verify import proofs
+from wheelfactory.verify.proofs import NoReportError, Proofs, Question, Report, ask, payload_sha256, program_environ
+from wheelfactory.wheel.read import Wheel
+
+OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
+
+
+class Answer(Report):
+    number: int
+
+
+def question(folder: Path, text: str = "print(42)") -> Question:
+    program = folder / "program.py"
+    program.write_text(text)
+    return Question(program, ("gfx942",), "a" * 64, ("torch==2.13.0+cpu", "triton==3.7.1"))
+
+
+def payload(path: Path) -> str:
+    return payload_sha256(Wheel.open(path))
+
+
+def test_labels_of_one_payload_share_its_sha256(tmp_path: Path) -> None:
+    assert payload(finished_wheel(tmp_path, TRITON)) == payload(finished_wheel(tmp_path, OTHER_LABEL))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"flash_attn/__init__.py": b"import os\n"}, id="other content"),
+        pytest.param({"flash_attn/more.py": b""}, id="one more"),
+        pytest.param({"flash_attn/__init__.py": b"", "flash_attn/b.py": b"", "flash_attn/a.py": b"x"}, id="two more"),
+    ],
+)
+def test_another_payload_has_another_sha256(tmp_path: Path, changes: dict[str, bytes]) -> None:
+    changed = finished_wheel(tmp_path / "changed", TRITON, members={**PACKAGE, **changes})
+    assert payload(changed) != payload(finished_wheel(tmp_path, TRITON))
+
+
+def test_names_and_contents_cannot_be_taken_for_one_another(tmp_path: Path) -> None:
+    one = finished_wheel(tmp_path / "one", TRITON, members={"a": b"x", "b": b"y"})
+    other = finished_wheel(tmp_path / "other", TRITON, members={"a": b"y", "b": b"x"})
+    assert payload(one) != payload(other)
+
+
+def test_a_report_that_was_kept_is_found(tmp_path: Path) -> None:
+    asked = question(tmp_path)
+    Proofs(tmp_path / "proofs").keep(asked, Answer(number=42))
+    assert Proofs(tmp_path / "proofs").find(asked, Answer) == Answer(number=42)
+
+
+def test_nothing_is_found_of_a_question_that_was_not_asked(tmp_path: Path) -> None:
+    assert Proofs(tmp_path / "proofs").find(question(tmp_path), Answer) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"arguments": ("gfx90a",)}, id="other arch"),
+        pytest.param({"payload": "b" * 64}, id="other payload"),
+        pytest.param({"environment": ("torch==2.13.0+cpu", "triton==3.8.0")}, id="other Triton"),
+    ],
+)
+def test_a_report_answers_its_question_only(tmp_path: Path, changes: dict[str, str | tuple[str, ...]]) -> None:
+    asked = question(tmp_path)
+    Proofs(tmp_path).keep(asked, Answer(number=42))
+    assert Proofs(tmp_path).find(replace(asked, **changes), Answer) is None  # type: ignore[arg-type]
+
+
+def test_a_program_that_was_changed_is_asked_again(tmp_path: Path) -> None:
+    Proofs(tmp_path).keep(question(tmp_path), Answer(number=42))
+    assert Proofs(tmp_path).find(question(tmp_path, "print(43)"), Answer) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda text: text[: len(text) // 2], id="half of it"),
+        pytest.param(lambda text: b"", id="nothing"),
+        pytest.param(lambda text: b"\xff\xfe", id="no text"),
+        pytest.param(lambda text: b"[]", id="another form"),
+        pytest.param(lambda text: text.replace(b'"number"', b'"digit"'), id="another report"),
+        pytest.param(lambda text: text.replace(b"gfx942", b"gfx90a"), id="another question"),
+    ],
+)
+def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path, damage: object) -> None:
+    asked, kept = question(tmp_path), Proofs(tmp_path / "proofs")
+    kept.keep(asked, Answer(number=42))
+    (path,) = kept.folder.iterdir()
+    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+
+    assert kept.find(asked, Answer) is None
+
+    kept.keep(asked, Answer(number=43))
+    assert kept.find(asked, Answer) == Answer(number=43)
+    assert len(list(kept.folder.iterdir())) == 1
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return empty_environment(tmp_path_factory.mktemp("python") / "env")
+
+
+def answer_of(python: Environment, folder: Path, text: str, timeout: float = 60) -> Answer:
+    asked = question(folder, text)
+    environ = {"PATH": os.defpath}
+    return ask(asked.command, Answer, python, environ, scratch=folder / "scratch", timeout=timeout)
+
+
+def test_the_report_is_the_last_line_whatever_is_printed_before(tmp_path: Path, python: Environment) -> None:
+    text = "print('{\"number\": 1}'); print('noise'); print('{\"number\": 42}')"
+    assert answer_of(python, tmp_path, text) == Answer(number=42)
+
+
+def test_a_program_gets_its_arguments_and_a_home_of_its_own(tmp_path: Path, python: Environment) -> None:
+    text = """
+import json, os, pathlib, sys
+home = {os.environ[name] for name in ("HOME", "TMPDIR", "TRITON_CACHE_DIR")}
+assert home == {os.getcwd()}, home
+assert sys.argv[1:] == ["gfx942"] and sys.flags.isolated and sys.dont_write_bytecode
+given = {"HOME", "OMP_NUM_THREADS", "PATH", "TMPDIR", "TRITON_CACHE_DIR"}
+assert set(os.environ) - {"LC_CTYPE"} == given, os.environ  # Python itself sets it where there is no locale
+print('{"number": 1}')
+"""
+    assert answer_of(python, tmp_path, text).number == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("raise RuntimeError('no\\nkernel')", "kernel", id="raises"),
+        pytest.param("raise SystemExit(3)", "exit status 3", id="ends without a word"),
+        pytest.param(
+            "import os, sys\nprint('early', 'dense', 'fatal', sep='\\n', file=sys.stderr, flush=True)\nos.abort()",
+            "killed by SIGABRT; dense; fatal",
+            id="crashes",
+        ),
+        pytest.param("pass", "it ended as if all were well, without a report", id="says nothing"),
+        pytest.param("print('done')", "it ended as if all were well, without a report", id="says something else"),
+        pytest.param("print('{\"digit\": 1}')", "it ended as if all were well, without a report", id="other report"),
+    ],
+)
+def test_a_program_without_a_report_is_told_with_the_reason(
+    tmp_path: Path, python: Environment, text: str, why: str
+) -> None:
+    with pytest.raises(NoReportError) as caught:
+        answer_of(python, tmp_path, text)
+    assert str(caught.value) == why
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path, python: Environment) -> None:
+    with pytest.raises(NoReportError, match="nothing after 1 seconds"):
+        answer_of(python, tmp_path, "import time; time.sleep(600)", timeout=0.6)
+
+
+def test_a_program_gets_what_finds_gpus_and_nothing_that_changes_what_it_does(tmp_path: Path) -> None:
+    needed = {"PATH": "/bin", "LD_LIBRARY_PATH": "/rocm", "HIP_VISIBLE_DEVICES": "1", "ROCM_PATH": "/rocm"}
+    harmful = dict.fromkeys(
+        (
+            *("TRITON_INTERPRET", "TRITON_CACHE_DIR", "FLASH_ATTENTION_TRITON_AMD_REF", "BWD_MODE", "DEBUG_TRITON"),
+            *("AMDGCN_USE_BUFFER_OPS", "DISABLE_LLVM_OPT", "PYTHONPATH", "USE_SINGLE_BWD_KERNEL"),
+        ),
+        "1",
+    )
+    workshop = small_workshop(tmp_path, {**needed, **harmful})
+
+    assert program_environ(workshop, CK.backend) == needed
+    triton = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
+    assert program_environ(workshop, Backend.TRITON) == {**needed, **triton}
+
+
+def test_a_question_says_what_it_depends_on(tmp_path: Path) -> None:
+    """Who looks into the folder can tell what a proof is of."""
+    asked = question(tmp_path)
+    Proofs(tmp_path / "proofs").keep(asked, Answer(number=42))
+    (path,) = (tmp_path / "proofs").iterdir()
+    kept = json.loads(path.read_bytes())
+
+    assert kept["report"] == {"number": 42}
+    assert kept["question"]["program"].startswith("program.py sha256:")
+    assert kept["question"]["arguments"] == ["gfx942"]
+    assert kept["question"]["payload"] == f"sha256:{'a' * 64}"
+    assert proofs.stand_in("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+    assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in("3.7.1"))
