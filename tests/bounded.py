@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 def outcome(call: Callable[[], object], *, seconds: int = 10, megabytes: int = 256) -> str:
     """What comes out of `call`: the kind and text of its error, ``nothing``, or the signal that ended it.
 
-    `seconds` are of the processor; more of them, or more memory than this process has and `megabytes`, are an error.
+    It may use so many seconds of the processor, or one more, and so much memory beyond what this process has.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -29,7 +30,7 @@ def _report(call: Callable[[], object], writer: int, seconds: int, megabytes: in
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), resource.RLIM_INFINITY))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + seconds, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent) + seconds, resource.RLIM_INFINITY))
         os.write(writer, _text(call).encode("utf-8", "replace")[: 1 << 15])
     finally:
         os._exit(0)  # nothing of the test run may happen twice

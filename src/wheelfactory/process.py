@@ -27,13 +27,11 @@ def run(
     failure: type[FactoryError] = BuildError,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    umask: int = -1,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a short command, however it ends; raises `failure` if there is no such program.
 
-    `umask` is that of the command, by default the one of this process. After `timeout` seconds the command is killed
-    and `subprocess.TimeoutExpired` raised.
+    After `timeout` seconds the command is killed and `subprocess.TimeoutExpired` raised.
     """
     with _started(command, failure):
         return subprocess.run(
@@ -44,7 +42,6 @@ def run(
             check=False,
             env=environ,
             cwd=cwd,
-            umask=umask,
             timeout=timeout,
         )
 

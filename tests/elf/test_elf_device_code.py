@@ -10,7 +10,7 @@ import pytest
 
 from elf_factory import packed
 from hip_toolchain import HipToolchain
-from wheelfactory.elf import ElfFile, Image, read_elf
+from wheelfactory.elf import DamagedElfError, ElfFile, Image, read_elf
 from wheelfactory.elf.offload import Bundle, read_bundles
 from wheelfactory.elf.read import FATBIN
 
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 TWO = ("gfx90a", "gfx942")
+PACK = "--offload-compress"
 INCLUDE = "#include <hip/hip_runtime.h>\n"
 KERNEL = INCLUDE + 'extern "C" __global__ void {name}(float *x) {{ x[threadIdx.x] += 1; }}\n'
 
@@ -62,24 +63,18 @@ def assert_as_llvm_sees_it(hip: HipToolchain, folder: Path, bundle: Bundle, cont
             assert entry.arch == entry.target.arch
 
 
-@pytest.mark.parametrize("archs", [ARCHS, ("gfx90a:xnack-", "gfx90a:sramecc+:xnack+"), ("gfx9-4-generic", "gfx1201")])
 @pytest.mark.parametrize(
-    ("flags", "environ", "form"),
+    ("archs", "form", "flags", "environ"),
     [
-        pytest.param((), {}, "plain", id="plain"),
-        pytest.param(("--offload-compress",), {}, "CCOB v2 zstd", id="packed"),
-        pytest.param(
-            ("--offload-compress",), {"COMPRESSED_BUNDLE_FORMAT_VERSION": "3"}, "CCOB v3 zstd", id="packed, version 3"
-        ),
+        pytest.param(ARCHS, "plain", [], {}, id="plain"),
+        pytest.param(ARCHS, "CCOB v2 zstd", [PACK], {}, id="packed"),
+        pytest.param(ARCHS, "CCOB v3 zstd", [PACK], {"COMPRESSED_BUNDLE_FORMAT_VERSION": "3"}, id="packed, version 3"),
+        pytest.param(("gfx90a:xnack-", "gfx90a:sramecc+:xnack+"), "plain", [], {}, id="features"),
+        pytest.param(("gfx9-4-generic", "gfx11-generic"), "CCOB v2 zstd", [PACK], {}, id="generic targets"),
     ],
 )
 def test_the_bundle_of_one_object(
-    hip: HipToolchain,
-    tmp_path: Path,
-    archs: tuple[str, ...],
-    flags: tuple[str, ...],
-    environ: dict[str, str],
-    form: str,
+    hip: HipToolchain, tmp_path: Path, archs: tuple[str, ...], form: str, flags: list[str], environ: dict[str, str]
 ) -> None:
     linked = hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), archs, *flags, **environ)])
 
@@ -93,7 +88,7 @@ def test_a_library_has_a_bundle_for_each_object_with_device_code(hip: HipToolcha
     objects = [
         hip.compile(kernel(tmp_path, "plain"), TWO),
         hip.compile(write(tmp_path, "host", 'extern "C" int host() { return 7; }'), TWO),
-        hip.compile(kernel(tmp_path, "packed"), TWO, "--offload-compress"),
+        hip.compile(kernel(tmp_path, "packed"), TWO, PACK),
         hip.compile(kernel(tmp_path, "more"), ("gfx1100",)),
     ]
 
@@ -186,10 +181,11 @@ def test_what_this_compiler_does_not_write_llvm_reads_as_these_readers_do(
     assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
 
 
-def test_a_damaged_packed_bundle_llvm_refuses_too(hip: HipToolchain, tmp_path: Path) -> None:
-    compiled = hip.compile(kernel(tmp_path), TWO, "--offload-compress")
-    ((_, content),) = cut_out(compiled)
+def test_a_packed_bundle_that_was_cut_short_is_refused_by_both(hip: HipToolchain, tmp_path: Path) -> None:
+    ((_, content),) = cut_out(hip.compile(kernel(tmp_path), TWO, PACK))
     (tmp_path / "bundle").write_bytes(content[:-40])
 
     with pytest.raises(subprocess.CalledProcessError):
         hip.run(tmp_path, "clang-offload-bundler", "--type=o", "--input=bundle", "--list")
+    with pytest.raises(DamagedElfError, match="lie outside the section"):
+        read_bundles(memoryview(content[:-40]))

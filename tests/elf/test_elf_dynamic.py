@@ -40,6 +40,14 @@ def test_a_file_that_says_nothing(form: Form) -> None:
     assert read(ElfBytes(form).build()) == Dynamic()
 
 
+def test_a_file_of_debug_information_has_an_empty_table() -> None:
+    data = bytearray(ElfBytes().build())
+    size_of_segment = 64 + 56 + 32
+    data[size_of_segment : size_of_segment + 8] = bytes(8)  # p_filesz: its table stayed in the file it is split from
+
+    assert read(bytes(data)) == Dynamic()
+
+
 def test_the_old_tag_for_folders_counts_too() -> None:
     file = ElfBytes()
     file.text(e.RPATH, "/old")
@@ -91,6 +99,16 @@ def test_symbols(form: Form) -> None:
 
     assert found.defined == {"here", "soft"}
     assert found.undefined == (Symbol("away", weak=False), Symbol("maybe", weak=True))
+
+
+def test_a_symbol_without_a_name_is_none(form: Form) -> None:
+    file = ElfBytes(form)
+    file.table(e.SYMTAB, form.symbol(0, LOCAL) + form.symbol(0, GLOBAL, 7) + form.symbol(0, GLOBAL))
+    file.hash(3)
+
+    found = read(file.build())
+
+    assert (found.defined, found.undefined) == (frozenset(), ())
 
 
 def test_an_undefined_symbol_that_stands_twice_is_one() -> None:

@@ -185,9 +185,13 @@ def test_only_what_is_new_is_asked(tmp_path: Path, answers: Answers) -> None:
     assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
 
 
-def test_what_failed_is_asked_again(tmp_path: Path, answers: Answers) -> None:
-    answers.of = {"gfx942": NoReportError("nothing after 1800 seconds")}
+@pytest.mark.parametrize("failure", [NoReportError("nothing after 1800 seconds"), report("gfx942", error="bwd: no")])
+def test_what_failed_is_not_kept_and_asked_again(
+    tmp_path: Path, answers: Answers, failure: Compiled | Exception
+) -> None:
+    answers.of = {"gfx942": failure}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
+    assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
 
     answers.of = {}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED

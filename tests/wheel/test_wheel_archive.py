@@ -192,6 +192,17 @@ def in_place(member: Member, **changes: object) -> Member:
             id="a second local name",
         ),
         pytest.param(
+            [Member("a", local_extra=b"UT\x05\0ab")], "a header before the member", "none", id="less than a field says"
+        ),
+        pytest.param(
+            [Member("a", local_extra=2 * b"UT\0\0")], "a header before the member", "none", id="a field twice"
+        ),
+        pytest.param(
+            [Member("a", b"12", local={"crc": 0, "packed": 0, "unpacked": 0})],
+            *("what the directory of the archive says", "another name, size or method"),
+            id="no sizes, and none that follow",
+        ),
+        pytest.param(
             [Member("a", b"12", flags=STREAMED, local={"crc": 7})], "what the directory", "another", id="half streamed"
         ),
         pytest.param([A, in_place(B, central={"offset": 3})], "its own bytes", "overlaps it", id="no header there"),

@@ -17,6 +17,7 @@ from packaging.version import Version
 from wheel_factory import finished_wheel, make_wheel, metadata_text, tamper, write_zip
 from wheelfactory.errors import InputError
 from wheelfactory.wheel.read import Wheel
+from zip_factory import Member, zip_bytes
 
 DIST_INFO = "flash_attn-2.8.3.dist-info"
 
@@ -165,6 +166,45 @@ def test_a_wheel_without_what_every_wheel_has(tmp_path: Path, changes: dict[str,
 
     with pytest.raises(InputError, match=what):
         look_at_everything(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [
+        pytest.param(
+            metadata_text(requires=["x; " + "(" * 2000 + "python_version > '3'" + ")" * 2000]),
+            "damaged METADATA: Requires-Dist",
+            id="a requirement of brackets in brackets",
+        ),
+        pytest.param(metadata_text() + "x" * (1 << 21), "too long: METADATA", id="a description of two million"),
+    ],
+)
+def test_metadata_that_would_keep_its_readers_busy(tmp_path: Path, metadata: str, what: str) -> None:
+    wheel = Wheel.open(make_wheel(tmp_path, metadata=metadata))
+
+    with pytest.raises(InputError, match=what):
+        wheel.requirements  # noqa: B018 # it reads
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("Content-Type: message/rfc822\n\n", id="messages in messages"),
+        pytest.param('Content-Type: multipart/mixed; boundary="a"\n\n--a\n', id="parts in parts"),
+    ],
+)
+def test_a_description_is_text_whatever_its_type(tmp_path: Path, kind: str) -> None:
+    metadata = Wheel.open(make_wheel(tmp_path, metadata="Name: x\n" + 2000 * kind)).metadata
+
+    assert (metadata["Name"], metadata.is_multipart()) == ("x", False)
+
+
+def test_a_file_that_ends_like_an_archive_on_several_disks(tmp_path: Path) -> None:
+    path = tmp_path / "x-1-py3-none-any.whl"
+    path.write_bytes(zip_bytes([Member("a.py")], wide=True, end={"disks": 2}))
+
+    with pytest.raises(InputError, match="zip file"):
+        Wheel.open(path).sizes  # noqa: B018 # it reads
 
 
 def test_a_zip_file_that_is_no_wheel(tmp_path: Path) -> None:

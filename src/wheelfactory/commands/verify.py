@@ -60,6 +60,6 @@ def _wheels(path: Path) -> list[Path]:
 
 
 def _lines(result: GateResult) -> Iterator[str]:
-    yield f"  {result.status!s:<8} {result.gate} ({result.detail})"
+    yield f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else "")
     for finding in result.findings:
         yield f"           {finding}"

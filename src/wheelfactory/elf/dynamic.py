@@ -174,12 +174,12 @@ def _needed_versions(image: Image, table: Mapping[int, int], names: Names) -> It
     while step:
         _, _, library, first, step = image.unpack(need, at)
         place, next_version = at, first
-        while next_version:
+        while next_version and left:
             place += next_version
             _, _, index, name, next_version = image.unpack(version, place)
             yield index & 0x7FFF, (names.at(library), names.at(name))
             left -= 1
-            if left < 0:
-                raise DamagedElfError("more needed versions than a symbol can name")
+        if not left:
+            raise DamagedElfError("more needed versions than a symbol can name")
         at += step
         left -= 1

@@ -169,7 +169,7 @@ class Names:
         if offset in self._known:
             return self._known[offset]
         end = self._table.find(b"\0", offset, offset + LONGEST_NAME)
-        if end < 0 or offset < 0:
+        if end < 0:
             raise DamagedElfError(f"no name at {offset} of the string table")
         self._left -= end - offset
         if self._left < 0:

@@ -11,8 +11,11 @@ from wheelfactory.wheel.read import Wheel
 
 
 def archive(path: Path) -> GateResult:
-    """Look at the directory of an archive; nothing is unpacked. Raises `InputError` if the file is no wheel at all."""
-    Wheel.open(path)
+    """Look at everything an archive says of its members, and whether they unpack to that; nothing is kept.
+
+    Raises `InputError` if the file is no wheel at all.
+    """
+    wheel = Wheel.open(path)
     cure = "do not install it; build or download it again"
     try:
         faults = find_faults(path)
@@ -23,4 +26,4 @@ def archive(path: Path) -> GateResult:
         Finding(file=f"{fault.member} in {path.name}", expected=fault.expected, found=fault.found, cure=cure)
         for fault in faults
     ]
-    return GateResult.of("archive", findings)
+    return GateResult.of("archive", findings, "" if findings else f"{len(wheel.sizes)} members")

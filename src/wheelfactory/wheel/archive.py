@@ -152,9 +152,8 @@ def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
 
     With no character before the slash, what is in a folder stands right behind what has the folder's name.
     """
-    named = sorted((info.filename.replace("/", "\0"), info.is_dir()) for info in members)
-    for (name, is_dir), (following, _) in pairwise(named):
+    for name, following in pairwise(sorted(info.filename.replace("/", "\0") for info in members)):
         if following.removesuffix("\0") == name.removesuffix("\0"):
             yield Fault(ascii(name.replace("\0", "/")), "one member of a name", "two")
-        elif not is_dir and following.startswith(f"{name}\0"):
+        elif following.startswith(f"{name}\0"):
             yield Fault(ascii(name.replace("\0", "/")), "a file or a folder", "both")
