@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from small_matrix import Edit, small_matrix
 
+from small_matrix import Edit, small_matrix
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.errors import BAD_INPUT, InputError

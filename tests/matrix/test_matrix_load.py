@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_matrix import SMALL, edited, small_matrix
 
+from small_matrix import SMALL, edited, small_matrix
 from wheelfactory.checkout import MATRIX
 from wheelfactory.errors import BAD_INPUT, InputError
 from wheelfactory.matrix import load_matrix

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from small_matrix import Edit, small_matrix
 
+from small_matrix import Edit, small_matrix
 from wheelfactory.cell import Backend
 from wheelfactory.matrix.rules import (
     Combination,

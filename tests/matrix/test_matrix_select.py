@@ -10,8 +10,8 @@ from collections.abc import Collection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_matrix import small_matrix
 
+from small_matrix import small_matrix
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import BAD_INPUT, InputError
 from wheelfactory.matrix import expand
