@@ -12,6 +12,8 @@ from pathlib import Path
 
 import zstandard
 
+from wheelfactory.elf import DamagedElfError
+from wheelfactory.elf.offload import read_bundles
 from wheelfactory.elf.targets import MACHINES
 
 HOST = "host-x86_64-unknown-linux-gnu-"
@@ -69,8 +71,12 @@ def library(
     runpath: str = "",
     source: str = "",
     flags: tuple[str, ...] = (),
+    registered: int | None = None,
 ) -> bytes:
-    """A shared library of this machine with exactly these names and this ``.hip_fatbin`` section."""
+    """A shared library of this machine with exactly these names and this ``.hip_fatbin`` section.
+
+    Its start-up code registers all its bundles, unless `registered` says another number.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "device.bin").write_bytes(fatbin)
@@ -78,7 +84,7 @@ def library(
             _compile("", folder / library_name, "-shared", "-nostdlib", f"-Wl,-soname,{library_name}")
         links = [f"-l:{library_name}" for library_name in needed]
         options = [f"-Wl,-soname,{soname}"] * bool(soname) + [f"-Wl,-rpath,{runpath}"] * bool(runpath)
-        text = "\n".join([source, *_symbols(undefined, weak, defined), _device(folder) if fatbin else ""])
+        text = "\n".join([source, *_symbols(undefined, weak, defined), _device(folder, registered)])
         options += ["-shared", "-fPIC", f"-L{folder}", "-Wl,--no-as-needed", *flags, *links]
         _compile(text, folder / "made.so", *options, *([] if source else ["-nostdlib"]))
         return (folder / "made.so").read_bytes()
@@ -89,7 +95,7 @@ def object_file(*, fatbin: bytes, source: str = "", flags: tuple[str, ...] = ())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "device.bin").write_bytes(fatbin)
-        _compile(f"{source}\n{_device(folder)}", folder / "made.o", "-c", "-fPIC", *flags)
+        _compile(f"{source}\n{_device(folder, None)}", folder / "made.o", "-c", "-fPIC", *flags)
         return (folder / "made.o").read_bytes()
 
 
@@ -108,7 +114,18 @@ def _symbols(undefined: Sequence[str], weak: Sequence[str], defined: Sequence[st
     return lines
 
 
-def _device(folder: Path) -> str:
-    return (
-        f'__asm__(".section .hip_fatbin,\\"a\\",@progbits\\n.p2align 12\\n.incbin \\"{folder}/device.bin\\"\\n.text");'
-    )
+def _bundles_in(data: bytes) -> int:
+    try:
+        return len(read_bundles(memoryview(data)))
+    except DamagedElfError:
+        return 0
+
+
+def _device(folder: Path, registered: int | None) -> str:
+    """The section of the device code, and the one of what is registered of it, as a HIP compiler writes them."""
+    data = (folder / "device.bin").read_bytes()
+    count = _bundles_in(data) if registered is None else registered
+    lines = ['.section .hip_fatbin,"a",@progbits', ".p2align 12", f'.incbin "{folder}/device.bin"'] * bool(data)
+    lines += ['.section .hipFatBinSegment,"aw",@progbits', f".zero {24 * count}"] * bool(count)
+    text = "\\n".join([*lines, ".text"]).replace('"', '\\"')
+    return f'__asm__("{text}");'

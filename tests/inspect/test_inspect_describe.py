@@ -69,16 +69,16 @@ def test_the_label_of_another_factory_is_not_guessed_at(tmp_path: Path, version:
     assert "  label     none of this factory" in lines_of(make_wheel(tmp_path, version=version))
 
 
-def test_a_library_with_one_packed_bundle_and_one_of_a_source_without_kernels(tmp_path: Path) -> None:
-    fatbin = section(packed(hip_bundle("gfx942", "gfx90a:xnack-"), 2, "zlib"), hip_bundle())
-    (tmp_path / "x.so").write_bytes(extension(fatbin=fatbin, needed=()))
+def test_a_library_with_a_packed_bundle_and_a_source_that_was_compiled_for_the_host_only(tmp_path: Path) -> None:
+    fatbin = section(packed(hip_bundle("gfx942", "gfx90a:xnack-"), 2, "zlib"))
+    (tmp_path / "x.so").write_bytes(extension(fatbin=fatbin, needed=(), registered=2))
 
     lines = lines_of(tmp_path / "x.so")
 
     assert "    needs   nothing" in lines
     assert "    runpath none" in lines
     assert lines[-3:] == [
-        "    device  2 bundles (CCOB v2 zlib, plain), 1 for the host only",
+        "    device  1 bundle (CCOB v2 zlib), 2 registered",
         "      gfx90a:xnack-     1 object            256 bytes",
         "      gfx942            1 object            256 bytes",
     ]

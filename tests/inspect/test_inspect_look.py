@@ -68,7 +68,7 @@ def test_a_wheel_with_device_code(tmp_path: Path) -> None:
     assert (elf["name"], elf["size"], elf["soname"]) == ("lib/x.so", len(HIP), "libkernels.so")
     assert elf["needed"] == ["libc10.so", "libamdhip64.so.6"]
     assert elf["runpath"] == ["/opt/rocm/lib", "$ORIGIN"]
-    assert (elf["bundles"], elf["host_only_bundles"]) == (3, 1)
+    assert (elf["bundles"], elf["registered"]) == (3, 3)
     assert elf["forms"] == ["CCOB v1 zlib", "CCOB v3 zstd", "plain"]
     assert elf["device_code"] == {
         "gfx90a:sramecc+:xnack-": {"objects": 2, "size": 512},

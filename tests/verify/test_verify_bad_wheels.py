@@ -262,9 +262,17 @@ BAD_WHEELS = {
     ),
     # the device code
     "a build for the CPU": Bad(
-        changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no .hip_fatbin"
+        changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"
     ),
-    "only host objects": Bad(device(hip_bundle(), hip_bundle()), "code-objects", "", "gfx942", "none in 2 bundles"),
+    "bundles without device code": Bad(
+        device(hip_bundle(), hip_bundle()), "code-objects", "bundle at 0", "gfx90a, gfx942", "nothing"
+    ),
+    "one source of many compiled for the host only": Bad(
+        changed_extension(registered=3), "code-objects", NAME, "the 3 bundles that its start-up code registers", "2"
+    ),
+    "device code that nothing registers": Bad(
+        changed_extension(registered=0), "code-objects", NAME, "the 0 bundles that its start-up code registers", "2"
+    ),
     "an arch that is missing": Bad(
         device(hip_bundle("gfx90a")), "code-objects", "bundle at 0", "gfx90a, gfx942", "gfx90a"
     ),
@@ -373,7 +381,7 @@ def test_the_table_has_the_kinds_it_promises() -> None:
 @pytest.mark.parametrize(
     "fatbin",
     [
-        pytest.param(section(hip_bundle(*ARCHS), hip_bundle(), hip_bundle(*ARCHS)), id="a source without kernels"),
+        pytest.param(section(hip_bundle(*ARCHS)), id="one bundle"),
         pytest.param(section(packed(hip_bundle(*ARCHS), 2, "zlib"), hip_bundle(*ARCHS)), id="packed and plain"),
         pytest.param(
             section(bundle([(f"hip-amdgcn-amd-amdhsa-{arch}", code_object(arch)) for arch in ARCHS])), id="old ids"
@@ -387,11 +395,11 @@ def test_good_device_code_of_other_forms_passes(tmp_path: Path, fatbin: bytes) -
 
 
 def test_what_was_counted_is_in_the_result(tmp_path: Path) -> None:
-    fatbin = section(hip_bundle(*ARCHS), hip_bundle(), packed(hip_bundle(*ARCHS)))
+    fatbin = section(hip_bundle(*ARCHS), packed(hip_bundle(*ARCHS)))
     path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
 
     figures = {result.gate: result.figures for result in verify(path, small_workshop(tmp_path), CK)}
 
-    assert figures["code-objects"] == {"bundles": 2, "host-only bundles": 1, "gfx90a bytes": 512, "gfx942 bytes": 512}
+    assert figures["code-objects"] == {"bundles": 2, "gfx90a bytes": 512, "gfx942 bytes": 512}
     assert figures["contents"]["bytes"] == path.stat().st_size
     assert figures["linking"] == {"libraries": 2}

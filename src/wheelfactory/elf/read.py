@@ -18,6 +18,12 @@ _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 FATBIN = b".hip_fatbin"
 """The section that holds the device code of a HIP library, one bundle for each object that was linked."""
 
+_WRAPPERS, _WRAPPER_SIZE = b".hipFatBinSegment", 24
+"""The section of what the start-up code hands to the HIP runtime, and the bytes of each: magic, version, two pointers.
+
+Source: clang's CGCUDANV.cpp; in 23 libraries of published ROCm wheels there are as many of them as bundles.
+"""
+
 
 @dataclass(frozen=True)
 class ElfFile:
@@ -32,6 +38,8 @@ class ElfFile:
     undefined: tuple[Symbol, ...]
     defined: frozenset[str]
     bundles: tuple[Bundle, ...]
+    registered: int
+    """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
     code_for: str | None
     """The arch, if the file is itself a code object; else None."""
 
@@ -55,7 +63,7 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
     """What an ELF file holds. Raises `DamagedElfError` if its tables, or the bundles in it, do not hold together."""
     image = Image(data)
     dynamic = read_dynamic(image)
-    section = image.find_section(FATBIN)
+    section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
     return ElfFile(
         name=name,
         soname=dynamic.soname,
@@ -65,5 +73,6 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
         undefined=dynamic.undefined,
         defined=dynamic.defined,
         bundles=read_bundles(image.contents(section)) if section else (),
+        registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
         code_for=arch_of_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )

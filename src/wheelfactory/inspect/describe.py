@@ -57,10 +57,11 @@ def _elf(elf: ElfFacts) -> Iterator[str]:
 
 
 def _device(elf: ElfFacts) -> Iterator[str]:
-    if not elf.bundles:
+    if not elf.bundles and not elf.registered:
         return
-    host = f", {elf.host_only_bundles} for the host only" if elf.host_only_bundles else ""
-    yield f"    device  {elf.bundles} {'bundle' if elf.bundles == 1 else 'bundles'} ({', '.join(elf.forms)}){host}"
+    forms = f" ({', '.join(elf.forms)})" if elf.forms else ""
+    odd = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
+    yield f"    device  {elf.bundles} {'bundle' if elf.bundles == 1 else 'bundles'}{forms}{odd}"
     width = max(map(len, elf.device_code), default=0)
     for target, code in elf.device_code.items():
         objects = "object " if code.objects == 1 else "objects"

@@ -38,7 +38,8 @@ class ElfFacts:
     code_for: str | None
     """The arch, if the file is itself a code object."""
     bundles: int
-    host_only_bundles: int
+    registered: int
+    """How many bundles the start-up code hands to the HIP runtime."""
     forms: tuple[str, ...]
     """How the bundles are packed: ``plain``, ``CCOB v3 zstd``."""
     device_code: Mapping[str, DeviceCode]
@@ -59,7 +60,7 @@ class ElfFacts:
             glibcxx=str(elf.glibcxx) if elf.glibcxx else None,
             code_for=elf.code_for,
             bundles=len(elf.bundles),
-            host_only_bundles=sum(not bundle.targets for bundle in elf.bundles),
+            registered=elf.registered,
             forms=tuple(sorted({bundle.form for bundle in elf.bundles})),
             device_code=_device_code(elf),
             undefined=_undefined(elf),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from email.message import Message
-from email.parser import BytesParser
+from email.parser import BytesHeaderParser
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def _installed(folder: Path) -> Facts:
 def _headers(path: Path) -> Message:
     try:
         with path.open("rb") as file:
-            return BytesParser().parse(file)
+            return BytesHeaderParser().parse(file)
     except OSError as error:
         raise InputError("cannot read", f"{path} ({error.strerror})", _WHAT) from None
 

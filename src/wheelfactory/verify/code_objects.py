@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from wheelfactory.elf import ElfFile
 from wheelfactory.elf.offload import Bundle, CodeObject
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
@@ -12,7 +13,7 @@ from wheelfactory.verify.result import Finding, GateResult
 _LEAST_SHARE = 0.1
 """Of the arch with the most device code, what every other must have; kernels that were compiled away leave shells.
 
-Source: the CK kernels of 2.8.3 compiled for three archs differ by a few per cent (docs/explanation/gates.md).
+Source: CK kernels of 2.8.3, compiled for gfx90a, gfx942 and gfx950, differ by a tenth at most.
 """
 _MOST = 20
 
@@ -20,26 +21,22 @@ _MOST = 20
 def code_objects(subject: Subject) -> GateResult:
     """Compare the targets of each bundle with the archs that the build record promises.
 
-    A bundle without any device code is of a source without kernels; it is counted, and only a wheel that has no
-    other is refused for it.
+    A compiler writes a bundle for each source that has device code, with an entry for every arch, and none for another
+    source. So every bundle must have all archs, and as many bundles as the start-up code registers must be there.
     """
     if not subject.wheel.elf_files:
         return GateResult.not_run("code-objects", "there is no compiled file")
     promised = frozenset(subject.record.offload_archs)
     findings: list[Finding] = []
-    device: list[Bundle] = []
-    host_only = 0
+    bundles: list[Bundle] = []
     for elf in subject.wheel.elf_files:
-        with_code = [bundle for bundle in elf.bundles if bundle.targets]
-        host_only += len(elf.bundles) - len(with_code)
-        device += with_code
-        findings += _bundle_findings(elf.name, with_code, promised)
-    sizes = sizes_by_target(device)
-    if not device:
-        findings.append(_nothing(subject, host_only))
+        findings += [*_bundle_findings(elf.name, elf.bundles, promised), *_host_only(elf)]
+        bundles += elf.bundles
+    sizes = sizes_by_target(bundles)
+    if not bundles:
+        findings.append(_nothing(subject))
     findings += _shells(subject, sizes)
-    figures = {"bundles": len(device), "host-only bundles": host_only}
-    figures |= {f"{target} bytes": size for target, size in sorted(sizes.items())}
+    figures = {"bundles": len(bundles)} | {f"{target} bytes": size for target, size in sorted(sizes.items())}
     return GateResult.of("code-objects", findings[:_MOST], ", ".join(sorted(sizes)) or "none", figures=figures)
 
 
@@ -73,11 +70,22 @@ def _what(entry: CodeObject) -> str:
     return f"one for {entry.arch}" if entry.arch else f"{entry.size} bytes that are no code object"
 
 
-def _nothing(subject: Subject, host_only: int) -> Finding:
+def _host_only(elf: ElfFile) -> Iterator[Finding]:
+    """Objects whose kernels were compiled for the host only: they register device code that is not there."""
+    if elf.registered != len(elf.bundles):
+        yield Finding(
+            file=elf.name,
+            expected=f"the {elf.registered} bundles that its start-up code registers",
+            found=f"{len(elf.bundles)}",
+            cure="objects were compiled for the host only, or not by a HIP compiler: read the build's log",
+        )
+
+
+def _nothing(subject: Subject) -> Finding:
     return Finding(
         file=subject.wheel.path.name,
         expected=f"device code for {_text(frozenset(subject.record.offload_archs))}",
-        found=f"none in {host_only} bundles" if host_only else "no .hip_fatbin section",
+        found="no bundle in a .hip_fatbin section",
         cure="this is a build for the CPU: hipcc did not compile the kernels; read the build's log",
     )
 
