@@ -500,8 +500,15 @@ PLAN = ("plan", "--matrix", MATRIX)
 
 
 def start(*arguments: str | Path, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-    """Start a command as a person does."""
-    return subprocess.Popen([*COMMAND, *arguments], env=ENVIRON, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    """Start a command as a person does, who can interrupt it even if whoever runs the tests cannot be interrupted."""
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=ENVIRON,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def test_the_program_does_what_main_does() -> None:
