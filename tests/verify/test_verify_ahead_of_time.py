@@ -146,6 +146,9 @@ def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers
             id="is empty",
         ),
         pytest.param(
+            Compiled(cases=()), "to compile for gfx942 with Triton 3.7.1", "no case", id="is not called at all"
+        ),
+        pytest.param(
             NoReportError("killed by SIGABRT; dense 64 causal float16; LLVM ERROR: Cannot select"),
             "to compile for gfx942 with Triton 3.7.1",
             "killed by SIGABRT; dense 64 causal float16; LLVM ERROR: Cannot select",
@@ -271,17 +274,33 @@ def test_upstreams_kernels_compile(
 
 
 @pytest.mark.slow
-def test_a_limit_leaves_the_backward_pass_out(
+def test_a_limit_leaves_out_the_backward_pass_or_all(
     tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = Limit("* float16", flash_attn=">=2", what="backward in fp16")
-    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
+    half = Limit("* float16", flash_attn=">=2", what="backward in fp16")
+    cached = Limit("cached*", flash_attn=">=2", what="a cache", whole=True)
+    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (half, cached))
 
     result = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")
 
     assert (result.status, result.findings) == (Status.PASSED, ())
-    assert result.detail == "Triton 3.7.1 for gfx942; not asked for: backward in fp16"
-    assert result.figures["gfx942 kernels"] == 24 - 3 * 3  # three of the five cases with a backward pass are in fp16
+    assert result.detail == "Triton 3.7.1 for gfx942; not asked for: backward in fp16; not asked for: a cache"
+    # three of the five cases with a backward pass are in fp16, and two cases have a cache
+    assert result.figures["gfx942 kernels"] == 24 - 3 * 3 - 2 * 2
+
+
+@pytest.mark.slow
+def test_the_figures_are_the_same_wherever_it_is_compiled(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest keeps them, and a release must come out the same on every machine."""
+    limit = Limit("*", flash_attn=">=2", what="backward, to save time")
+    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
+    here = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")
+    elsewhere = bare_cache.rename(tmp_path / ("c" * 200))
+    (elsewhere / "proofs").rename(tmp_path / "proofs")
+
+    assert real_result(tmp_path, elsewhere, upstream, "gfx942", "3.7.1") == here
 
 
 @pytest.mark.slow

@@ -47,15 +47,19 @@ def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream:
 def test_a_known_limit_is_left_out_and_said(
     tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = Limit("grouped*", flash_attn=">=2", what="backward with grouped heads")
-    monkeypatch.setattr(module, "limits_of", lambda subject: (limit,))
+    grouped = Limit("grouped*", flash_attn=">=2", what="backward with grouped heads")
+    packed = Limit("packed*", flash_attn=">=2", what="packed sequences", whole=True)
+    monkeypatch.setattr(module, "limits_of", lambda subject: (grouped, packed))
 
     result = result_of(tmp_path, bare_cache, upstream, os.environ)
 
     assert (result.status, result.findings) == (Status.PASSED, ())
-    assert result.detail == "Triton 3.7.1, against float64; not asked for: backward with grouped heads"
+    assert result.detail == (
+        "Triton 3.7.1, against float64; not asked for: backward with grouped heads; not asked for: packed sequences"
+    )
     (proof,) = (bare_cache / "proofs").iterdir()
     cases = json.loads(proof.read_bytes())["report"]["cases"]
+    assert [case["name"] for case in cases if "packed" in case["name"]] == []
     forward_only = {case["name"] for case in cases if set(case["errors"]) == {"output"}}
     assert forward_only == {"grouped causal float16", "cached float16", "cached causal float16"}
 

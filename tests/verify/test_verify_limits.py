@@ -14,7 +14,7 @@ from wheelfactory.verify.limits import LIMITS, limits_of
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.workshop import Workshop
 
-GROUPED, LDS = LIMITS
+GROUPED, LDS, BF16 = LIMITS
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,8 @@ def of(subject: Subject, cell: str, arch: str | None = None) -> tuple[object, ..
         pytest.param("fa2.8.3.post2-rocm7.2-torch2.13.0-py3-triton", "gfx1030", (LDS,), id="2.8.3.post2 on gfx1030"),
         pytest.param("fa2.8.3-rocm6.4-torch2.8.0-py3-triton", "gfx1030", (LDS,), id="with Triton 3.4.0"),
         pytest.param("fa2.8.3-rocm6.3-torch2.7.1-py3-triton", "gfx1030", (), id="with Triton 3.3.1"),
+        pytest.param("fa2.7.4.post1-rocm6.1-torch2.5.1-py3-triton", "gfx1030", (GROUPED, BF16), id="with Triton 3.1.0"),
+        pytest.param("fa2.7.4.post1-rocm6.1-torch2.6.0-py3-triton", "gfx1030", (GROUPED,), id="with Triton 3.2.0"),
         pytest.param("fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "gfx1100", (), id="2.8.3 on gfx1100"),
         pytest.param("fa2.8.3-rocm7.2-torch2.13.0-py3-triton", None, (), id="2.8.3 on no GPU"),
         pytest.param("fa2.7.4.post1-rocm7.2-torch2.13.0-cp311-ck", None, (), id="the other backend"),
@@ -47,6 +49,10 @@ def test_a_limit_is_one_of_release_triton_and_arch(
     subject: Subject, cell: str, arch: str | None, limits: tuple[object, ...]
 ) -> None:
     assert of(subject, cell, arch) == limits
+
+
+def test_the_programs_are_told_what_to_leave_out_and_how_much_of_it() -> None:
+    assert [limit.argument for limit in LIMITS] == ["grouped*", "*causal bfloat16", "!*bfloat16"]
 
 
 def test_a_limit_says_what_is_not_asked_for() -> None:

@@ -70,6 +70,11 @@ def test_a_case_that_raised_is_a_finding(tmp_path: Path) -> None:
     assert (finding.expected, finding.found) == ("causal float16 to run on gfx942", "ValueError: no kernel")
 
 
+def test_a_report_of_nothing_is_a_finding(tmp_path: Path) -> None:
+    (finding,) = faults(tmp_path, numbers().model_copy(update={"cases": ()}))
+    assert (finding.expected, finding.found) == ("attention to run on gfx942", "no case")
+
+
 def test_no_report_is_a_finding_with_the_reason(tmp_path: Path) -> None:
     (finding,) = faults(tmp_path, "killed by SIGSEGV; causal float16")
     assert (finding.expected, finding.found) == ("attention to run on gfx942", "killed by SIGSEGV; causal float16")

@@ -139,6 +139,15 @@ print('{"number": 1}')
     assert answer_of(python, tmp_path, text).number == 1
 
 
+def test_what_the_compiler_says_is_shown_once(
+    tmp_path: Path, python: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "import sys\nprint('a warning\\nerror: no\\nerror: no', file=sys.stderr)\nprint('{\"number\": 1}')"
+    with caplog.at_level("INFO", logger="wheelfactory"):
+        answer_of(python, tmp_path, text)
+    assert caplog.messages == ["error: no"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -44,8 +44,8 @@ COMPILE, LINK = PROGRAMS / "compile_kernels.py", PROGRAMS / "link_code_object.py
 LINKER = "3.5.1"
 """The first Triton that links code objects itself. It links for those before it too, which call an ld.lld of ROCm.
 
-pip has it for every Python that they are for, the same on every machine, and it needs no root, as Debian's lld would;
-what else there is on PyPI with an ld.lld in it is as large and made for other things.
+It is one of the matrix, so mostly in the cache already, and pip brings it without root and the same on every machine,
+neither of which holds for Debian's lld. ziglang has an ld.lld as well: 100 MB on PyPI that nothing else here needs.
 """
 
 TIMEOUT = 1800.0
@@ -120,7 +120,7 @@ def ahead_of_time(subject: Subject) -> GateResult:
 def _question(subject: Subject, arch: str, payload: str) -> Question:
     triton = _triton(subject)
     linker = (named_by_content(LINK), f"triton=={LINKER}") if _needs_linker(triton) else ()
-    arguments = (arch, *(limit.cases for limit in limits_of(subject, arch)))
+    arguments = (arch, *(limit.argument for limit in limits_of(subject, arch)))
     return Question(COMPILE, arguments, payload, (*stand_in(triton), *linker))
 
 
@@ -173,6 +173,8 @@ def find_faults(subject: Subject, arch: str, answer: Compiled | str) -> Iterator
     if isinstance(answer, str):
         yield finding(to_compile, answer, f"run the gate again; if it stays so, {_CURE}")
         return
+    if not answer.cases:
+        yield finding(to_compile, "no case")
     for case in answer.cases:
         if case.error:
             yield finding(f"{case.name} {to_compile}", case.error)

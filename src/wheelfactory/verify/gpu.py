@@ -55,7 +55,7 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str]) -> Numbers | 
     workshop = subject.workshop
     toolchain = probe(python, workshop)
     assert toolchain.python  # or it would not have been found
-    command: tuple[str | Path, ...] = (CHECK, "cuda", *(limit.cases for limit in _limits(subject, archs)))
+    command: tuple[str | Path, ...] = (CHECK, "cuda", *(limit.argument for limit in _limits(subject, archs)))
     environ = program_environ(workshop, subject.cell.backend)
     layers = package_folders(python, workshop.clean_environ)
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)

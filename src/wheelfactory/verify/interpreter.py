@@ -31,7 +31,7 @@ def interpreter(subject: Subject) -> GateResult:
     """Run the kernels in the interpreter of the cell's Triton, unless a proof is kept of that."""
     triton = subject.workshop.matrix.torch[subject.cell.torch].triton
     payload, limits = payload_sha256(subject.wheel), limits_of(subject)
-    arguments = ("cpu", *(limit.cases for limit in limits))
+    arguments = ("cpu", *(limit.argument for limit in limits))
     question = Question(CHECK, arguments, payload, (*stand_in(triton), *interpreter_requirements()))
     proofs = Proofs(subject.workshop.cache / "proofs")
     answer: Numbers | str | None = proofs.find(question, Numbers)

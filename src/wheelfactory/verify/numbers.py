@@ -25,7 +25,6 @@ From upstream's tests of each backend (tests/test_flash_attn_ck.py and test_flas
 compare with what torch makes of the same formula in the dtype of the inputs.
 """
 
-
 _CURE = "the kernels do not fit this Triton or compiler: take the combination out of the matrix"
 
 
@@ -69,6 +68,8 @@ def find_faults(subject: Subject, numbers: Numbers | str, where: str) -> Iterato
         yield finding(
             f"{MODULES[backend]} of the wheel", "another flash-attn of this Python", "remove that, and verify again"
         )
+    if not numbers.cases:
+        yield finding(f"attention to run {where}", "no case")
     for case in numbers.cases:
         if case.error:
             yield finding(f"{case.name} to run {where}", case.error)

@@ -25,6 +25,7 @@ from wheelfactory.environments import (
 )
 from wheelfactory.files import sha256_of, write_atomic
 from wheelfactory.process import reason, run
+from wheelfactory.progress import logger
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.workshop import Workshop
@@ -139,6 +140,8 @@ def ask(
         done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise NoReportError(f"nothing after {timeout:.0f} seconds") from None
+    for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):
+        logger.info("%s", line)  # LLVM's own words; what it raises in Python is only that something failed
     if done.returncode:
         raise NoReportError(_last_words(done))
     try:

@@ -5,7 +5,7 @@
 The public functions are called, on a GPU as a user calls them, on the CPU with TRITON_INTERPRET=1 in the environment.
 Each error stands beside the one of the same formula with every result on the way rounded to the dtype of the inputs,
 forward and backward: what a correct implementation may be off by. A case whose name matches a pattern is left without
-its backward pass.
+its backward pass; one that matches what follows a "!" is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import random
 import resource
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
@@ -163,14 +163,22 @@ def check(case: Case, dtype: Any, device: str, *, backward: bool) -> dict[str, t
     return {name: (greatest_error(one, truth), greatest_error(other, truth)) for name, one, other, truth in rows}
 
 
-def check_all(device: str, without_backward: Sequence[str]) -> Iterator[dict[str, Any]]:
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name is like one of the patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def check_all(device: str, patterns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Every case in every dtype, whatever becomes of the others."""
+    left_out = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     # numpy has no bfloat16, and what the interpreter makes of it is no number of that kind
     for dtype in (torch.float16,) if device == "cpu" else (torch.float16, torch.bfloat16):
         for case in CASES:
             name = f"{case.name} {str(dtype).removeprefix('torch.')}"
+            if matches(name, left_out):
+                continue
             sys.stderr.write(f"{name}\n")  # the last word if a kernel ends the process
-            backward = not case.cache and not any(fnmatchcase(name, pattern) for pattern in without_backward)
+            backward = not case.cache and not matches(name, patterns)
             try:
                 yield {"name": name, "errors": check(case, dtype, device, backward=backward), "error": None}
             except Exception as caught:
@@ -198,7 +206,7 @@ def find_gpu() -> str | None:
     return str(torch.cuda.get_device_properties(0).gcnArchName).partition(":")[0]
 
 
-def main(device: str, without_backward: Sequence[str]) -> None:
+def main(device: str, patterns: Sequence[str]) -> None:
     """Check everything, or nothing if a GPU is asked for and torch has none."""
     if device == "cpu":
         use_interpreter()
@@ -212,7 +220,7 @@ def main(device: str, without_backward: Sequence[str]) -> None:
         "gpu": gpu,
         "backend": flash_attn_gpu.__name__,
         "installed": Path(flash_attn_gpu.__file__).is_relative_to(sys.prefix),
-        "cases": list(check_all(device, without_backward)) if gpu or device == "cpu" else [],
+        "cases": list(check_all(device, patterns)) if gpu or device == "cpu" else [],
     }
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 

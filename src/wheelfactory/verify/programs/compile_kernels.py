@@ -5,15 +5,16 @@
 The public functions are called with CPU tensors and reach the entry points of ``flash_attn_gpu`` as a user's calls do,
 so signatures and constants are upstream's own. Triton compiles what they launch; only its driver is a stand-in, which
 takes note of each code object and launches nothing. A case whose name matches a pattern is left without its backward
-pass.
+pass; one that matches what follows a "!" is left out.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -152,9 +153,15 @@ def compile_case(case: Case, utils: Utils, *, backward: bool) -> dict[str, Any]:
     return {"name": case.name, "entries": entries, "kernels": utils.kernels, "error": error}
 
 
-def main(arch: str, without_backward: Sequence[str]) -> None:
+def matches(case: Case, patterns: Iterable[str]) -> bool:
+    """Whether the name of a case is like one of the patterns."""
+    return any(fnmatchcase(case.name, pattern) for pattern in patterns)
+
+
+def main(arch: str, patterns: Sequence[str]) -> None:
     """Compile every case, whatever becomes of the others."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # it holds paths, so sizes would depend on where this is done
     stand_in = Driver(arch)
     driver.set_active(stand_in)
     # torch's dispatcher would refuse tensors that are not on a GPU: flash_attn registers its operators for that alone
@@ -163,10 +170,12 @@ def main(arch: str, without_backward: Sequence[str]) -> None:
     from flash_attn.flash_attn_interface import flash_attn_gpu  # type: ignore[import-not-found]
 
     watch(flash_attn_gpu, stand_in.utils)
-    cases = []
-    for case in CASES:
-        backward = not any(fnmatchcase(case.name, pattern) for pattern in without_backward)
-        cases.append(compile_case(case, stand_in.utils, backward=backward))
+    left_out = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    cases = [
+        compile_case(case, stand_in.utils, backward=not matches(case, patterns))
+        for case in CASES
+        if not matches(case, left_out)
+    ]
     sys.stdout.write(f"\n{json.dumps({'cases': cases})}\n")
 
 
