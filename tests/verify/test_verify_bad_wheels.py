@@ -261,9 +261,7 @@ BAD_WHEELS = {
         "glibc 2.39",
     ),
     # the device code
-    "a build for the CPU": Bad(
-        changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"
-    ),
+    "a build for the CPU": Bad(changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"),
     "bundles without device code": Bad(
         device(hip_bundle(), hip_bundle()), "code-objects", "bundle at 0", "gfx90a, gfx942", "nothing"
     ),
