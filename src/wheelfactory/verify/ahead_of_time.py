@@ -49,7 +49,7 @@ neither of which holds for Debian's lld. ziglang has an ld.lld as well: 100 MB o
 """
 
 TIMEOUT = 1800.0
-"""Seconds for one arch; the slowest, gfx1030 with Triton 3.2, takes a tenth of it on one core."""
+"""Seconds for one arch; the slowest, gfx1030 with Triton 3.2, takes a sixth of it on one core."""
 
 _CURE = "take the arch, or this Triton, out of what the matrix says the release supports"
 
