@@ -6,39 +6,35 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.checkout import BUILD_SCRIPT
+from wheelfactory.compile.order import Report
 from wheelfactory.environments import build_environment, build_requirements
 from wheelfactory.errors import BuildError
 from wheelfactory.files import atomic_path, scratch_dir
-from wheelfactory.process import run_logged
-from wheelfactory.progress import Part, logger
+from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard
+from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.progress import Part
 from wheelfactory.recipe import Recipe, make_recipe
 from wheelfactory.repair import find_platform
 from wheelfactory.rocm_python import make_rocm_python
-from wheelfactory.sources import Source, fetch_source, unpack
+from wheelfactory.sources import Source, fetch_source
+from wheelfactory.upstream import RawWheel, Setup, run_setup
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.wheel.rewrite import finish_wheel, refuse_other
 from wheelfactory.workshop import Workshop
 
 
-@dataclass(frozen=True)
-class RawWheel:
-    """What setup.py made, and what it was made with."""
-
-    path: Path
-    toolchain: Toolchain
-
-
-def build_cell(workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_hand: bool = False) -> Path:
-    """Build one cell into `folder` and give the finished wheel.
+def build_cell(
+    workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_hand: bool = False, wanted: Wanted = ALL
+) -> Path:
+    """Build one cell into `folder` and give the finished wheel; `wanted` says where its kernels may come from.
 
     Raises `InputError` or `BuildError` before anything is downloaded if the cell cannot be built here,
-    `SourceError` for its sources, `BuildError` with the log's place if the build fails.
+    `SourceError` for its sources, `BuildError` with the log's place if the build fails, `RunAgainError` if the time
+    that was given is up.
     """
     recipe = make_recipe(workshop.matrix, cell, workshop.host, workshop.environ, by_hand=by_hand)
     source = fetch_source(
@@ -52,18 +48,34 @@ def build_cell(workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_h
         return finish(payload, _record(recipe, source, Toolchain()), folder, workshop.environ)
     python = make_rocm_python(workshop, cell)
     with scratch_dir(workshop.cache) as scratch:
-        raw = _compile(workshop, recipe, source, python, scratch, part)
-        return finish(raw.path, _record(recipe, source, raw.toolchain), folder, workshop.environ)
+        raw, report = _link(workshop, Setup(recipe, source, python, scratch), wanted, part)
+        record = _record(recipe, source, raw.toolchain, report.key if report else None)
+        return finish(raw.path, record, folder, workshop.environ)
 
 
-def _record(recipe: Recipe, source: Source, toolchain: Toolchain) -> BuildRecord:
+def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str | None = None) -> BuildRecord:
     return BuildRecord(
         cell=recipe.cell.id,
         label=str(recipe.label),
         offload_archs=recipe.archs,
         source=source.identity,
+        kernels=kernels,
         toolchain=toolchain,
     )
+
+
+def _link(workshop: Workshop, setup: Setup, wanted: Wanted, part: Part) -> tuple[RawWheel, Report | None]:
+    """Compile the bindings and the kernels that are not there yet, and link."""
+    recipe = setup.recipe
+    abi = workshop.matrix.torch[recipe.cell.torch].cxx11_abi
+    kernel_set = KernelSet(recipe.cell.flash_attn, recipe.cell.rocm, recipe.archs, abi, (recipe.cell,))
+    handed = hand_over(workshop, setup, kernel_set.id, wanted)
+    try:
+        raw = run_setup(workshop, setup, recipe.cell.id, handed, part)
+    except BuildError:
+        heard(workshop, setup, recipe.cell.id)  # knows better why
+        raise
+    return raw, heard(workshop, setup, recipe.cell.id)
 
 
 def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
@@ -86,28 +98,7 @@ def _triton_payload(workshop: Workshop, recipe: Recipe, source: Source, part: Pa
         return path
     python = build_environment(workshop.cache).python
     with scratch_dir(workshop.cache) as scratch:
-        raw = _compile(workshop, recipe, source, python, scratch, part)
+        raw = run_setup(workshop, Setup(recipe, source, python, scratch), recipe.cell.id, {}, part)
         with atomic_path(kept / raw.path.name) as written:
             shutil.copyfile(raw.path, written)
     return kept / raw.path.name
-
-
-def _compile(workshop: Workshop, recipe: Recipe, source: Source, python: Path, scratch: Path, part: Part) -> RawWheel:
-    """Run build_rocm.sh as a container runs it: everything it needs is handed to it."""
-    raw = scratch / "raw"
-    log = workshop.cache / "logs" / f"{recipe.cell.id}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    handed = {
-        "SOURCE_DIR": str(unpack(source, scratch / "source")),
-        "RAW_DIR": str(raw),
-        "BUILD_PYTHON": str(python),
-        "SOURCE_DATE_EPOCH": str(source.epoch),
-        "PYTHONNOUSERSITE": "1",
-        "PATH": f"{python.parent}:{workshop.environ.get('PATH', '')}",  # ninja is beside the Python
-    }
-    environ = {**workshop.clean_environ, **recipe.environment, **handed}
-    logger.info("running setup.py, log in %s", log)
-    wheels = run_logged([BUILD_SCRIPT], log, environ=environ, part=part).splitlines()
-    if len(wheels) != 1:
-        raise BuildError("the build made no wheel", recipe.cell.id, f"the full log is {log}")
-    return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))

@@ -15,6 +15,7 @@ from wheelfactory.errors import FactoryError, InputError
 COMMANDS = {
     "matrix": "print the GitHub Actions matrix",
     "plan": "show the cells and how this machine would build them",
+    "kernels": "compile the CK kernels of a set once, or one shard of them",
     "run": "build, verify, publish into a directory, and index",
     "build": "build one cell; the path of its wheel is the only line on stdout",
     "explain": "say what a cell is, or why it is not built",
@@ -89,7 +90,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         prog="wheelfactory",
         description="Build, verify and publish flash-attn wheels for AMD ROCm.",
         epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed, "
-        "5 nothing to do",
+        "5 nothing to do, 6 the time is up: run the same command again",
     )
     parser.add_argument("--version", action="version", version=f"wheelfactory {_version()}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -8,6 +8,7 @@ BAD_INPUT = 2
 VERIFICATION_REFUSED = 3
 BUILD_FAILED = 4
 NOTHING_TO_DO = 5
+RUN_AGAIN = 6
 
 
 class FactoryError(Exception):
@@ -41,6 +42,12 @@ class BuildError(FactoryError):
     """A cell that cannot be built here, or whose build failed."""
 
     exit_code = BUILD_FAILED
+
+
+class RunAgainError(FactoryError):
+    """The time that was given is up; what was done is kept, and the same command goes on from there."""
+
+    exit_code = RUN_AGAIN
 
 
 class VerificationError(FactoryError):

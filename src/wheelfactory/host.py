@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.compile.memory import free_mib
+
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 """Where the amdgpu driver lists the compute nodes of a machine."""
 
@@ -23,7 +25,7 @@ class Host:
 
     cores: int
     memory_gib: float
-    """Memory that is free for use now, within the cgroup's limit if there is one."""
+    """Memory that is free for use now, within the limits of its cgroups."""
     rocm: str | None = None
     rocm_path: Path | None = None
     gpu_archs: tuple[str, ...] = ()
@@ -34,7 +36,7 @@ def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
     rocm_path = find_rocm(environ)
     return Host(
         cores=len(os.sched_getaffinity(0)),
-        memory_gib=_memory_gib(),
+        memory_gib=free_mib() / 1024,
         rocm=_rocm_version(rocm_path) if rocm_path else None,
         rocm_path=rocm_path,
         gpu_archs=tuple(dict.fromkeys(read_gpu_archs(kfd_nodes))),
@@ -94,12 +96,3 @@ def _read_node(properties: Path) -> str:
         return properties.read_text(encoding="utf-8")
     except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
         return ""
-
-
-def _memory_gib() -> float:
-    meminfo = Path("/proc/meminfo").read_text(encoding="utf-8")
-    available = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo, re.MULTILINE)
-    cgroup = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-    limits = [path.read_text(encoding="utf-8").strip() for path in cgroup if path.exists()]
-    free = [int(available[1]) * 1024] if available else []
-    return min([*free, *(int(limit) for limit in limits if limit.isdigit())]) / 2**30

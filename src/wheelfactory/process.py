@@ -18,7 +18,7 @@ from wheelfactory.progress import Part
 LAST_LINES = 15
 """How much of a failed command's output the error shows; the whole is in the log."""
 
-_NINJA = re.compile(r"^\[(\d+)/(\d+)\] ")
+_NINJA = re.compile(r"^\[(\d+)/(\d+)\] (?:(\d\S*/min, .*?): )?")
 
 
 def run(
@@ -100,7 +100,7 @@ def run_logged(command: Sequence[str | Path], log: Path, *, environ: Mapping[str
                 file.write(line)
                 last.append(line.rstrip())
                 if match := _NINJA.match(line):
-                    part(int(match[1]), int(match[2]))
+                    part(int(match[1]), int(match[2]), match[3] or "")
         output.seek(0)
         said = output.read()
     if process.returncode:

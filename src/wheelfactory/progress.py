@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -19,8 +20,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-Part = Callable[[int, int], None]
-"""Says how far the running step is: done and total, in any unit (bytes, objects)."""
+
+class Part(Protocol):
+    """Says how far the running step is."""
+
+    def __call__(self, done: int, total: int, told: str = "") -> None:
+        """`done` of `total`, in any unit (bytes, objects); `told` is what else there is to say, as the time left."""
+
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a long step says how far it is where there is no terminal."""
@@ -113,14 +119,14 @@ class Steps:
     def _parts(self, bar: TaskID | None, text: str, start: float) -> Part:
         said = start
 
-        def part(done: int, total: int) -> None:
+        def part(done: int, total: int, told: str = "") -> None:
             nonlocal said
             now = time.monotonic()
             if self._bars and bar is not None:
-                self._bars.update(bar, completed=done, total=total)
+                self._bars.update(bar, completed=done, total=total, description=f"{text} {told}".rstrip())
             elif now - said > SECONDS_BETWEEN_LINES and done:
                 said = now
-                left = (now - start) / done * (total - done)
-                self._console.print(f"    {text}: [{done}/{total}] {now - start:.0f} s, about {left:.0f} s left")
+                left = told or f"about {(now - start) / done * (total - done):.0f} s left"
+                self._console.print(f"    {text}: [{done}/{total}] {now - start:.0f} s, {left}")
 
         return part

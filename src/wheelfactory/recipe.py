@@ -12,13 +12,6 @@ from wheelfactory.host import Host
 from wheelfactory.label import Label
 from wheelfactory.matrix import Matrix
 
-GIB_PER_COMPILE = 2.8
-"""Memory to allow for one hipcc of a CK kernel.
-
-1.2 GiB was measured with LLVM 21 without early inlining, which AMD's compiler keeps on; 2.8 is what the one
-factory known to build these kernels uses (mjun0812, build_linux_rocm.sh).
-"""
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -42,7 +35,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     if by_hand:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
     _refuse_without_rocm(matrix, cell, host, by_hand=by_hand)
-    jobs = choose_jobs(environ.get("MAX_JOBS", ""), host)
+    jobs = choose_jobs(environ.get("MAX_JOBS", ""), host.cores)
     label = matrix.label(cell)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
 
@@ -111,10 +104,13 @@ def _other_backend(matrix: Matrix, cell: Cell, refused: list[str]) -> str:
     return ""
 
 
-def choose_jobs(asked: str, host: Host) -> int:
-    """How many compiles to run at once: as asked, else as cores and memory allow, at least one."""
+def choose_jobs(asked: str, otherwise: int) -> int:
+    """How many compiles may run at once: as ``MAX_JOBS`` asks, else `otherwise`.
+
+    For kernels that is the number of cores: whether memory allows so many is seen while they run.
+    """
     if not asked:
-        return max(1, min(host.cores, int(host.memory_gib // GIB_PER_COMPILE)))
+        return otherwise
     if not asked.isascii() or not asked.isdigit() or int(asked) < 1:
         raise InputError("MAX_JOBS is not a number of jobs", asked, "set it to 1 or more, or leave it unset")
     return int(asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,6 +48,23 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="gates to run beside the required ones: all, or some of ahead-of-time,interpreter,gpu",
     )
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """``--budget HOURS``"""
+    parser.add_argument(
+        "--budget",
+        type=amount,
+        metavar="HOURS",
+        help="stop before that much time is up; exit code 6 then says: run the same command again",
+    )
+
+
+def amount(text: str) -> float:
+    """A number above zero, as an argument's type."""
+    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
+    return float(text)
 
 
 def add_release(parser: argparse.ArgumentParser) -> None:

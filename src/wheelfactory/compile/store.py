@@ -13,17 +13,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 FORMAT = 1
 """Of ``set.json`` and of the manifest of an archive."""
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_NAME = re.compile(r"[0-9A-Za-z_][!-.0-~]{0,249}")
+"""Without a slash, so that it stays in its folder; a file system takes 255 bytes, and ``.o`` follows."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,19 @@ class SetKey:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SetKey:
-        """The inverse of `to_bytes`. Raises `ValueError` if `data` is something else or its key is not that of its parts."""
-        document = json.loads(data)
+        """The inverse of `to_bytes`. Raises `ValueError` for anything else, or a key that is not that of its parts."""
+        try:
+            return cls.from_document(json.loads(data))
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+    @classmethod
+    def from_document(cls, document: Any) -> SetKey:
+        """The same of JSON that was read, which may say more. Raises `ValueError`."""
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError("not a kernel set of format 1")
         parts, sources = document.get("parts"), document.get("sources")
-        if not isinstance(parts, dict) or not isinstance(sources, list) or not all(map(_is_name, sources)):
+        if not isinstance(parts, dict) or not isinstance(sources, list) or not all(map(is_name, sources)):
             raise ValueError("not a kernel set")
         key = cls(parts, tuple(sources))
         if key.digest != document.get("key"):
@@ -60,9 +73,9 @@ class SetKey:
         return key
 
 
-def _is_name(value: object) -> bool:
-    """Whether it can be the name of a source: one that stays in the folder it is joined to."""
-    return isinstance(value, str) and value not in ("", ".", "..") and "/" not in value and "\0" not in value
+def is_name(value: object) -> bool:
+    """Whether it can be the name of a source: plain, and of one part."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
@@ -90,16 +103,31 @@ class Finished:
     def from_line(cls, line: str) -> Finished | None:
         """The inverse of `to_line`; None for a line that is cut short or something else."""
         try:
-            document = json.loads(line)
-            entry = cls(**{**document, "archs": tuple(document["archs"])})
-        except (ValueError, TypeError, KeyError):
+            return cls.from_document(json.loads(line))
+        except (ValueError, RecursionError):
             return None
-        numbers = (entry.size, entry.cpu_s, entry.peak_mib, entry.start, entry.end)
-        sound = all(isinstance(number, (int, float)) for number in numbers) and isinstance(entry.sha256, str)
-        return entry if sound and _is_name(entry.source) else None
 
+    @classmethod
+    def from_document(cls, document: Any) -> Finished | None:
+        """The same of JSON that was read."""
+        try:
+            entry = cls(**{**document, "archs": tuple(document["archs"])})
+            return entry if entry._is_sound() else None
+        except (TypeError, KeyError, OverflowError):  # no object, without archs, a number beyond what a float can be
+            return None
 
-FIELDS = tuple(field.name for field in fields(Finished))
+    def _is_sound(self) -> bool:
+        counts, times = (self.size, self.peak_mib), (self.cpu_s, self.start, self.end)
+        return (
+            is_name(self.source)
+            and all(isinstance(arch, str) for arch in self.archs)
+            and isinstance(self.sha256, str)
+            and _SHA256.fullmatch(self.sha256) is not None
+            and all(isinstance(count, int) and count >= 0 for count in counts)
+            and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
+            and self.cpu_s >= 0
+            and isinstance(self.cached, bool)
+        )
 
 
 class Store:
@@ -126,7 +154,8 @@ class Store:
 
     def finished(self) -> dict[str, Finished]:
         """The objects that are in place, by source; an object that was changed since is still listed."""
-        return {entry.source: entry for entry in read_journal(self.journal) if entry.source in set(self.key.sources)}
+        sources = set(self.key.sources)
+        return {entry.source: entry for entry in read_journal(self.journal) if entry.source in sources}
 
     def take(self, entry: Finished, destination: Path) -> bool:
         """Put an object where a linker looks for it, if it is there and what the journal says; whether it was."""
@@ -138,7 +167,8 @@ class Store:
         try:
             os.link(kept, destination)
         except OSError:  # another file system, or one without links
-            shutil.copyfile(kept, destination)
+            with _written(destination) as path:
+                shutil.copyfile(kept, path)
         return True
 
     def keep(self, built: Path, entry: Finished) -> None:
@@ -185,9 +215,7 @@ def sha256_of(path: Path) -> str:
 @contextmanager
 def _written(path: Path) -> Iterator[Path]:
     """A place to write to that becomes `path` when the block ends well; what is there is replaced at once."""
-    descriptor, name = tempfile.mkstemp(prefix=".", dir=path.parent)
-    os.close(descriptor)
-    written = Path(name)
+    written = path.parent / f".{secrets.token_hex(8)}"
     try:
         yield written
         written.replace(path)

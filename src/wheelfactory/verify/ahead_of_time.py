@@ -19,6 +19,7 @@ from wheelfactory.elf import DamagedElfError, Image
 from wheelfactory.elf.image import EM_AMDGPU
 from wheelfactory.elf.targets import arch_of_flags
 from wheelfactory.environments import triton_environment
+from wheelfactory.host import Host
 from wheelfactory.progress import logger
 from wheelfactory.recipe import choose_jobs
 from wheelfactory.verify.gate import Subject
@@ -47,6 +48,9 @@ LINKER = "3.5.1"
 It is one of the matrix, so mostly in the cache already, and pip brings it without root and the same on every machine,
 neither of which holds for Debian's lld. ziglang has an ld.lld as well: 100 MB on PyPI that nothing else here needs.
 """
+
+GIB_PER_ARCH = 2.8
+"""Memory to allow for the compile of all kernels for one arch; what it takes was not measured."""
 
 TIMEOUT = 1800.0
 """Seconds for one arch; the slowest, gfx1030 with Triton 3.2, takes a sixth of it on one core."""
@@ -150,8 +154,12 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
             except NoReportError as error:
                 return str(error)
 
-        with ThreadPoolExecutor(choose_jobs(workshop.environ.get("MAX_JOBS", ""), workshop.host)) as pool:
+        with ThreadPoolExecutor(choose_jobs(workshop.environ.get("MAX_JOBS", ""), _jobs(workshop.host))) as pool:
             yield from zip(questions, pool.map(compile_for, questions), strict=True)
+
+
+def _jobs(host: Host) -> int:
+    return max(1, min(host.cores, int(host.memory_gib // GIB_PER_ARCH)))
 
 
 def _linker(folder: Path, cache: Path) -> Path:

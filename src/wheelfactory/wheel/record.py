@@ -41,6 +41,8 @@ class BuildRecord(BaseModel):
     offload_archs: tuple[str, ...]
     source: str
     """``sha256:...`` of the sdist or ``commit:...``."""
+    kernels: str | None = None
+    """The key of the kernel set it was linked from: 64 hex digits; None for a wheel without compiled kernels."""
     toolchain: Toolchain = Toolchain()
 
     def to_bytes(self) -> bytes:

@@ -1,0 +1,147 @@
+"""What compiling CK kernels once saves, and how evenly they are cut into shards.
+
+    python benchmarks/kernels.py [--cache DIR]
+
+Nothing is compiled or timed: the sources are those that upstream's generator makes for each release of matrix.yaml
+(downloaded once into the cache), the costs are the seed table of `wheelfactory.compile.costs`. The same matrix gives
+the same tables everywhere. What they show is in docs/reference/plan.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from zlib import crc32
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from wheelfactory.checkout import MATRIX
+from wheelfactory.compile.costs import Ledger, kind_of, shard_costs
+from wheelfactory.compile.shards import cut, wall_time
+from wheelfactory.errors import SourceError
+from wheelfactory.kernels.census import Census, take_census
+from wheelfactory.kernels.forecast import Knowledge, Runners, make_forecast
+from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
+from wheelfactory.matrix import Matrix, expand, load_matrix
+
+RELEASE, ARCHS = "2.8.3", ("gfx90a", "gfx942", "gfx950")
+COUNTS = (2, 3, 4, 6, 8, 12, 16, 20, 32)
+HOUR = 3600
+BY_SEED = Knowledge(Ledger(), Ledger())
+
+Parts = Sequence[Sequence[str]]
+
+
+def censuses(matrix: Matrix, cache: Path) -> Iterator[tuple[str, Census]]:
+    """The releases whose sources can be had; of the others it says why not."""
+    for version, release in matrix.flash_attn.items():
+        try:
+            yield version, take_census(version, release, cache, os.environ)
+        except SourceError as error:
+            print(f"{version} is left out: {str(error).splitlines()[-1]}\n")
+
+
+def by_head_dim(sources: Iterable[str]) -> Parts:
+    """One shard for each OPT_DIM, as another factory cuts them; what has no head dim goes to the first."""
+    parts: dict[int, list[str]] = {}
+    for source in sorted(sources, key=lambda name: kind_of(name)[1] or 0):
+        dim = kind_of(source)[1]
+        parts.setdefault(dim or 32, []).append(source)
+    return list(parts.values())
+
+
+def by_hash(sources: Iterable[str], count: int) -> Parts:
+    """By a checksum of the name, as a rule that knows nothing of costs would."""
+    parts: list[list[str]] = [[] for _ in range(count)]
+    for source in sources:
+        parts[crc32(source.encode()) % count].append(source)
+    return parts
+
+
+def balance(parts: Parts, costs: Mapping[str, float]) -> float:
+    """The largest shard over the mean one."""
+    loads = [sum(costs[source] for source in part) for part in parts]
+    return max(loads) * len(loads) / sum(loads)
+
+
+def print_work(sets: Sequence[KernelSet], known: Mapping[str, Census]) -> None:
+    """Compiles and CPU hours of the matrix, a row for each release and list of archs."""
+    print("| flash-attn | archs | cells | sets | compiles, each cell | once | CPU hours, each cell | once | ratio |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
+    totals = [0.0] * 6
+    for version, archs in dict.fromkeys((item.flash_attn, item.archs) for item in sets):
+        if version not in known:
+            continue
+        members = [item for item in sets if (item.flash_attn, item.archs) == (version, archs)]
+        cells, count = sum(len(item.cells) for item in members), len(known[version].sources)
+        hours = sum(shard_costs(Ledger(), known[version].sources, archs).values()) / HOUR
+        row = [cells, len(members), cells * count, len(members) * count, cells * hours, len(members) * hours]
+        totals = [total + value for total, value in zip(totals, row, strict=True)]
+        print_row(version, " ".join(archs), row)
+    print_row("all", "", totals)
+
+
+def print_row(version: str, archs: str, row: Sequence[float]) -> None:
+    """A row of `print_work`."""
+    print(f"| {version} | {archs} | {' | '.join(f'{value:,.0f}' for value in row)} | {row[4] / row[5]:.1f} |")
+
+
+def off_by_up_to_two(costs: Mapping[str, float]) -> dict[str, float]:
+    """Each cost times something from a half to two, by a checksum of the name: predictions that are badly wrong."""
+    return {source: cost * 2 ** (crc32(source[::-1].encode()) / (1 << 31) - 1) for source, cost in costs.items()}
+
+
+def backward_doubled(costs: Mapping[str, float]) -> dict[str, float]:
+    """All of the backward pass twice as dear as predicted: a compiler that is slow with one kind of kernel."""
+    return {source: cost * (2 if "_bwd_" in source else 1) for source, cost in costs.items()}
+
+
+def print_balance(sources: Sequence[str]) -> None:
+    """The largest shard over the mean: cut by cost, by head dim (for the one number of shards it has) and by hash."""
+    costs = shard_costs(Ledger(), sources, ARCHS)
+    wrong, slow = off_by_up_to_two(costs), backward_doubled(costs)
+    dims = by_head_dim(sources)
+    print("| shards | by cost | each cost off by up to 2 | all bwd twice as long | by head dim (OPT_DIM) | by hash |")
+    print("|--:|--:|--:|--:|--:|--:|")
+    for count in COUNTS:
+        ours = cut(costs, count)
+        by_dim = f"{balance(dims, costs):.3f}" if count == len(dims) else "-"
+        kinds = " | ".join(f"{balance(ours, real):.4f}" for real in (costs, wrong, slow))
+        print(f"| {count} | {kinds} | {by_dim} | {balance(by_hash(sources, count), costs):.3f} |")
+
+
+def print_wall(census: Census) -> None:
+    """Hours on 20 hosted runners of four cores, beside those that no schedule could beat."""
+    runners = Runners()
+    costs = shard_costs(Ledger(), census.sources, ARCHS)
+    ideal = max(max(costs.values()), sum(costs.values()) / runners.count / runners.cores) / HOUR
+    print("| shards | longest shard, h | all shards on 20 runners, h | over the ideal of 20 x 4 cores |")
+    print("|--:|--:|--:|--:|")
+    for count in (4, 8, 12, 16, 20, 40, 60):
+        made = make_forecast(census.sources, census.bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR)
+        wall = made.wall_s / HOUR
+        print(f"| {count} | {made.longest_shard_s / HOUR:.3f} | {wall:.3f} | {wall / ideal:.3f} |")
+    whole = wall_time(costs.values(), runners.cores) / HOUR
+    print(f"\nideal {ideal:.3f} h; one runner, one job: {whole:.1f} h")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser.add_argument("--cache", type=Path, default=home / "wheelfactory")
+    matrix = load_matrix(MATRIX)
+    known = dict(censuses(matrix, parser.parse_args().cache))
+    print("Compile work of the CK cells of matrix.yaml:\n")
+    print_work(kernel_sets(matrix, expand(matrix).cells), known)
+    print(f"\nLargest shard over the mean, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")
+    print_balance(known[RELEASE].sources)
+    print(f"\nWall time, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")
+    print_wall(known[RELEASE])
+
+
+if __name__ == "__main__":
+    main()

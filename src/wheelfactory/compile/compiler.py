@@ -1,0 +1,94 @@
+"""Which compiler this is, by its content: a reinstalled one is the same, a changed one is not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.compile.flags import rocm_of
+
+RUNAWAY_UPSTREAM = 18
+"""LLVM's first release in which early inlining without function calls explodes (llvm/llvm-project#86332: 8 times the
+memory); with 21 a kernel of head dim 128 did not end in 9.5 CPU minutes instead of 24 s (measured)."""
+
+RUNAWAY_AMD = 23
+"""AMD's compilers keep the pass off that does it, until this version of theirs (ROCm/rocm-libraries#11183, August 2026;
+reported there, not measured here)."""
+
+_DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
+_DEVICE_LIBRARIES_OF_CLANG = "../lib/clang/*/amdgcn/bitcode/*.bc"
+_TOOLS = ("clang++", "lld", "clang-offload-bundler")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A HIP compiler."""
+
+    version: str
+    """What it says, such as ``AMD clang version 19.0.0git``."""
+    llvm: int
+    """LLVM's major version; 0 if it does not say."""
+    amd: bool
+    """Whether it is AMD's own build."""
+    content: str
+    """sha256 of what makes the objects: hipcc, clang, linker, bundler and device libraries."""
+
+    @property
+    def runs_away(self) -> bool:
+        """Whether upstream's pair of inlining flags makes it run away."""
+        return self.llvm >= (RUNAWAY_AMD if self.amd else RUNAWAY_UPSTREAM)
+
+
+def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
+    """The compiler behind a hipcc. Raises `OSError` if it cannot be run."""
+    done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", env=dict(environ))
+    lines = [line.strip() for line in done.stdout.splitlines() if "version" in line]
+    clang = next((line for line in lines if "clang version" in line), "")
+    number = re.search(r"clang version (\d+)", clang)
+    digest = hashlib.sha256("\n".join(lines).encode())
+    for path in sorted(set(_files(Path(hipcc), done.stdout, environ))):
+        digest.update(_content(path))
+    return Compiler(
+        version=clang.partition(" (")[0] or "; ".join(lines),
+        llvm=int(number[1]) if number else 0,
+        amd="AMD" in clang or "roc-" in clang,
+        content=digest.hexdigest(),
+    )
+
+
+def _files(hipcc: Path, said: str, environ: Mapping[str, str]) -> Iterator[Path]:
+    """The files whose content decides what an object is, as far as this compiler has them."""
+    rocm = Path(rocm_of(str(hipcc)))
+    yield hipcc.resolve()
+    installed = re.search(r"^InstalledDir: (.+)$", said, re.MULTILINE)
+    candidates = [environ.get("HIP_CLANG_PATH", ""), str(rocm / "llvm/bin"), installed[1] if installed else ""]
+    for folder in [Path(text) for text in candidates if text and Path(text, "clang++").exists()][:1]:
+        yield from ((folder / tool).resolve() for tool in _TOOLS if (folder / tool).exists())
+        yield from (folder.resolve()).glob(_DEVICE_LIBRARIES_OF_CLANG)
+    for pattern in _DEVICE_LIBRARIES:
+        yield from rocm.glob(pattern)
+
+
+def _content(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.digest()
+
+
+def untargetable(hipcc: str, archs: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    """The archs that this compiler cannot make code for, and what it says; its driver knows without compiling."""
+    refused = {}
+    for arch in archs:
+        command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
+        errors = [line for line in done.stderr.splitlines() if "error:" in line]
+        if done.returncode or errors:
+            refused[arch] = (errors or done.stderr.splitlines() or [f"exit status {done.returncode}"])[0]
+    return refused

@@ -1,0 +1,196 @@
+"""A survey -> objects: take what the store has, compile the rest in the order of its cost, keep each as it ends."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from wheelfactory.compile import launcher
+from wheelfactory.compile.coordinator import Coordinator
+from wheelfactory.compile.costs import Cost, Ledger, Measured, predict
+from wheelfactory.compile.edges import Edge, write_ninja
+from wheelfactory.compile.key import key_environment
+from wheelfactory.compile.limits import refuse_long_link, refuse_other_key, refuse_untargetable
+from wheelfactory.compile.order import FAILED, LATER, LINK, SHARD, Order, Report
+from wheelfactory.compile.shards import Shard, cut, longest_first
+from wheelfactory.compile.status import NINJA_STATUS, Pace, enriched, name_of
+from wheelfactory.compile.store import Store
+from wheelfactory.compile.survey import Survey
+
+CACHE_SIZE = "40G"
+"""Of the compiler cache: several sets, at 355 MB of objects for one arch and 550 MB for three (facts)."""
+
+
+def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[int, Report]:
+    """Compile what an order wants of a kernel set, in the folder this runs in; ninja's exit status, and a report.
+
+    Raises `RefusedError` before anything is compiled, `OSError` if the store cannot be written.
+    """
+    _refuse(order, found, environ)
+    store = Store(Path(order.kernels), found.key)
+    store.make()
+    selected = _selected(order, found)
+    missing = _take(store, found, selected)
+    report = Report(
+        state=FAILED,
+        key=found.key.digest,
+        names=tuple(selected),
+        taken=len(selected) - len(missing),
+        compiled=0,
+        started=time.time(),
+        notes=_notes(store, found, missing),
+    )
+    report.write(order)
+    if missing:
+        refuse_untargetable(found.hipcc, found.archs, environ)
+    coordinator = _coordinator(order, found, store)
+    edges = [found.kernels[name] for name in longest_first({name: coordinator.cost(name).cpu_s for name in missing})]
+    code = _compile(order, found, [*edges, *(() if order.shard else found.bindings)], coordinator, environ)
+    compiled = len(set(missing) & set(store.finished()))
+    state = SHARD if order.shard else LINK
+    if code:
+        state = LATER if coordinator.stopped else FAILED
+    return code, replace(report, state=state, compiled=compiled)
+
+
+def _refuse(order: Order, found: Survey, environ: Mapping[str, str]) -> None:
+    if order.given:
+        refuse_other_key(found.key, order.given)
+    if not order.shard:
+        objects = [edge.output for edge in (*found.kernels.values(), *found.bindings)]
+        refuse_long_link(objects, environ, resource.getrlimit(resource.RLIMIT_STACK)[0])
+
+
+def _selected(order: Order, found: Survey) -> list[str]:
+    """The names to have: all, or those of the shard, cut by what is the same on every machine."""
+    if not order.shard:
+        return sorted(found.kernels)
+    shard = Shard.parse(order.shard)
+    costs = _costs(Ledger.read(Path(order.cut_by)) if order.cut_by else Ledger(), found)
+    return list(cut({name: cost.cpu_s for name, cost in costs.items()}, shard.count)[shard.index - 1])
+
+
+def _costs(ledger: Ledger, found: Survey) -> dict[str, Cost]:
+    return {name: predict(ledger, name, found.archs, found.compiler.content) for name in found.kernels}
+
+
+def _take(store: Store, found: Survey, selected: Sequence[str]) -> list[str]:
+    """Put in place what the store has; the names of what it has not, or not as its journal says."""
+    finished = store.finished()
+    return [
+        name
+        for name in selected
+        if name not in finished or not store.take(finished[name], Path(found.kernels[name].output))
+    ]
+
+
+def _notes(store: Store, found: Survey, missing: Sequence[str]) -> tuple[str, ...]:
+    damaged = sorted(set(missing) & set(store.finished()))
+    if not damaged:
+        return found.notes
+    return (*found.notes, f"{len(damaged)} kept objects are missing or damaged and are compiled again: {damaged[0]}")
+
+
+def _coordinator(order: Order, found: Survey, store: Store) -> Coordinator:
+    ledger = Ledger.read(Path(order.ledger))
+
+    def record(entry: Measured) -> None:
+        with Path(order.ledger).open("a", encoding="utf-8") as file:
+            file.write(entry.to_line())
+
+    return Coordinator(
+        store=store,
+        archs=found.archs,
+        predictions=_costs(ledger, found),
+        jobs=order.jobs,
+        deadline=order.deadline,
+        highest_ratio=1.0 if found.compiler.content in ledger.ratios else None,
+        measured=record,
+    )
+
+
+def _compile(
+    order: Order, found: Survey, edges: Sequence[Edge], coordinator: Coordinator, environ: Mapping[str, str]
+) -> int:
+    """Run the real ninja on these compiles; its exit status."""
+    written = Path.cwd() / "wheelfactory.ninja"
+    write_ninja(edges, written)
+    for edge in edges:  # ninja would keep an object of an earlier run, which may be of another key
+        Path(edge.output).unlink(missing_ok=True)
+    with _serving(coordinator) as address, tempfile.TemporaryDirectory() as stats:
+        told = {**environ, **_cache_settings(order, found, environ, stats), **_launcher_settings(found, address)}
+        # all that ninja is told of parallelism: admission decides which of these start
+        command = [order.ninja, "-f", written.name, "-j", str(order.jobs)]
+        process = subprocess.Popen(
+            command,
+            env={**told, "NINJA_STATUS": NINJA_STATUS},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        with process:
+            _follow(process, coordinator, {edge.name for edge in edges})
+        return process.returncode
+
+
+def _follow(process: subprocess.Popen[str], coordinator: Coordinator, left: set[str]) -> None:
+    """Pass on what ninja says, its status lines enriched."""
+    start, total, done = time.monotonic(), len(left), 0.0
+    assert process.stdout
+    for line in process.stdout:
+        name = name_of(line.rstrip())
+        if name in left:
+            left.discard(name)
+            done += coordinator.cost(name).cpu_s
+            pace = Pace(
+                elapsed_s=time.monotonic() - start,
+                done=total - len(left),
+                predicted_done_s=done,
+                predicted_left_s=sum(coordinator.cost(other).cpu_s for other in left),
+                jobs=coordinator.jobs,
+                peak_mib=coordinator.peak_mib,
+            )
+            line = enriched(line.rstrip(), pace) + "\n"
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _serving(coordinator: Coordinator) -> Iterator[str]:
+    """The address at which launchers find the coordinator; short, as Linux takes 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="wf-") as folder, socket.socket(socket.AF_UNIX) as listener:
+        address = f"{folder}/socket"
+        listener.bind(address)
+        listener.listen(128)
+        threading.Thread(target=coordinator.serve, args=(listener,), daemon=True).start()
+        yield address
+
+
+def _launcher_settings(found: Survey, address: str) -> dict[str, str]:
+    return {launcher.SOCKET: address, launcher.TAME: "1" if found.compiler.runs_away else "0"}
+
+
+def _cache_settings(order: Order, found: Survey, environ: Mapping[str, str], stats: str) -> dict[str, str]:
+    """ccache's own variables. It is told who the compiler is, because it could only look at the first file of it."""
+    if not order.ccache:
+        return {}
+    identity = [found.compiler.content, *(f"{k}={v}" for k, v in sorted(key_environment(environ, "").items()))]
+    return {
+        launcher.CCACHE: order.ccache,
+        launcher.STATS: stats,
+        "CCACHE_DIR": order.ccache_dir,
+        "CCACHE_CONFIGPATH": os.devnull,
+        "CCACHE_COMPILERCHECK": f"string:{' '.join(identity)}",
+        "CCACHE_MAXSIZE": CACHE_SIZE,
+    }

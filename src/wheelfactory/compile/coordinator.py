@@ -1,0 +1,152 @@
+"""Decides when each compile starts, and keeps what it made: the launchers' one point of contact.
+
+One thread a launcher, because each is a conversation: ask, wait, run, tell. A launcher that dies closes its connection,
+which gives back what it held.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheelfactory.compile import memory
+from wheelfactory.compile.admission import Running, expected_mib, may_start
+from wheelfactory.compile.costs import Cost, Measured
+from wheelfactory.compile.store import Finished, Store, sha256_of
+
+BINDING = Cost(cpu_s=60.0, peak_mib=2867, size=0)
+"""What a binding is taken to cost: the 2.8 GiB that the one factory known to build them allows for a compile
+(mjun0812, build_linux_rocm.sh); its CPU time was not measured."""
+
+TRIES = 3
+"""How often a compile is tried that the kernel killed for want of memory, each time with twice the memory to itself."""
+
+LOOK_AGAIN_S = 0.5
+
+
+@dataclass
+class Coordinator:
+    """What is known while a set is compiled."""
+
+    store: Store
+    archs: tuple[str, ...]
+    predictions: Mapping[str, Cost]
+    jobs: int
+    deadline: float | None
+    """Seconds since 1970 at which every compile should have ended."""
+    highest_ratio: float | None
+    """Measured over predicted memory of this compiler; None before anything was measured."""
+    measured: Callable[[Measured], None]
+    """Is told of each compile that the compiler did itself."""
+    running: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """Process id of each launcher that compiles, with its source and the memory allowed for it, in MiB."""
+    tries: dict[str, int] = field(default_factory=dict)
+    stopped: bool = False
+    peak_mib: int = 0
+    done_s: float = 0.0
+    """Predicted CPU seconds of what has ended."""
+    turn: threading.Condition = field(default_factory=threading.Condition)
+
+    def serve(self, listener: socket.socket) -> None:
+        """Talk to launchers until the listener is closed."""
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # closed: the work is done
+                return
+            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        process: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        with ExitStack() as stack:
+            stack.callback(self._leave, process)
+            lines = stack.enter_context(stack.enter_context(connection).makefile("r"))
+            source, kills = "", 0
+            for line in lines:
+                verb, *words = line.rstrip("\n").split("\t")
+                if verb == "start":
+                    source, kills = words[0], memory.out_of_memory_kills()
+                    answer = self.admit(process, source)
+                else:
+                    self._leave(process)
+                    answer = self._ended(source, words, memory.out_of_memory_kills() > kills)
+                connection.sendall(f"{answer}\n".encode())
+
+    def cost(self, source: str) -> Cost:
+        """What a source is predicted to cost."""
+        return self.predictions.get(source, BINDING)
+
+    def admit(self, process: int, source: str) -> str:
+        """Wait until a compile may start; ``go``, or ``later`` if it would not end in time."""
+        cost = self.cost(source)
+        with self.turn:
+            while not self._is_late(cost):
+                wanted = expected_mib(cost.peak_mib, self.highest_ratio) * 2 ** self.tries.get(source, 0)
+                if len(self.running) < self.jobs and self._fits(wanted):
+                    self.running[process] = (source, wanted)
+                    return "go"
+                self.turn.wait(LOOK_AGAIN_S)
+            self.stopped = True
+            return "later"
+
+    def _is_late(self, cost: Cost) -> bool:
+        return self.deadline is not None and time.time() + cost.cpu_s > self.deadline
+
+    def _fits(self, wanted_mib: float) -> bool:
+        free = memory.free_mib()
+        if may_start(wanted_mib, free, [Running(allowed) for _, allowed in self.running.values()]):
+            return True  # even if those that run had taken nothing yet, so there is no need to look at each
+        resident = memory.resident_mib(self.running)
+        return may_start(wanted_mib, free, [Running(a, resident[p]) for p, (_, a) in self.running.items()])
+
+    def _leave(self, process: int) -> None:
+        with self.turn:
+            self.running.pop(process, None)
+            self.turn.notify_all()
+
+    def _ended(self, source: str, words: list[str], killed: bool) -> str:
+        """Keep what was compiled; ``kept``, ``again``, or why it could not be kept."""
+        code, cpu_s, peak_kib, start, cached, output = words
+        if code != "0":
+            return self._try_again(source) if killed else "failed"
+        if not source:
+            return "kept"
+        entry = Finished(
+            source=source,
+            archs=self.archs,
+            sha256=sha256_of(Path(output)),
+            size=Path(output).stat().st_size,
+            cpu_s=float(cpu_s),
+            peak_mib=int(peak_kib) // 1024,
+            start=float(start),
+            end=time.time(),
+            cached=cached == "1",
+        )
+        try:
+            self._keep(entry, Path(output))
+        except OSError as error:
+            return str(error.strerror)
+        return "kept"
+
+    def _try_again(self, source: str) -> str:
+        with self.turn:
+            self.tries[source] = self.tries.get(source, 0) + 1
+            return "again" if self.tries[source] < TRIES else "killed for want of memory"
+
+    def _keep(self, entry: Finished, output: Path) -> None:
+        with self.turn:  # one line of the journal at a time
+            self.store.keep(output, entry)
+            cost = self.cost(entry.source)
+            self.done_s += cost.cpu_s
+            if entry.cached:
+                return
+            self.peak_mib = max(self.peak_mib, entry.peak_mib)
+            self.highest_ratio = max(self.highest_ratio or 0.0, entry.peak_mib / cost.peak_mib)
+            compiler = str(self.store.key.parts["compiler"]["content"])
+            self.measured(Measured(entry.source, entry.archs, compiler, entry.cpu_s, entry.peak_mib, entry.size))

@@ -1,0 +1,112 @@
+"""How much memory compiles may still take on this machine, and how many the kernel has killed for want of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+_V2 = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
+_V1 = (
+    *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
+    *(r"^oom_kill (\d+)$", r"^total_inactive_file (\d+)$"),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A memory cgroup that this process is in, with the names its files have (Linux, cgroup v1 and v2)."""
+
+    folder: Path
+    limit: str
+    usage: str
+    events: str
+    kills: str
+    reclaimable: str
+
+    def free_mib(self) -> int | None:
+        """What may still be taken; None without a limit. Files read once can be given back, so do not count."""
+        limit, usage = _number(self.folder / self.limit), _number(self.folder / self.usage)
+        if limit is None or usage is None:
+            return None
+        found = re.search(self.reclaimable, _text(self.folder / "memory.stat"), re.MULTILINE)
+        return (limit - usage + (int(found[1]) if found else 0)) // MIB
+
+    def killed(self) -> int:
+        """How many processes were killed in it for want of memory."""
+        found = re.search(self.kills, _text(self.folder / self.events), re.MULTILINE)
+        return int(found[1]) if found else 0
+
+
+def groups(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator[Group]:
+    """The memory cgroups of a process, its own first, from the text of its ``/proc/PID/cgroup``."""
+    for line in cgroup.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "memory" in controllers.split(","):
+            yield from _chain(root / "memory", path, _V1)
+        elif number == "0":
+            yield from _chain(root, path, _V2)
+
+
+def _chain(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[Group]:
+    """A group and those above it, whose limits hold for it too; in a container its own is at the mount itself."""
+    own = mount / path.lstrip("/")
+    for folder in (own, *own.parents):
+        if (folder / names[0]).exists():
+            yield Group(folder, *names)
+        if folder == mount:
+            return
+
+
+def free_mib() -> int:
+    """Memory that is free for use now, in MiB, within the limits of the cgroups of this process."""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(Path("/proc/meminfo")), re.MULTILINE)
+    machine = int(available[1]) // 1024 if available else 0
+    limited = [group.free_mib() for group in groups(_text(Path("/proc/self/cgroup")))]
+    return max(0, min([machine, *(free for free in limited if free is not None)]))
+
+
+def out_of_memory_kills() -> int:
+    """How many processes were killed for want of memory, in this process's cgroups or on this machine."""
+    machine = re.search(r"^oom_kill (\d+)$", _text(Path("/proc/vmstat")), re.MULTILINE)
+    in_groups = sum(group.killed() for group in groups(_text(Path("/proc/self/cgroup"))))
+    return in_groups + (int(machine[1]) if machine else 0)
+
+
+def resident_mib(processes: Collection[int]) -> dict[int, int]:
+    """Memory of each of these processes with all below it, in MiB; 0 for one that is gone."""
+    below: dict[int, list[int]] = defaultdict(list)
+    for folder in os.scandir("/proc"):
+        if folder.name.isdigit():
+            fields = _text(Path(folder.path, "stat")).rpartition(")")[2].split()
+            below[int(fields[1]) if len(fields) > 1 else 0].append(int(folder.name))
+    pages = os.sysconf("SC_PAGE_SIZE")
+    return {process: sum(map(_resident_pages, _tree(process, below))) * pages // MIB for process in processes}
+
+
+def _tree(process: int, below: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    yield process
+    for child in below.get(process, ()):
+        yield from _tree(child, below)
+
+
+def _resident_pages(process: int) -> int:
+    fields = _text(Path(f"/proc/{process}/statm")).split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # a process that ended, a file this kernel does not have
+        return ""

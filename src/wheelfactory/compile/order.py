@@ -1,0 +1,85 @@
+"""What the factory asks of the compile, and what it is told afterwards: two JSON files, as one may be in an image."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "WHEELFACTORY_ORDER"
+"""Names the file of the order in the environment of setup.py."""
+
+LINK, SHARD, LATER, FAILED = "link", "shard", "later", "failed"
+"""How a compile ended: all objects are there to link, all of the shard are there, the time was up before, or it failed
+or was killed."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to compile, and with what. Paths are text, as they are in the image if there is one."""
+
+    ninja: str
+    """The real ninja."""
+    kernels: str
+    """The folder of all stores."""
+    ledger: str
+    """The file to read measurements from, and to write them to."""
+    report: str
+    """Where to leave the `Report`, or the refusal."""
+    jobs: int
+    """How many compiles may run at once, if memory allows."""
+    ccache: str = ""
+    """The compiler cache to use; empty for none."""
+    ccache_dir: str = ""
+    shard: str = ""
+    """``I/N`` to compile one shard and link nothing; empty for all and the link."""
+    cut_by: str = ""
+    """The ledger by which shards are cut, the same on every machine; empty for the seed table alone."""
+    deadline: float | None = None
+    """Seconds since 1970 at which every compile should have ended."""
+    given: tuple[Mapping[str, Any], ...] = ()
+    """The keys, as their parts, of the archives that were handed over; one of them must fit."""
+
+    def write(self, path: Path) -> None:
+        """Leave the order in a file."""
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Order:
+        """The order that the environment names."""
+        document = json.loads(Path(environ[VARIABLE]).read_text(encoding="utf-8"))
+        return cls(**{**document, "given": tuple(document["given"])})
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of an order."""
+
+    state: str
+    """`LINK`, `SHARD`, `LATER` or `FAILED`."""
+    key: str
+    names: tuple[str, ...]
+    """The sources that were wanted: those of the shard, or all."""
+    taken: int
+    """How many of them the store had."""
+    compiled: int
+    """How many were compiled."""
+    started: float
+    notes: tuple[str, ...] = ()
+    """What the person who waits should know."""
+
+    def write(self, order: Order) -> None:
+        """Leave the report where the order says."""
+        written = Path(order.report + ".new")
+        written.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        written.replace(order.report)
+
+    @classmethod
+    def read(cls, path: Path) -> Report | None:
+        """The report in a file; None if there is none."""
+        if not path.is_file():
+            return None
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**document, "names": tuple(document["names"]), "notes": tuple(document["notes"])})

@@ -1,0 +1,55 @@
+"""ninja's status lines -> the same with rate, time left by prediction, and memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NINJA_STATUS = "[%f/%t] "
+"""The format that is asked of ninja: finished edges of all."""
+
+_STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a compile is. Times in seconds, memory in MiB."""
+
+    elapsed_s: float
+    done: int
+    predicted_done_s: float
+    """CPU seconds that were predicted for what has ended."""
+    predicted_left_s: float
+    jobs: int
+    peak_mib: int
+
+    @property
+    def left_s(self) -> float:
+        """Time left: what is predicted for the rest, at the speed with which the predictions came true so far."""
+        if not self.predicted_done_s:
+            return self.predicted_left_s / self.jobs
+        return self.predicted_left_s * self.elapsed_s / self.predicted_done_s
+
+
+def name_of(line: str) -> str | None:
+    """The name of the compile that a status line says has ended; None for any other line."""
+    match = _STATUS.match(line)
+    return match[3] if match else None
+
+
+def enriched(line: str, pace: Pace) -> str:
+    """A status line with what a person wants to know: ``[111/2525] 38.2/min, 75 min left, peak 1204 MiB: NAME``."""
+    match = _STATUS.match(line)
+    if match is None:
+        return line
+    rate = pace.done / pace.elapsed_s * 60 if pace.elapsed_s else 0.0
+    told = f"{rate:.1f}/min, {duration(pace.left_s)} left, peak {pace.peak_mib} MiB"
+    return f"[{match[1]}/{match[2]}] {told}: {match[3]}"
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it: ``45 s``, ``20 min``, ``2 h 05 min``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -1,0 +1,258 @@
+"""Kernel archives: the objects of a kernel set, or of one shard of it, as one file that is checked as it is read.
+
+``<set id>-<first 16 digits of the key>[.shard-I-of-N].tar.zst`` has the members ``manifest.json``, then
+``objects/<sha256>``, sorted, each content once. Only what its sha256 confirms gets into a store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.compile.shards import Shard
+from wheelfactory.compile.store import Finished, Store
+from wheelfactory.errors import BuildError, FactoryError, InputError
+from wheelfactory.files import atomic_path, scratch_dir, sha256_of
+from wheelfactory.kernels.manifest import (
+    Manifest,
+    describe_set,
+    differences,
+    parse_manifest,
+)
+from wheelfactory.kernels.tape import DamagedTapeError, Sink, Tape, end, header, packing, padding
+
+__all__ = ["Manifest", "Unpacked", "differences", "find_archives", "join", "pack", "read_manifest", "unpack"]
+
+MANIFEST = "manifest.json"
+SUFFIX = ".tar.zst"
+
+_LARGEST_MANIFEST = 1 << 23
+"""Bytes; the 2,775 objects of 2.8.3 have 1.3 MB."""
+_MOST_TIMES = 200
+"""How many times its size an archive may unpack to; as for bundles, four times what code for 25 GPUs does."""
+_ALWAYS = 1 << 26
+"""Bytes that an archive may unpack to whatever its size."""
+_CHUNK = 1 << 20
+_MOST_NAMED = 3
+"""Sources that an error names; with thousands, the first ones tell what kind they are of."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What came out of an archive, by source."""
+
+    store: Store
+    taken: tuple[str, ...]
+    """Objects that are in the store now, or were there already."""
+    damaged: tuple[str, ...]
+    """Objects whose sha256 is not that of the manifest; they are to be compiled again."""
+
+
+def pack(store: Store, set_id: str, folder: Path, shard: str | None) -> Path:
+    """Write the archive of a store, all of a set or one shard (``2/8``); its path. The same store gives the same bytes.
+
+    Raises `BuildError` if an object is missing or is not what the journal says, and `FactoryError` if there is no room.
+    """
+    entries = store.finished()
+    if shard is None:
+        _require(store, entries.keys())
+    if not entries:
+        raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
+    manifest = describe_set(store.key, set_id, shard, entries.values())
+    path = folder / manifest.file_name
+    with _written(path), atomic_path(path) as written, written.open("wb") as file, packing(file) as packed:
+        _write(packed, MANIFEST, manifest.to_bytes())
+        for same in manifest.contents():
+            _write_object(packed, store, same[0])
+            for entry in same[1:]:
+                for _ in _object(store, entry):
+                    pass
+        packed.write(end())
+    return path
+
+
+def _require(store: Store, have: Container[str], note: str = "") -> None:
+    """Raise `BuildError` if a set is not whole."""
+    missing = [source for source in store.key.sources if source not in have]
+    if missing:
+        which = f"{len(missing)} of {len(store.key.sources)} sources have no object: {_named(missing)}{note}"
+        raise BuildError("kernel set is not whole", which, "compile what is missing, by the same command as before")
+
+
+def _write(packed: Sink, name: str, content: bytes) -> None:
+    packed.write(header(name, len(content)) + content + padding(len(content)))
+
+
+def _write_object(packed: Sink, store: Store, entry: Finished) -> None:
+    packed.write(header(f"objects/{entry.sha256}", entry.size))
+    for piece in _object(store, entry):
+        packed.write(piece)
+    packed.write(padding(entry.size))
+
+
+def _object(store: Store, entry: Finished) -> Iterator[bytes]:
+    """The content of an object, checked at its end."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with store.path(entry.source).open("rb") as file:
+            while piece := file.read(_CHUNK):
+                digest.update(piece)
+                size += len(piece)
+                if size > entry.size:
+                    break
+                yield piece
+    except FileNotFoundError:
+        raise _corrupt(store, entry, "it is gone") from None
+    if size != entry.size or digest.hexdigest() != entry.sha256:
+        raise _corrupt(store, entry, f"its journal says {entry.size} bytes and sha256 {entry.sha256[:12]}...")
+
+
+def _corrupt(store: Store, entry: Finished, why: str) -> BuildError:
+    return BuildError("corrupt object", f"{store.path(entry.source)} ({why})", f"compile {entry.source} again")
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What an archive says of itself; its objects are not read. Raises `InputError` if it is no kernel archive."""
+    with _opened(path) as tape:
+        return _manifest(tape, path)
+
+
+def _manifest(tape: Tape, path: Path) -> Manifest:
+    name, size = tape.member()
+    if name != MANIFEST:
+        raise DamagedTapeError(f"it begins with {name}, not with {MANIFEST}")
+    if size > _LARGEST_MANIFEST:
+        raise DamagedTapeError(f"its manifest has {size} bytes, more than {_LARGEST_MANIFEST}")
+    return parse_manifest(b"".join(tape.content(size)), str(path))
+
+
+def unpack(path: Path, kernels: Path) -> Unpacked:
+    """Put the objects of an archive into the store of its key below `kernels`; what is there already stays.
+
+    Raises `InputError` if the archive is cut short, damaged or something else; the objects before that are in the store
+    and are good. Raises `FactoryError` if there is no room.
+    """
+    with _opened(path) as tape:
+        manifest = _manifest(tape, path)
+        unpacked = manifest.totals.size  # on disk, where sources of one content have a file each
+        if unpacked > _MOST_TIMES * path.stat().st_size + _ALWAYS:
+            raise DamagedTapeError(f"it would unpack to {unpacked} bytes, more than {_MOST_TIMES} times its size")
+        store = Store(kernels, manifest.set_key)
+        taken: list[str] = []
+        damaged: list[str] = []
+        with _written(store.folder), scratch_dir(store.folder) as scratch:
+            store.make()
+            known = store.finished()
+            for same in manifest.contents():
+                new = [entry for entry in same if not _is_there(store, known.get(entry.source), entry)]
+                good = _take(tape, store, same[0], new, scratch / "object")
+                left_out = set() if good else {entry.source for entry in new}
+                damaged += left_out
+                taken += [entry.source for entry in same if entry.source not in left_out]
+        tape.finish()
+    return Unpacked(store, tuple(sorted(taken)), tuple(sorted(damaged)))
+
+
+def _is_there(store: Store, known: Finished | None, entry: Finished) -> bool:
+    kept = store.path(entry.source)
+    return known is not None and known.sha256 == entry.sha256 and kept.is_file() and sha256_of(kept) == entry.sha256
+
+
+def _take(tape: Tape, store: Store, first: Finished, new: Sequence[Finished], written: Path) -> bool:
+    """Read the next content, and keep it as the objects of `new` if it is what the manifest says; whether it was."""
+    name, size = tape.member()
+    if (name, size) != (f"objects/{first.sha256}", first.size):
+        expected = f"objects/{first.sha256} of {first.size} bytes, as its manifest says"
+        raise DamagedTapeError(f"{name} of {size} bytes stands in it instead of {expected}")
+    digest = hashlib.sha256()
+    with written.open("wb") as file:
+        for piece in tape.content(size):
+            digest.update(piece)
+            file.write(piece)
+    if digest.hexdigest() != first.sha256:
+        return False
+    for entry in new[1:]:
+        store.keep(written, entry)
+    for entry in new[:1]:
+        written.replace(store.path(entry.source))
+        store.record(entry)
+    return True
+
+
+def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
+    """Make the archive of a set of those of its shards, through the store below `kernels`; its path.
+
+    Raises `InputError` if the archives are not of one set, or one of them is damaged, and `BuildError` if a source has
+    no object in any.
+    """
+    if not paths:
+        raise InputError("nothing to join", "no kernel archives", "name the archives of all shards")
+    manifests = [read_manifest(path) for path in paths]
+    for path, manifest in zip(paths, manifests, strict=True):
+        _require_same(paths[0], manifests[0], path, manifest)
+    store = Store(kernels, manifests[0].set_key)
+    have = {*store.finished(), *(source for manifest in manifests for source in manifest.objects)}
+    _require(store, have, _absent(manifests))
+    damaged = {source: path for path in paths for source in unpack(path, kernels).damaged}
+    lost = sorted(damaged.keys() - store.finished().keys())
+    if lost:
+        which = f"{len(lost)} in {damaged[lost[0]]}: {_named(lost)}"
+        raise BuildError("damaged objects", which, "compile them again, or fetch the archive again")
+    return pack(store, manifests[0].set_id, folder, None)
+
+
+def _require_same(first: Path, wanted: Manifest, path: Path, found: Manifest) -> None:
+    if found.key == wanted.key and found.set_id == wanted.set_id:
+        return
+    why = differences({"set": wanted.set_id, **wanted.parts}, {"set": found.set_id, **found.parts})
+    which = f"{first.name} and {path.name} differ in {'; '.join(why)}"
+    hint = "join those that one compiler made with one set of flags"
+    raise InputError("archives of different kernel sets", which, hint)
+
+
+def _absent(manifests: Sequence[Manifest]) -> str:
+    """Which shards there is no archive of, as the end of a sentence."""
+    shards = {Shard.parse(manifest.shard) for manifest in manifests if manifest.shard}
+    counts = sorted({shard.count for shard in shards})
+    every = (Shard(index, count) for count in counts for index in range(1, count + 1))
+    absent = [str(shard) for shard in every if shard not in shards]
+    return f"; no archive of shard {_named(absent)}" if absent else ""
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def find_archives(folder: Path, set_id: str) -> tuple[Path, ...]:
+    """The archives of a set in a folder, of whatever key, whole ones and shards, sorted by name."""
+    name = re.compile(rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{re.escape(SUFFIX)}")
+    return tuple(sorted(path for path in folder.glob(f"*{SUFFIX}") if name.fullmatch(path.name)))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Tape]:
+    hint = "fetch it again, or pack it again"
+    try:
+        with Tape(path) as tape:
+            yield tape
+    except FileNotFoundError:
+        raise InputError("no such kernel archive", str(path), "see `wheelfactory kernels --help`") from None
+    except DamagedTapeError as error:
+        raise InputError("damaged kernel archive", f"{path}: {error}", hint) from None
+    except OSError as error:
+        raise InputError("cannot read kernel archive", f"{path} ({error.strerror})", hint) from None
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Turns what goes wrong while writing into an error that says where."""
+    try:
+        yield
+    except OSError as error:
+        which = f"{error.filename or path} ({error.strerror})"
+        raise FactoryError("cannot write kernels", which, "make room, then run the same command again") from None

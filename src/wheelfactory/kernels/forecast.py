@@ -1,0 +1,192 @@
+"""Sources, archs and what compiles cost -> what a kernel set will take on given runners, and which limits it meets.
+
+All of it is predicted: nothing is compiled, and every number is as good as the costs it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from wheelfactory.compile.costs import DRIVER_MIB, Cost, Ledger, predict, shard_costs
+from wheelfactory.compile.limits import argument_limit
+from wheelfactory.compile.shards import Shard, cut, least_count, wall_time
+
+JOB_HOURS = 6.0
+"""What GitHub gives a job on a hosted runner (docs, usage limits)."""
+ASSET_GIB = 2.0
+"""A release asset must be smaller; one of exactly 2 GiB is refused (GitHub's docs, and discussion 61733)."""
+RUNNER_DISK_GB = 14.0
+"""Guaranteed on ubuntu-24.04 (GitHub's docs). An image comes on top where it is not on another disk."""
+STACK_BYTES = 8 << 20
+"""The stack limit of a process where nobody set another: Linux's own default."""
+ARGUMENT_KIB = 128.0
+"""One argument must be shorter (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
+ARCHIVE_PART = 0.26
+"""Bytes of an archive for each byte of objects: zstandard at level 9 made 0.21 to 0.26 of each of four objects, 0.19 of
+the four together and 0.03 to 0.10 of the API objects (2.8.3, gfx942, Debian's clang 21)."""
+
+_MIB, _GIB, _GB = 1 << 20, 1 << 30, 1000**3
+_POINTER = 8
+_LINK_FOLDER = 160
+"""Characters to allow for the folder in an object's path: torch hands the linker absolute ones. Ours have 110."""
+_LINK_REST = 40 << 10
+"""Bytes to allow at a link for environment, flags, libraries and the seven objects of the binding: a generous guess."""
+
+
+@dataclass(frozen=True)
+class Runners:
+    """The machines that compile: how many, and what each has."""
+
+    count: int = 20
+    """Hosted jobs that a free account may run at once (GitHub's docs)."""
+    cores: int = 4
+    memory_gib: float = 16.0
+    disk_gb: float = RUNNER_DISK_GB
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that must stay below a limit, in `unit`."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether it does; what is exactly at a limit does not."""
+        return self.value < self.limit
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a kernel set will take; times in seconds."""
+
+    sources: int
+    shard_cpu_s: tuple[float, ...]
+    """CPU time of each shard, predicted."""
+    longest_shard_s: float
+    """Wall time of the slowest shard on its runner."""
+    wall_s: float
+    """Wall time of all shards on all runners."""
+    jobs: int
+    """Compiles at once on a runner, so that the heaviest of all could meet in its memory."""
+    peak_mib: int
+    """What those take together."""
+    object_bytes: int
+    archive_bytes: int
+    disk_bytes: int
+    """Objects, archive, and the sources with what is generated from them."""
+    limits: tuple[Limit, ...]
+    predicted_from: str
+    """What the predictions come from, in words."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all compiles."""
+        return sum(self.shard_cpu_s)
+
+    @property
+    def imbalance(self) -> float:
+        """The largest shard over the mean one, by CPU time; 1 is perfect."""
+        return max(self.shard_cpu_s) * len(self.shard_cpu_s) / self.cpu_s
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """``1/6`` to ``6/6``, for a GitHub matrix."""
+        count = len(self.shard_cpu_s)
+        return tuple(str(Shard(index, count)) for index in range(1, count + 1))
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known about costs: `ledger` to predict by, and `cutting`, by which every machine cuts the same shards."""
+
+    ledger: Ledger
+    cutting: Ledger
+
+    @property
+    def words(self) -> str:
+        """Where predictions come from."""
+        compiler = self.ledger.main_compiler
+        count = sum(entry.compiler == compiler for entry in self.ledger.measured)
+        return (
+            f"ledger with {count} measurements of compiler {compiler[:12]}" if count else "seed table, no measurement"
+        )
+
+
+def make_forecast(
+    sources: Sequence[str],
+    source_bytes: int,
+    archs: tuple[str, ...],
+    knowledge: Knowledge,
+    runners: Runners,
+    *,
+    shards: int | None,
+    budget_s: float,
+) -> Forecast:
+    """What compiling these sources for these archs takes, in `shards` or in as few as keep each within `budget_s`.
+
+    `source_bytes` is what sources and generated sources take on disk. Raises `ValueError` if one compile alone is
+    longer than the budget.
+    """
+    compiler = knowledge.ledger.main_compiler
+    costs = {source: predict(knowledge.ledger, source, archs, compiler) for source in sources}
+    times = {source: cost.cpu_s for source, cost in costs.items()}
+    cutting = shard_costs(knowledge.cutting, sources, archs)
+    jobs, peak_mib = jobs_that_fit(costs.values(), runners)
+    count = shards or least_count(cutting, budget_s, jobs, predicted=times)
+    parts = [[times[source] for source in part] for part in cut(cutting, count)]
+    walls = [wall_time(part, jobs) for part in parts]
+    object_bytes = sum(cost.size for cost in costs.values())
+    archive_bytes = round(object_bytes * ARCHIVE_PART)
+    disk_bytes = object_bytes + archive_bytes + source_bytes
+    return Forecast(
+        sources=len(sources),
+        shard_cpu_s=tuple(map(sum, parts)),
+        longest_shard_s=max(walls),
+        wall_s=wall_time(walls, runners.count),
+        jobs=jobs,
+        peak_mib=peak_mib,
+        object_bytes=object_bytes,
+        archive_bytes=archive_bytes,
+        disk_bytes=disk_bytes,
+        limits=(
+            Limit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
+            Limit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
+            Limit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
+            Limit("archive as a release asset", archive_bytes / _GIB, ASSET_GIB, "GiB"),
+            *link_limits(sources),
+        ),
+        predicted_from=knowledge.words,
+    )
+
+
+def jobs_that_fit(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
+    """How many compiles at once fit a runner's cores and memory, whichever they are, and the MiB that they take.
+
+    One at least, even where that is more than there is.
+    """
+    heaviest = sorted((cost.peak_mib + DRIVER_MIB for cost in costs), reverse=True)[: runners.cores]
+    taken, jobs = heaviest[0], 1
+    for peak in heaviest[1:]:
+        if taken + peak > runners.memory_gib * 1024:
+            break
+        taken, jobs = taken + peak, jobs + 1
+    return jobs, taken
+
+
+def link_limits(sources: Collection[str]) -> tuple[Limit, Limit]:
+    """Whether the objects of all sources can be named in the one command that links them.
+
+    setuptools gives the compiler an argument list, without a shell and without a response file.
+    """
+    lengths = [_LINK_FOLDER + len(f"/{source}.o") + 1 for source in sources]
+    total = sum(lengths) + _POINTER * len(lengths) + _LINK_REST
+    space = argument_limit(STACK_BYTES)
+    return (
+        Limit("arguments of the link", total / _MIB, space / _MIB, "MiB"),
+        Limit("longest argument of the link", max(lengths) / 1024, ARGUMENT_KIB, "KiB"),
+    )

@@ -1,0 +1,158 @@
+"""What setup.py is handed so that kernels are compiled once, and what is heard of it afterwards.
+
+setup.py finds the launcher where it looks for a compiler and our ninja where it looks for ninja (see `compile`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ninja import BIN_DIR
+
+from wheelfactory.compile import launcher
+from wheelfactory.compile import ninja as our_ninja
+from wheelfactory.compile.flags import APPENDED
+from wheelfactory.compile.order import LATER, VARIABLE, Order, Report
+from wheelfactory.compile.shards import Shard
+from wheelfactory.compile.store import read_journal
+from wheelfactory.errors import BuildError, RunAgainError
+from wheelfactory.files import write_atomic
+from wheelfactory.kernels.archive import find_archives, unpack
+from wheelfactory.kernels.timeline import draw
+from wheelfactory.progress import logger
+from wheelfactory.upstream import Setup, log_path
+from wheelfactory.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of a kernel set is wanted, and within which time."""
+
+    archives: Path | None = None
+    """A folder of kernel archives to take objects from, one of which must be of the set."""
+    shard: Shard | None = None
+    """Compile only this, and link nothing."""
+    cut_by: Path | None = None
+    """The ledger by which shards are cut, the same on every machine; None for the seed table alone."""
+    deadline: float | None = None
+    """Seconds since 1970 at which every compile should have ended."""
+
+
+ALL = Wanted()
+"""Every kernel, from the store or the compiler, and the link."""
+
+
+def kernels_folder(workshop: Workshop) -> Path:
+    """Where the stores of all kernel sets are."""
+    return workshop.cache / "kernels"
+
+
+def ledger_path(workshop: Workshop) -> Path:
+    """Where every compile leaves what it cost."""
+    return workshop.cache / "ledger.jsonl"
+
+
+def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> dict[str, str]:
+    """The variables that make setup.py compile through the factory. Raises `InputError` for an unusable archive."""
+    order = Order(
+        ninja=str(Path(BIN_DIR) / "ninja"),
+        kernels=str(kernels_folder(workshop)),
+        ledger=str(ledger_path(workshop)),
+        report=str(_report_path(setup)),
+        jobs=setup.recipe.jobs,
+        ccache=_ccache(workshop),
+        ccache_dir=str(workshop.cache / "ccache"),
+        shard=str(wanted.shard or ""),
+        cut_by=str(wanted.cut_by or ""),
+        deadline=wanted.deadline,
+        given=tuple(_unpacked(workshop, set_id, wanted.archives)) if wanted.archives else (),
+    )
+    written = setup.scratch / "order.json"
+    order.write(written)
+    bin_folder = setup.scratch / "bin"
+    bin_folder.mkdir()
+    _write_program(bin_folder / "ninja", _python_program(setup.python, our_ninja.__file__))
+    rocm = workshop.host.rocm_path
+    appended = workshop.environ.get(APPENDED)
+    return {
+        VARIABLE: str(written),
+        "PYTORCH_NVCC": f"{_python_program(setup.python, launcher.__file__)} {shlex.quote(f'{rocm}/bin/hipcc')}",
+        "PATH": f"{bin_folder}:{setup.python.parent}:{workshop.environ.get('PATH', '')}",
+        **({APPENDED: appended} if appended else {}),
+    }
+
+
+def _python_program(python: Path, file: str | None) -> str:
+    """A program of `compile`, as a shell starts it: without the packages of that Python, which it does not need."""
+    return f"{shlex.quote(str(python))} -ISB {shlex.quote(str(Path(str(file)).resolve()))}"
+
+
+def _write_program(path: Path, command: str) -> None:
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _ccache(workshop: Workshop) -> str:
+    found = shutil.which("ccache", path=workshop.environ.get("PATH", ""))
+    if not found:
+        logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
+    return found or ""
+
+
+def _unpacked(workshop: Workshop, set_id: str, folder: Path) -> Iterator[dict[str, object]]:
+    """The keys of the archives of a set, their objects now in the store. Raises `BuildError` if there are none."""
+    archives = find_archives(folder, set_id)
+    if not archives:
+        raise BuildError(
+            "no kernel archive",
+            f"of {set_id} in {folder}",
+            f"make one: wheelfactory kernels {set_id}; or build without --kernels",
+        )
+    for archive in archives:
+        done = unpack(archive, kernels_folder(workshop))
+        if done.damaged:
+            logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
+        yield dict(done.store.key.parts)
+
+
+def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
+    """What became of the compile; None if it did not come so far. Draws its timeline beside the log.
+
+    Raises `BuildError` with the reason if it was refused, `RunAgainError` if the time was up.
+    """
+    path = _report_path(setup)
+    document = json.loads(path.read_bytes()) if path.is_file() else {}
+    if "what" in document:
+        raise BuildError(document["what"], document["which"], document["hint"])
+    report = Report.read(path)
+    if report is None:
+        return None
+    for note in report.notes:
+        logger.warning("%s", note)
+    _draw(workshop, report, log_name)
+    if report.state == LATER:
+        done = report.taken + report.compiled
+        raise RunAgainError(
+            "the time is up",
+            f"{done} of {len(report.names)} kernels are compiled",
+            "run the same command again",
+        )
+    return report
+
+
+def _draw(workshop: Workshop, report: Report, log_name: str) -> None:
+    journal = kernels_folder(workshop) / report.key[:16] / "journal.jsonl"
+    entries = [entry for entry in read_journal(journal) if entry.start >= report.started]
+    if entries:
+        picture = log_path(workshop, log_name).with_suffix(".svg")
+        write_atomic(picture, draw(entries, log_name).encode())
+        logger.info("timeline of %d compiles in %s", len(entries), picture)
+
+
+def _report_path(setup: Setup) -> Path:
+    return setup.scratch / "report.json"

@@ -1,0 +1,231 @@
+"""The manifest of a kernel archive: of which set, which objects of it, how they were compiled and what they cost."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from wheelfactory.compile.shards import Shard
+from wheelfactory.compile.store import FORMAT, Finished, SetKey
+from wheelfactory.errors import BuildError, InputError
+
+_LARGEST = (1 << 33) - 1
+"""Bytes of an object: what the size field of a tar header holds, 11 octal digits."""
+_DEEPEST = 8
+"""Levels of the parts of a key; ours have 2."""
+_SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
+_LONGEST_VALUE = 48
+"""Characters of a value that is shown in an error; a digest is told apart by far fewer."""
+_NAMES = {"format", "set", "key", "shard", "totals", "parts", "sources", "objects"}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all objects of an archive cost."""
+
+    objects: int
+    size: int
+    """Bytes of all objects, each counted however often its content occurs."""
+    cpu_s: float
+    """Seconds of the processor."""
+    peak_mib: int
+    """The most that one compile needed, in MiB."""
+    cached: int
+    """Objects that a compiler cache had."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a kernel archive says of itself."""
+
+    set_id: str
+    """The name of the kernel set for people; the key is what counts."""
+    set_key: SetKey
+    """With the names of all sources of the set; a shard has objects of some of them."""
+    shard: str | None
+    """Such as ``2/8``; None for a whole set."""
+    objects: Mapping[str, Finished]
+    """The objects of this archive, by source."""
+
+    @property
+    def key(self) -> str:
+        """The key of the set: 64 hex digits."""
+        return self.set_key.digest
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """What the key is made of."""
+        return self.set_key.parts
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of all sources of the set, sorted."""
+        return self.set_key.sources
+
+    @property
+    def totals(self) -> Totals:
+        """What all objects cost together."""
+        entries = self.objects.values()
+        return Totals(
+            objects=len(entries),
+            size=sum(entry.size for entry in entries),
+            cpu_s=round(sum(entry.cpu_s for entry in entries), 3),
+            peak_mib=max((entry.peak_mib for entry in entries), default=0),
+            cached=sum(entry.cached for entry in entries),
+        )
+
+    @property
+    def file_name(self) -> str:
+        """Such as ``fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.tar.zst``."""
+        shard = f".shard-{self.shard.replace('/', '-of-')}" if self.shard else ""
+        return f"{self.set_id}-{self.key[:16]}{shard}.tar.zst"
+
+    def contents(self) -> Iterator[tuple[Finished, ...]]:
+        """The objects of each distinct content, in the order in which the archive has them."""
+        entries = sorted(self.objects.values(), key=lambda entry: (entry.sha256, entry.source))
+        for _, group in groupby(entries, key=lambda entry: entry.sha256):
+            yield tuple(group)
+
+    def to_bytes(self) -> bytes:
+        """As it stands in the archive: the same objects give the same bytes."""
+        objects = {source: asdict(entry) for source, entry in self.objects.items()}
+        for costs in objects.values():
+            del costs["source"]
+        document = {
+            "format": FORMAT,
+            "set": self.set_id,
+            "key": self.key,
+            "shard": self.shard,
+            "totals": asdict(self.totals),
+            "parts": self.parts,
+            "sources": self.sources,
+            "objects": objects,
+        }
+        return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def describe_set(key: SetKey, set_id: str, shard: str | None, entries: Iterable[Finished]) -> Manifest:
+    """The manifest of these objects. Raises `InputError` for a name or a shard that cannot be."""
+    if not _SET_ID.fullmatch(set_id):
+        raise InputError("not a name for a kernel set", ascii(set_id), "use letters, digits and . _ + -")
+    try:
+        shard = None if shard is None else str(Shard.parse(shard))
+    except ValueError as error:
+        raise InputError("not a shard", str(error), "name such as 2/6, the second of six") from None
+    objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
+    manifest = Manifest(set_id, SetKey(key.parts, tuple(sorted(set(key.sources)))), shard, objects)
+    try:
+        _require_sound(manifest)
+    except ValueError as error:
+        raise BuildError("objects that cannot be packed", str(error), "remove them, and compile them again") from None
+    return manifest
+
+
+def parse_manifest(data: bytes, place: str) -> Manifest:
+    """A manifest from its JSON. Raises `InputError` with `place` if it is none, or its key is not that of its parts."""
+    try:
+        return _manifest(json.loads(data))
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        hint = "pack it again, by the same version of wheelfactory"
+        raise InputError("damaged kernel manifest", f"{place}: {why}", hint) from None
+
+
+def _manifest(document: Any) -> Manifest:
+    """Raises `ValueError` at the first thing that is odd: whoever made it may have put in millions."""
+    key = SetKey.from_document(document)
+    if document.keys() != _NAMES:
+        raise ValueError("it does not say what a manifest says, or more")
+    if not _is_shallow(key.parts, _DEEPEST):
+        raise ValueError("its parts are nested too deeply")
+    if list(key.sources) != sorted(set(key.sources)):
+        raise ValueError("its sources are not sorted, or one is there twice")
+    set_id, shard = document["set"], document["shard"]
+    if not isinstance(set_id, str) or not _SET_ID.fullmatch(set_id):
+        raise ValueError("the name of its set cannot be one")
+    if shard is not None and not (isinstance(shard, str) and str(Shard.parse(shard)) == shard):
+        raise ValueError("its shard is not written such as 2/8")
+    manifest = Manifest(set_id, key, shard, _objects(document["objects"], frozenset(key.sources)))
+    _require_sound(manifest)
+    if document["totals"] != asdict(manifest.totals):
+        raise ValueError("its totals are not those of its objects")
+    return manifest
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_shallow(item, levels - 1) for item in items)
+
+
+def _objects(document: Any, sources: frozenset[str]) -> dict[str, Finished]:
+    if not isinstance(document, dict):
+        raise ValueError("it has no objects by source")
+    found: dict[str, Finished] = {}
+    for source, costs in document.items():
+        entry = Finished.from_document({**costs, "source": source}) if isinstance(costs, dict) else None
+        if entry is None or source not in sources:
+            raise ValueError(f"no object of the set: {source[:100]!a}")
+        found[source] = entry
+    return found
+
+
+def _require_sound(manifest: Manifest) -> None:
+    """Raise `ValueError` if an archive cannot have these objects."""
+    for same in manifest.contents():
+        if len({entry.size for entry in same}) > 1:
+            raise ValueError(f"one content has two sizes: {same[0].source}")
+        if same[0].size > _LARGEST:
+            raise ValueError(f"{same[0].source} has {same[0].size} bytes, more than {_LARGEST}")
+
+
+def differences(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What differs between the parts of two keys, by name, such as ``compiler: HIP 6.3, other HIP 6.4``."""
+    found: list[str] = []
+    for name in sorted({*parts, *other}):
+        one, two = parts.get(name), other.get(name)
+        if isinstance(one, Mapping) and isinstance(two, Mapping):
+            inner = sorted({*one, *two})
+            found += _difference([(f"{name}.{part}", one.get(part), two.get(part)) for part in inner])
+        else:
+            found += _difference([(name, one, two)])
+    return found
+
+
+def _difference(values: Iterable[tuple[str, Any, Any]]) -> list[str]:
+    return [
+        f"{name}: {_short(*_apart(one, two))}, other {_short(*_apart(two, one))}"
+        for name, one, two in values
+        if _plain(one) != _plain(two)
+    ]
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _apart(value: Any, other: Any) -> tuple[Any, str]:
+    """What of a list the other has not, and how to say that it is a part of it."""
+    if not isinstance(value, (list, tuple)) or not isinstance(other, (list, tuple)):
+        return value, ""
+    mine, theirs = {_plain(item) for item in value}, {_plain(item) for item in other}
+    if mine == theirs or not mine & theirs:
+        return value, ""
+    return [item for item in value if _plain(item) not in theirs], "with "
+
+
+def _short(value: Any, before: str) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return "without" if before else "nothing"
+        value = " ".join(map(str, value))
+    text = value if isinstance(value, str) else _plain(value)
+    text = text.encode("unicode_escape").decode()
+    if re.fullmatch("[0-9a-f]{40,}", text):
+        return f"{before}{text[:12]}..."
+    return before + (text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}...")

@@ -1,0 +1,97 @@
+"""What is refused before it fails late."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.compile.errors import RefusedError
+from wheelfactory.compile.limits import (
+    MOST_ARGUMENTS,
+    argument_limit,
+    differing,
+    refuse_long_link,
+    refuse_other_key,
+    refuse_untargetable,
+)
+from wheelfactory.compile.store import SetKey
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("stack", "allowed"),
+    [(8 * MIB, 2 * MIB), (16 * MIB, 4 * MIB), (64 * MIB, MOST_ARGUMENTS), (resource.RLIM_INFINITY, MOST_ARGUMENTS)],
+)
+def test_linux_allows_a_quarter_of_the_stack_up_to_a_point(stack: int, allowed: int) -> None:
+    assert argument_limit(stack) == allowed
+
+
+@pytest.mark.parametrize("stack", [2 * MIB, 8 * MIB])
+def test_the_limit_is_the_one_of_this_kernel(stack: int) -> None:
+    """A program is really given as much, and not as much as that and a tenth."""
+
+    def run(size: int) -> int:
+        arguments = ["x" * 1000] * (size // 1009)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.getrlimit(resource.RLIMIT_STACK)[1]))  # noqa: E731
+        return subprocess.run(["/bin/true", *arguments], env={}, preexec_fn=limit, check=False).returncode
+
+    assert run(argument_limit(stack) - 8192) == 0
+    with pytest.raises(OSError, match="Argument list too long"):
+        run(argument_limit(stack) + argument_limit(stack) // 10)
+
+
+def test_a_link_of_ten_archs_is_refused_under_the_usual_stack_and_fits_once_it_is_raised() -> None:
+    objects = [f"/builds/flash-attn/build/temp.linux-x86_64-cpython-311/build/{'n' * 220}_{n}.o" for n in range(7569)]
+    with pytest.raises(RefusedError, match="more arguments than Linux lets") as caught:
+        refuse_long_link(objects, {"PATH": "/bin"}, 8 * MIB)
+    assert f"{2 * MIB} are allowed" in caught.value.which
+    assert "--cache" in caught.value.hint
+
+    refuse_long_link(objects, {"PATH": "/bin"}, 64 * MIB)
+
+
+def test_the_environment_counts_too() -> None:
+    with pytest.raises(RefusedError):
+        refuse_long_link(["a.o"], {"LARGE": "x" * 3 * MIB}, 8 * MIB)
+
+
+def hipcc(folder: Path) -> str:
+    """A compiler whose driver knows gfx942 alone, as clang's says it."""
+    path = folder / "hipcc"
+    path.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *gfx942*) exit 0 ;; esac\n'
+        "echo \"clang: error: invalid target ID 'gfx950'; format is a processor name\" >&2\nexit 1\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_arch_that_the_compiler_does_not_know_is_refused_with_its_words(tmp_path: Path) -> None:
+    refuse_untargetable(hipcc(tmp_path), ["gfx942"], {})
+    with pytest.raises(RefusedError, match="the compiler cannot make code for: gfx950") as caught:
+        refuse_untargetable(hipcc(tmp_path), ["gfx942", "gfx950"], {})
+    assert "invalid target ID" in caught.value.which
+    assert "gfx942" not in caught.value.which
+
+
+KEY = SetKey({"compiler": {"version": "clang 21"}, "flags": ["-O3"], "archs": ["gfx942"]}, ("fmha_a",))
+
+
+def test_archives_of_another_key_are_refused_with_what_differs_in_the_nearest() -> None:
+    far = {"compiler": {"version": "clang 19"}, "flags": ["-O2"], "archs": ["gfx90a"]}
+    near = {**KEY.parts, "archs": ["gfx90a"]}
+    with pytest.raises(RefusedError, match=r"kernel archive of another key: what differs: archs$"):
+        refuse_other_key(KEY, [far, near])
+
+
+def test_one_archive_of_the_key_is_enough() -> None:
+    refuse_other_key(KEY, [{}, KEY.parts])
+
+
+def test_a_part_that_one_key_lacks_differs() -> None:
+    assert differing({"a": 1, "b": 2}, {"a": 1}) == ["b"]

@@ -1,0 +1,81 @@
+"""Kernel archives to test with: sound ones by way of a store, and others byte by byte."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from wheelfactory.compile.store import Finished, SetKey, Store
+
+PARTS: Mapping[str, Any] = {
+    "compiler": {"version": "HIP 6.4", "sha256": "ab" * 32},
+    "flags": ["-O3", "-DX=1"],
+    "environment": {},
+    "archs": ["gfx90a", "gfx942"],
+    "sources": "12" * 32,
+    "headers": "34" * 32,
+}
+OBJECTS = {"fmha_bwd_d128": b"backward" * 90, "fmha_fwd_d128": b"forward" * 100, "fmha_fwd_d64": b"", "x_api": b"api"}
+KEY = SetKey(PARTS, tuple(OBJECTS))
+
+
+def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KEY) -> Store:
+    """A store with these objects, each of which took a second more than the one before."""
+    store = Store(kernels, key)
+    store.make()
+    built = store.folder / "built.o"
+    for number, (source, content) in enumerate(objects.items()):
+        built.write_bytes(content)
+        sha256 = hashlib.sha256(content).hexdigest()
+        costs = (40.25 + number, 900 + number, 100.0, 140.5 + number)
+        store.keep(built, Finished(source, ("gfx90a", "gfx942"), sha256, len(content), *costs, cached=False))
+    built.unlink(missing_ok=True)
+    return store
+
+
+def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, size: int | None = None) -> bytes:
+    """A member of a tar, with a size that may be another than that of its content."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, len(content) if size is None else size
+    info.linkname = "/etc/passwd" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
+    return info.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def members_of(archive: bytes) -> list[tuple[str, bytes]]:
+    """The members of a sound archive."""
+    with tarfile.open(fileobj=io.BytesIO(unpacked(archive))) as tar:
+        return [(info.name, _content(tar, info)) for info in tar]
+
+
+def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(info)
+    assert file
+    return file.read()
+
+
+def unpacked(archive: bytes, most: int = 1 << 22) -> bytes:
+    """The tar inside an archive. Raises `zstandard.ZstdError`."""
+    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(archive).read(most)
+
+
+def packed(*members: bytes, end: bytes = bytes(1024)) -> bytes:
+    """The archive of these members."""
+    return zstandard.ZstdCompressor(write_checksum=True).compress(b"".join(members) + end)
+
+
+def repacked(members: Sequence[tuple[str, bytes]]) -> bytes:
+    """The archive of these names and contents."""
+    return packed(*(member(name, content) for name, content in members))
+
+
+def with_manifest(archive: bytes, **changes: Any) -> bytes:
+    """An archive whose manifest has other values."""
+    (name, manifest), *others = members_of(archive)
+    return repacked([(name, json.dumps({**json.loads(manifest), **changes}).encode()), *others])

@@ -1,0 +1,168 @@
+"""What torch leaves for ninja in a flash-attn build, in small: generated kernels, a binding, a build.ninja.
+
+hipcc is a shell script here: it records its arguments and writes an object that tells its flags and its source. So what
+is proved with it is who is compiled, when, how and what is kept, and nothing about kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ninja import BIN_DIR
+
+from wheelfactory.compile import launcher, ninja
+from wheelfactory.compile.errors import RefusedError
+from wheelfactory.compile.order import VARIABLE, Order, Report
+from wheelfactory.compile.store import Finished, SetKey, Store
+
+KERNELS = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group")) + (
+    "fmha_bwd_api",
+)
+BINDING = "flash_api"
+
+HIPCC = """\
+#!/bin/sh
+[ "$1" = --version ] && { echo "clang version 19.0.0"; exit 0; }
+case " $* " in *" -### "*) exit 0 ;; esac
+echo "$* append=$HIPCC_COMPILE_FLAGS_APPEND" >> "$HIPCC_LOG"
+while [ $# -gt 0 ]; do
+  case $1 in
+    -c) source=$2 ;;
+    -o) output=$2 ;;
+    *) flags="$flags $1" ;;
+  esac
+  shift
+done
+eval "${HIPCC_DOES:-:}"
+{ echo "$flags"; cat "$source"; } > "$output"
+"""
+
+FLAGS = "-I{root}/csrc/ck/include -I{torch}/include -DTORCH_EXTENSION_NAME=flash_attn_2_cuda --offload-arch=gfx942 -O3"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder in which torch would now start ninja."""
+
+    root: Path
+    kernels: Path
+    """The folder of stores."""
+    torch: str = "/venv/torch"
+    flags: str = ""
+
+    @property
+    def build(self) -> Path:
+        """Where objects go."""
+        return self.root / "build/temp"
+
+    @property
+    def log(self) -> Path:
+        """What hipcc was asked to compile, a line each."""
+        return self.root / "hipcc.log"
+
+    @property
+    def hipcc(self) -> Path:
+        """The compiler."""
+        return self.root.parent / "rocm/bin/hipcc"
+
+    def output(self, name: str) -> Path:
+        """The object of a source."""
+        return self.build / f"{name}.o"
+
+    def compiled(self) -> list[str]:
+        """The names of what hipcc has compiled, in order."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
+
+    def order(self, **settings: object) -> Order:
+        """An order for this project."""
+        order = Order(
+            ninja=f"{BIN_DIR}/ninja",
+            kernels=str(self.kernels),
+            ledger=str(self.kernels / "ledger.jsonl"),
+            report=str(self.root / "report.json"),
+            jobs=2,
+        )
+        return replace(order, **settings)  # type: ignore[arg-type]
+
+    def start(self, order: Order, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        """Start our ninja as torch does."""
+        (self.root / "report.json").unlink(missing_ok=True)
+        order.write(self.root / "order.json")
+        settings = {"HIPCC_LOG": str(self.log), VARIABLE: str(self.root / "order.json"), **environ}
+        return subprocess.Popen(
+            [sys.executable, "-ISB", str(ninja.__file__), *(arguments or ("-v",))],
+            cwd=self.build,
+            env={"PATH": os.environ["PATH"], **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, order: Order | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
+        """Run our ninja as torch does; its exit status and what it says."""
+        with self.start(order or self.order(), *arguments, **environ) as process:
+            said, _ = process.communicate(timeout=60)
+        return process.returncode, said
+
+    def report(self) -> Report:
+        """The report of the last run."""
+        report = Report.read(self.root / "report.json")
+        assert report
+        return report
+
+    def store(self) -> Store:
+        """The store of the last run."""
+        folder = self.kernels / self.report().key[:16]
+        return Store(self.kernels, SetKey.from_bytes((folder / "set.json").read_bytes()))
+
+    def finished(self) -> dict[str, Finished]:
+        """What the store of the last run has."""
+        return self.store().finished()
+
+
+def make_project(
+    folder: Path, name: str = "flash_attn-2.8.3", *, kernels: Path | None = None, **settings: str
+) -> Project:
+    """A project below `folder`; several share one compiler, and one folder of stores."""
+    project = Project(folder / name, kernels or folder / "kernels", **settings)
+    for path in (project.build, project.root / "csrc/ck/include", project.hipcc.parent, project.kernels):
+        path.mkdir(parents=True, exist_ok=True)
+    if not project.hipcc.exists():
+        project.hipcc.write_text(HIPCC)
+        project.hipcc.chmod(0o755)
+    (project.root / "csrc/ck/include/ck.hpp").write_text("// ck\n")
+    for kernel in KERNELS:
+        (project.root / f"build/{kernel}.hip").write_text(f'#include "ck.hpp"\n// {kernel}\n')
+    (project.root / f"csrc/{BINDING}.hip").write_text("// binding\n")
+    _write_build_ninja(project)
+    return project
+
+
+def _write_build_ninja(project: Project) -> None:
+    """As torch.utils.cpp_extension writes it: absolute paths, one rule."""
+    flags = FLAGS.format(root=project.root, torch=project.torch) + " " + project.flags
+    program = f"{sys.executable} -ISB {Path(str(launcher.__file__)).resolve()} {project.hipcc}"
+    lines = [
+        "ninja_required_version = 1.3",
+        f"nvcc = {program}",
+        f"cuda_cflags = {flags}",
+        "rule cuda_compile",
+        "  command = $nvcc $cuda_cflags -c $in -o $out",
+    ]
+    sources = [*(project.root / f"build/{name}.hip" for name in KERNELS), project.root / f"csrc/{BINDING}.hip"]
+    lines += [f"build {project.output(path.stem)}: cuda_compile {path}" for path in sources]
+    (project.build / "build.ninja").write_text("\n".join(lines) + "\n")
+
+
+def keys_of(projects: Sequence[Project]) -> list[str]:
+    """The key of the kernel set of each, after a run."""
+    for project in projects:
+        code, said = project.run()
+        assert code == 0, (RefusedError, said)
+    return [project.report().key for project in projects]

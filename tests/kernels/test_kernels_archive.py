@@ -1,0 +1,583 @@
+"""A kernel archive gives back what was packed, and from whatever else it is given, only what its sha256 confirms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bounded import outcome
+from kernel_archive_factory import (
+    KEY,
+    OBJECTS,
+    PARTS,
+    fill,
+    member,
+    members_of,
+    packed,
+    repacked,
+    unpacked,
+    with_manifest,
+)
+from wheelfactory.compile.store import SetKey, Store
+from wheelfactory.errors import BuildError, InputError
+from wheelfactory.kernels.archive import find_archives, join, pack, read_manifest, unpack
+
+SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
+NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return fill(tmp_path / "kernels")
+
+
+@pytest.fixture
+def archive(store: Store, tmp_path: Path) -> Path:
+    return pack(store, SET, tmp_path, None)
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    return {source: store.path(source).read_bytes() for source in store.finished()}
+
+
+# packing
+
+
+def test_a_set_is_named_by_its_id_and_key(archive: Path, tmp_path: Path) -> None:
+    assert archive == tmp_path / NAME
+
+
+def test_a_shard_says_which_it_is(tmp_path: Path) -> None:
+    store = fill(tmp_path / "kernels", {"x_api": b"api"})
+
+    assert pack(store, SET, tmp_path, "2/8").name == f"{SET}-{KEY.digest[:16]}.shard-2-of-8.tar.zst"
+
+
+@pytest.mark.parametrize("shard", ["0/8", "9/8", "8", "", "1-of-8", "1/0"])
+def test_what_is_no_shard_is_refused(store: Store, tmp_path: Path, shard: str) -> None:
+    with pytest.raises(InputError, match="not a shard"):
+        pack(store, SET, tmp_path / "out", shard)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a\n", "ä", "a" * 101])
+def test_a_set_id_that_is_no_file_name_is_refused(store: Store, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="not a name for a kernel set"):
+        pack(store, name, tmp_path / "out", None)
+
+
+def test_the_manifest_comes_first_and_each_content_once(tmp_path: Path) -> None:
+    store = fill(tmp_path / "kernels", {**OBJECTS, "x_api": OBJECTS["fmha_fwd_d128"]})
+
+    names = [name for name, _ in members_of(pack(store, SET, tmp_path, None).read_bytes())]
+
+    distinct = {hashlib.sha256(content).hexdigest() for content in contents(store).values()}
+    assert len(distinct) == len(OBJECTS) - 1
+    assert names == ["manifest.json", *(f"objects/{sha256}" for sha256 in sorted(distinct))]
+
+
+def test_any_tar_reads_it_and_nothing_in_it_tells_of_who_packed_it(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.tar").write_bytes(unpacked(archive.read_bytes()))
+
+    with tarfile.open(tmp_path / "plain.tar") as tar:
+        assert {(info.uid, info.gid, info.uname, info.gname, info.mtime, info.mode) for info in tar} == {
+            (0, 0, "", "", 0, 0o644)
+        }
+
+
+def test_the_same_store_gives_the_same_bytes(store: Store, archive: Path, tmp_path: Path) -> None:
+    lines = store.journal.read_bytes().splitlines(keepends=True)
+    store.journal.write_bytes(b"".join(reversed(lines)))
+
+    assert pack(store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
+
+
+def test_the_manifest_says_what_there_is_and_what_it_cost(archive: Path) -> None:
+    manifest = read_manifest(archive)
+
+    assert (manifest.set_id, manifest.key, manifest.shard) == (SET, KEY.digest, None)
+    assert manifest.set_key == KEY
+    assert manifest.objects.keys() == OBJECTS.keys()
+    first = manifest.objects["fmha_bwd_d128"]
+    assert (first.size, first.archs, first.cpu_s, first.peak_mib) == (720, ("gfx90a", "gfx942"), 40.25, 900)
+    totals = manifest.totals
+    assert (totals.objects, totals.size, totals.cpu_s, totals.peak_mib, totals.cached) == (4, 1423, 167.0, 903, 0)
+
+
+def test_only_the_first_member_is_read_for_the_manifest(archive: Path) -> None:
+    manifest = members_of(archive.read_bytes())[0]
+    archive.write_bytes(packed(member(*manifest), b"no tar from here"))
+
+    assert read_manifest(archive).key == KEY.digest
+
+
+def test_a_set_that_is_not_whole_is_not_packed_as_one(tmp_path: Path) -> None:
+    store = fill(tmp_path / "kernels", {"x_api": b"api"})
+
+    with pytest.raises(BuildError, match="3 of 4 sources have no object: fmha_bwd_d128, fmha_fwd_d128, fmha_fwd_d64"):
+        pack(store, SET, tmp_path / "out", None)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_not_packed(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="nothing to pack"):
+        pack(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2")
+
+
+@pytest.mark.parametrize("content", [b"", b"forward" * 99, b"forwarD" * 100, b"forward" * 101, None])
+@pytest.mark.parametrize("other", [b"api", OBJECTS["fmha_fwd_d128"]], ids=["its own", "shared"])
+def test_a_corrupt_object_is_named_and_nothing_is_packed(tmp_path: Path, content: bytes | None, other: bytes) -> None:
+    store = fill(tmp_path / "kernels", {**OBJECTS, "a_fwd_copy": other}, SetKey(PARTS, ("a_fwd_copy", *OBJECTS)))
+    path = store.path("fmha_fwd_d128")
+    path.unlink() if content is None else path.write_bytes(content)
+
+    with pytest.raises(BuildError, match=r"corrupt object: .*fmha_fwd_d128\.o") as caught:
+        pack(store, SET, tmp_path / "out", None)
+
+    assert "compile fmha_fwd_d128 again" in caught.value.hint
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# unpacking
+
+
+def test_what_was_packed_comes_back(store: Store, archive: Path, tmp_path: Path) -> None:
+    done = unpack(archive, tmp_path / "elsewhere")
+
+    assert done.store.folder == tmp_path / "elsewhere" / KEY.digest[:16]
+    assert (done.taken, done.damaged) == (tuple(OBJECTS), ())
+    assert contents(done.store) == OBJECTS
+    assert done.store.finished() == store.finished()
+    assert SetKey.from_bytes((done.store.folder / "set.json").read_bytes()) == KEY
+    assert pack(done.store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
+
+
+def test_nothing_else_is_left_in_the_store(archive: Path, tmp_path: Path) -> None:
+    done = unpack(archive, tmp_path / "elsewhere")
+
+    assert {path.name for path in done.store.folder.iterdir()} == {"journal.jsonl", "objects", "set.json"}
+
+
+def test_sources_of_one_content_have_an_object_each(tmp_path: Path) -> None:
+    objects = dict.fromkeys(OBJECTS, b"the same")
+    path = pack(fill(tmp_path / "kernels", objects), SET, tmp_path, None)
+
+    done = unpack(path, tmp_path / "elsewhere")
+
+    assert contents(done.store) == objects
+
+
+def test_what_is_there_already_is_not_written_again(archive: Path, tmp_path: Path) -> None:
+    first = unpack(archive, tmp_path / "elsewhere").store
+    before = first.journal.read_bytes(), {source: first.path(source).stat().st_ino for source in OBJECTS}
+
+    again = unpack(archive, tmp_path / "elsewhere")
+
+    assert again.taken == tuple(OBJECTS)
+    assert (first.journal.read_bytes(), {source: first.path(source).stat().st_ino for source in OBJECTS}) == before
+
+
+def test_what_was_changed_since_is_replaced(archive: Path, tmp_path: Path) -> None:
+    store = unpack(archive, tmp_path / "elsewhere").store
+    store.path("x_api").write_bytes(b"apo")
+
+    unpack(archive, tmp_path / "elsewhere")
+
+    assert contents(store) == OBJECTS
+
+
+def test_a_damaged_object_is_reported_and_left_out(archive: Path, tmp_path: Path) -> None:
+    members = members_of(archive.read_bytes())
+    archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+
+    done = unpack(archive, tmp_path / "elsewhere")
+
+    assert done.damaged == ("fmha_fwd_d128",)
+    assert done.taken == ("fmha_bwd_d128", "fmha_fwd_d64", "x_api")
+    assert contents(done.store) == {source: OBJECTS[source] for source in done.taken}
+    assert not done.store.path("fmha_fwd_d128").exists()
+
+
+def test_a_sound_object_in_the_store_outlives_a_damaged_one(archive: Path, store: Store) -> None:
+    members = members_of(archive.read_bytes())
+    archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+
+    done = unpack(archive, store.folder.parent)
+
+    assert done.damaged == ()
+    assert contents(store) == OBJECTS
+
+
+def test_wherever_an_archive_is_cut_what_is_in_the_store_is_good(archive: Path, tmp_path: Path) -> None:
+    whole = archive.read_bytes()
+    for size in (0, 1, 3, 4, 9, len(whole) // 2, len(whole) - 30, len(whole) - 4, len(whole) - 1):
+        archive.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"damaged kernel archive.*cut short"):
+            unpack(archive, tmp_path / "elsewhere")
+
+    found = contents(Store(tmp_path / "elsewhere", KEY))
+    assert found == {source: OBJECTS[source] for source in found}
+
+
+def test_what_stands_before_the_damage_is_kept(archive: Path, tmp_path: Path) -> None:
+    members = members_of(archive.read_bytes())
+    archive.write_bytes(repacked(members[:3]))
+
+    with pytest.raises(InputError, match="it ends before its last member"):
+        unpack(archive, tmp_path / "elsewhere")
+
+    found = contents(Store(tmp_path / "elsewhere", KEY))
+    assert {hashlib.sha256(content).hexdigest() for content in found.values()} == {
+        name.removeprefix("objects/") for name, _ in members[1:3]
+    }
+
+
+@pytest.mark.parametrize("at", [5, 60, 300, -200, -20, -5, -1])
+def test_a_changed_byte_never_gets_a_wrong_object_into_a_store(archive: Path, tmp_path: Path, at: int) -> None:
+    data = bytearray(archive.read_bytes())
+    data[at] ^= 1
+    archive.write_bytes(data)
+
+    with pytest.raises(InputError, match="damaged kernel"):
+        unpack(archive, tmp_path / "elsewhere")
+
+    found = contents(Store(tmp_path / "elsewhere", KEY))
+    assert found == {source: OBJECTS[source] for source in found}
+
+
+HASH_OF_NOTHING = SetKey({}, ()).digest.encode()
+MANIFEST = ("manifest.json", b"{}")
+
+
+def objects_as(**options: Any) -> Callable[[bytes], bytes]:
+    """The archive whose first object is a member of another kind."""
+
+    def change(archive: bytes) -> bytes:
+        manifest, (name, _), *_others = members_of(archive)
+        return packed(member(*manifest), member(**{"name": name, **options}))
+
+    return change
+
+
+FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda _: b"", "it was cut short"),
+    "gzip": (lambda _: b"\x1f\x8b\x08" + bytes(50), "zstandard stream is damaged or none"),
+    "zip": (lambda _: b"PK\x03\x04" + bytes(50), "zstandard stream is damaged or none"),
+    "a plain tar": (unpacked, "zstandard stream is damaged or none"),
+    "no tar inside": (lambda _: packed(b"x" * 2000), "it is no tar archive inside"),
+    "an empty tar": (lambda _: packed(), "it ends before its last member"),
+    "an empty frame": (lambda _: packed(end=b""), "it ends before its last member"),
+    "a skippable frame": (lambda _: struct.pack("<II", 0x184D2A50, 4) + b"abcd", "it ends before its last member"),
+    "two frames": (lambda archive: archive * 2, "there is something behind its end"),
+    "more behind": (lambda archive: archive + b"\0", "there is something behind its end"),
+    "more members": (
+        lambda archive: repacked([*members_of(archive), ("objects/x", b"")]),
+        "there is something behind its last member",
+    ),
+    "more zeros": (lambda archive: packed(unpacked(archive)), "there is something behind its"),
+    "no end": (lambda archive: packed(unpacked(archive)[:-1024], end=b""), "it ends before its last member"),
+    "manifest not first": (lambda archive: repacked(members_of(archive)[1:]), "it begins with objects/"),
+    "no manifest": (lambda _: repacked([("a.o", b"")]), "it begins with a.o"),
+    "a manifest of nothing": (lambda _: repacked([MANIFEST]), "damaged kernel manifest"),
+    "a manifest that is no JSON": (lambda _: repacked([("manifest.json", b"\xff")]), "damaged kernel manifest"),
+    "a deep manifest": (lambda _: repacked([("manifest.json", b"[" * 100_000)]), "damaged kernel manifest"),
+    "a huge manifest": (lambda _: packed(member("manifest.json", b"{}", size=1 << 32)), "its manifest has 4294967296"),
+    "a manifest below 0": (lambda _: packed(member("manifest.json", b"{}", size=-5)), "size below 0"),
+    "a link": (objects_as(kind=tarfile.SYMTYPE), "is a symbolic link"),
+    "a hard link": (objects_as(kind=tarfile.LNKTYPE), "is a hard link"),
+    "a device": (objects_as(kind=tarfile.CHRTYPE), "is a device"),
+    "a folder": (objects_as(kind=tarfile.DIRTYPE), "is a folder"),
+    "a long name": (objects_as(name="a" * 200), "of a kind that is not taken"),
+    "a pax header": (objects_as(kind=tarfile.XHDTYPE), "of a kind that is not taken"),
+    "a name that leaves": (objects_as(name="objects/../../x"), "objects/../../x of 0 bytes stands in it instead of"),
+    "an absolute name": (objects_as(name="/etc/x"), "/etc/x of 0 bytes stands in it instead of"),
+    "another size": (objects_as(content=b"12"), "of 2 bytes stands in it instead of"),
+    "a huge size": (objects_as(size=1 << 62), "bytes stands in it instead of"),
+    "swapped objects": (
+        lambda archive: repacked([members_of(archive)[place] for place in (0, 2, 1, 3, 4)]),
+        "stands in it instead of",
+    ),
+    "an object twice": (
+        lambda archive: repacked([members_of(archive)[place] for place in (0, 1, 1, 2, 3, 4)]),
+        "stands in it instead of",
+    ),
+    "rubbish between": (
+        lambda archive: packed(member(*members_of(archive)[0])[:-1] + b"x"),
+        "there is something between its members",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "why"), FOREIGN.values(), ids=FOREIGN)
+def test_what_is_no_kernel_archive_is_refused_with_a_reason(
+    archive: Path, tmp_path: Path, change: Callable[[bytes], bytes], why: str
+) -> None:
+    archive.write_bytes(change(archive.read_bytes()))
+
+    with pytest.raises(InputError) as caught:
+        unpack(archive, tmp_path / "elsewhere")
+
+    assert why in str(caught.value)
+    assert str(archive) in caught.value.which
+    assert caught.value.hint
+
+
+def objects(**changes: Any) -> dict[str, Any]:
+    """The objects of a manifest, with other values for one of them."""
+    entry = {"sha256": "0" * 64, "size": 1, "cpu_s": 1, "peak_mib": 1, "archs": [], "start": 1, "end": 1}
+    return {"x_api": {**entry, "cached": False, **changes}}
+
+
+ODD: dict[str, tuple[dict[str, Any], str]] = {
+    "another format": ({"format": 2}, "format 1"),
+    "another key": ({"key": "0" * 64}, "its key is not that of its parts"),
+    "other parts": ({"parts": {"compiler": "other"}}, "its key is not that of its parts"),
+    "no list of sources": ({"sources": "abc"}, "not a kernel set"),
+    "a source outside": ({"sources": ["../x"]}, "not a kernel set"),
+    "a source twice": ({"sources": ["a", "a"]}, "its sources are not sorted, or one is there twice"),
+    "sources not sorted": ({"sources": ["b", "a"]}, "its sources are not sorted, or one is there twice"),
+    "another source": ({"sources": ["a"]}, "no object of the set: 'fmha_bwd_d128'"),
+    "more": ({"more": 1}, "it does not say what a manifest says, or more"),
+    "a set outside": ({"set": "../x"}, "the name of its set cannot be one"),
+    "a set that is no text": ({"set": 1}, "the name of its set cannot be one"),
+    "a shard of fewer": ({"shard": "3/2"}, "the last N/N"),
+    "a shard outside": ({"shard": "../x"}, "not a shard"),
+    "a shard in other words": ({"shard": "01/2"}, "its shard is not written such as 2/8"),
+    "a shard that is no text": ({"shard": 1}, "its shard is not written such as 2/8"),
+    "other totals": ({"totals": {"objects": 5, "size": 1, "cpu_s": 1, "peak_mib": 1, "cached": 0}}, "its totals"),
+    "no objects": ({"objects": []}, "it has no objects by source"),
+    "an object of nothing": ({"objects": {"x_api": None}}, "no object of the set: 'x_api'"),
+    "a sha256 outside": ({"objects": objects(sha256="../x")}, "no object of the set: 'x_api'"),
+    "a size below 0": ({"objects": objects(size=-1)}, "no object of the set: 'x_api'"),
+    "a size too large": ({"objects": objects(size=1 << 33)}, "x_api has 8589934592 bytes, more than"),
+    "no costs": ({"objects": objects(cpu_s=None)}, "no object of the set: 'x_api'"),
+    "costs that are no number": ({"objects": objects(cpu_s=float("nan"))}, "no object of the set: 'x_api'"),
+    "two sizes of a content": (
+        {"objects": {**objects(), "fmha_fwd_d64": objects(size=2)["x_api"]}},
+        "one content has two sizes: fmha_fwd_d64",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "why"), ODD.values(), ids=ODD)
+def test_a_manifest_that_does_not_hold_together_is_refused(
+    archive: Path, tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    archive.write_bytes(with_manifest(archive.read_bytes(), **changes))
+
+    for read in (lambda: read_manifest(archive), lambda: unpack(archive, tmp_path / "elsewhere")):
+        with pytest.raises(InputError, match="damaged kernel manifest") as caught:
+            read()
+        assert why in str(caught.value)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def claiming(size: int, content: bytes) -> bytes:
+    """A whole and true archive of one content, or one that claims to be."""
+    totals = {"objects": 1, "size": size, "cpu_s": 1.0, "peak_mib": 1, "cached": 0}
+    sha256 = hashlib.sha256(content).hexdigest()
+    manifest = {"format": 1, "set": "x", "key": KEY.digest, "shard": None, "parts": PARTS, "sources": list(OBJECTS)}
+    text = json.dumps({**manifest, "totals": totals, "objects": objects(size=size, sha256=sha256)})
+    return packed(member("manifest.json", text.encode()), member(f"objects/{sha256}", content, size=size))
+
+
+def test_a_small_archive_of_much_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
+
+    found = outcome(lambda: unpack(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+
+    assert "it would unpack to 134217728 bytes, more than 200 times its size" in found
+    assert not (tmp_path / "kernels").exists()
+
+
+def test_one_content_for_many_sources_counts_as_often_as_it_is_written(tmp_path: Path) -> None:
+    sources = tuple(f"a{number:03d}" for number in range(200))
+    store = fill(tmp_path / "k", dict.fromkeys(sources, bytes(1 << 20)), SetKey({}, sources))
+    path = pack(store, SET, tmp_path, None)
+
+    with pytest.raises(InputError, match="it would unpack to 209715200 bytes"):
+        unpack(path, tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "x"])
+def test_a_bomb_behind_a_header_takes_little_memory(tmp_path: Path, name: str) -> None:
+    bomb = packed(member(name, bytes(1 << 30)), end=b"")
+    (tmp_path / "a.tar.zst").write_bytes(bomb)
+
+    found = outcome(lambda: unpack(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+
+    assert found.startswith("InputError: damaged kernel archive")
+
+
+MILLIONS = {
+    "sources": b'{"format":1,"parts":{},"sources":[' + b'"a",' * 2_000_000 + b'"a"],"key":"' + HASH_OF_NOTHING + b'"}',
+    "numbers": b'{"format":1,"parts":{},"sources":[' + b"1," * 4_000_000 + b"1]}",
+    "lists": b"[" + b"[]," * 2_700_000 + b"[]]",
+    "parts": b'{"format":1,"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}",
+}
+
+
+@pytest.mark.parametrize("manifest", MILLIONS.values(), ids=MILLIONS)
+def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, manifest: bytes) -> None:
+    archive.write_bytes(repacked([("manifest.json", manifest)]))
+
+    found = outcome(lambda: read_manifest(archive), megabytes=512)
+
+    assert found.startswith("InputError: damaged kernel manifest")
+
+
+def test_no_archive_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such kernel archive"):
+        unpack(tmp_path / "a.tar.zst", tmp_path)
+    with pytest.raises(InputError, match="cannot read kernel archive"):
+        read_manifest(tmp_path)
+
+
+# no room
+
+
+def on_a_full_disk(call: Callable[[], object], room: int) -> str:
+    """What a call raises in a process whose files may have so many bytes."""
+
+    def limited() -> object:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        return call()
+
+    return outcome(limited)
+
+
+def test_an_archive_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
+    store = fill(tmp_path / "kernels", {"x_api": os.urandom(1 << 20)})
+
+    found = on_a_full_disk(lambda: pack(store, SET, tmp_path / "out", "1/2"), 1 << 19)
+
+    assert found.startswith(f"FactoryError: cannot write kernels: {tmp_path}")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_object_that_finds_no_room_is_not_in_the_store(tmp_path: Path) -> None:
+    small, large = sorted((os.urandom(1 << 10), os.urandom(1 << 20)), key=len)
+    objects = {"fmha_fwd_d64": small, "x_api": large}
+    path = pack(fill(tmp_path / "kernels", objects), SET, tmp_path, "1/2")
+
+    found = on_a_full_disk(lambda: unpack(path, tmp_path / "elsewhere"), 1 << 19)
+
+    assert found.startswith(f"FactoryError: cannot write kernels: {tmp_path}")
+    store = Store(tmp_path / "elsewhere", KEY)
+    kept = contents(store)
+    assert kept == {source: objects[source] for source in kept}
+    assert not store.path("x_api").exists()
+    assert {file.name for file in store.folder.iterdir()} <= {"journal.jsonl", "objects", "set.json"}
+
+
+# joining
+
+
+def shard_archives(folder: Path, count: int = 3, key: SetKey = KEY) -> list[Path]:
+    """An archive a shard, each packed on a machine of its own."""
+    sources = list(OBJECTS)
+    paths = []
+    for index in range(count):
+        mine = {source: OBJECTS[source] for source in sources[index::count]}
+        store = fill(folder / f"machine-{index}", mine, key)
+        paths.append(pack(store, SET, folder, f"{index + 1}/{count}"))
+    return paths
+
+
+def test_shards_join_into_the_archive_that_one_machine_would_have_made(tmp_path: Path) -> None:
+    path = join(shard_archives(tmp_path), tmp_path / "joined", tmp_path / "kernels")
+
+    assert path == tmp_path / "joined" / NAME
+    assert read_manifest(path).shard is None
+    assert contents(unpack(path, tmp_path / "elsewhere").store) == OBJECTS
+
+
+def test_the_order_of_the_shards_does_not_matter(tmp_path: Path) -> None:
+    paths = shard_archives(tmp_path)
+
+    one = join(paths, tmp_path / "one", tmp_path / "kernels-1")
+    two = join(paths[::-1], tmp_path / "two", tmp_path / "kernels-2")
+
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_what_no_shard_has_is_named_with_the_shards_that_are_absent(tmp_path: Path) -> None:
+    paths = shard_archives(tmp_path)
+
+    with pytest.raises(BuildError) as caught:
+        join([paths[0]], tmp_path / "joined", tmp_path / "kernels")
+
+    assert caught.value.which == (
+        "2 of 4 sources have no object: fmha_fwd_d128, fmha_fwd_d64; no archive of shard 2/3, 3/3"
+    )
+    assert not (tmp_path / "joined").exists()
+
+
+def test_what_an_earlier_join_left_in_the_store_need_not_be_fetched_again(tmp_path: Path) -> None:
+    first, *others = shard_archives(tmp_path)
+    unpack(first, tmp_path / "kernels")
+
+    assert read_manifest(join(others, tmp_path / "joined", tmp_path / "kernels")).objects.keys() == OBJECTS.keys()
+
+
+def test_a_damaged_object_keeps_a_set_from_being_whole(tmp_path: Path) -> None:
+    paths = shard_archives(tmp_path)
+    members = members_of(paths[1].read_bytes())
+    paths[1].write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+
+    with pytest.raises(BuildError, match=f"damaged objects: 1 in {paths[1]}: fmha_fwd_d128"):
+        join(paths, tmp_path / "joined", tmp_path / "kernels")
+
+    assert not (tmp_path / "joined").exists()
+
+
+def test_a_damaged_object_that_another_archive_has_sound_does_no_harm(tmp_path: Path, archive: Path) -> None:
+    members = members_of(archive.read_bytes())
+    damaged = tmp_path / "damaged.tar.zst"
+    damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+
+    path = join([damaged, archive], tmp_path / "joined", tmp_path / "elsewhere")
+
+    assert path.read_bytes() == archive.read_bytes()
+
+
+def test_nothing_to_join_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing to join"):
+        join([], tmp_path, tmp_path)
+
+
+def test_archives_of_two_sets_are_refused_with_what_differs(tmp_path: Path) -> None:
+    other = SetKey({**PARTS, "flags": ["-O3", "-DX=2"], "headers": "56" * 32}, tuple(OBJECTS))
+    one = shard_archives(tmp_path / "a")[0]
+    two = shard_archives(tmp_path / "b", key=other)[1]
+
+    with pytest.raises(InputError, match="archives of different kernel sets") as caught:
+        join([one, two], tmp_path / "joined", tmp_path / "kernels")
+
+    assert one.name in caught.value.which
+    assert two.name in caught.value.which
+    assert "flags: with -DX=1, other with -DX=2; headers: 343434343434..., other 565656565656..." in caught.value.which
+    assert not (tmp_path / "kernels").exists()
+
+
+# finding
+
+
+def test_the_archives_of_a_set_are_found_whole_and_in_shards(tmp_path: Path, archive: Path) -> None:
+    paths = shard_archives(tmp_path)
+    for name in (f"{SET}-x.tar.zst", f"{SET}-{'0' * 16}.tar", f"more-{archive.name}", f"{SET}-x-{'0' * 16}.tar.zst"):
+        (tmp_path / name).touch()
+
+    assert find_archives(tmp_path, SET) == tuple(sorted([archive, *paths]))
+    assert find_archives(tmp_path / "none", SET) == ()

@@ -1,0 +1,140 @@
+"""A folder that looks like ROCm, whose hipcc is the real compiler of another root file system."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hip_rocm import make_hip_rocm
+from hip_toolchain import make_hip_toolchain, why_not
+from wheelfactory.elf import read_elf
+from wheelfactory.host import read_host
+
+KERNEL = """
+#include <hip/hip_runtime.h>
+__global__ void scale(float *x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }
+extern "C" void run(float *x) { scale<<<1, 64>>>(x); }
+"""
+WAITING = '#include "never.h"\n'
+"""Of a source whose compile waits until it is killed, if never.h is a FIFO that nobody writes to."""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the compiler sees."""
+    folder = tmp_path_factory.mktemp("work space")
+    (folder / "kernel.hip").write_text(KERNEL)
+    (folder / "waiting.hip").write_text(WAITING)
+    os.mkfifo(folder / "never.h")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hip_rocm(cache: Path, work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    reason = why_not()
+    if reason and os.environ.get("HIP_TOOLCHAIN") == "required":
+        pytest.fail(f"no HIP toolchain: {reason}")
+    if reason:
+        pytest.skip(f"no HIP toolchain: {reason}")
+    return make_hip_rocm(make_hip_toolchain(cache), tmp_path_factory.mktemp("hip") / "rocm", work)
+
+
+def test_it_is_found_as_rocm_is(hip_rocm: Path) -> None:
+    host = read_host({"ROCM_PATH": str(hip_rocm)})
+    assert (host.rocm_path, host.rocm) == (hip_rocm, "6.4.43484")
+
+
+def test_what_is_in_it_can_be_read_from_this_machine(hip_rocm: Path) -> None:
+    clang = (hip_rocm / "llvm/bin/clang++").resolve()
+    assert clang.read_bytes().startswith(b"\x7fELF")
+    assert (hip_rocm / "amdgcn/bitcode/ocml.bc").read_bytes().startswith(b"BC")
+    assert (hip_rocm / "include/hip/hip_runtime.h").is_file()
+    assert read_elf("hip", (hip_rocm / "lib/libamdhip64.so").read_bytes()).soname == "libamdhip64.so.6"
+
+
+def test_it_says_its_version_in_any_folder(hip_rocm: Path, tmp_path: Path) -> None:
+    assert "HIP version: 6.4.43484" in output(tmp_path, hip_rocm / "bin/hipcc", "--version")
+
+
+def test_it_compiles_for_the_archs_asked_for_and_links(hip_rocm: Path, work: Path) -> None:
+    """With names relative to the folder it is called in, and absolute ones; ROCm's own include folder among them."""
+    archs = ["--offload-arch=gfx90a", "--offload-arch=gfx942"]
+    where = [f"-I{hip_rocm}/include", f"--hip-device-lib-path={hip_rocm}/amdgcn/bitcode"]
+    output(work, hip_rocm / "bin/hipcc", *archs, *where, "-fPIC", "-c", "kernel.hip", "-o", work / "kernel.o")
+    output(work, hip_rocm / "bin/hipcc", "-shared", work / "kernel.o", "-o", "kernel.so")
+    library = read_elf("kernel.so", (work / "kernel.so").read_bytes())
+    assert [bundle.targets for bundle in library.bundles] == [{"gfx90a", "gfx942"}]
+
+
+def test_hipcc_reads_its_variables(hip_rocm: Path, work: Path) -> None:
+    environ = {"HIPCC_COMPILE_FLAGS_APPEND": "--offload-compress", "ROCM_PATH": str(hip_rocm)}
+    command = ("--offload-arch=gfx942", "-c", "kernel.hip", "-o", "packed.o")
+    output(work, hip_rocm / "bin/hipcc", *command, **environ)
+    (bundle,) = read_elf("packed.o", (work / "packed.o").read_bytes()).bundles
+    assert bundle.form.startswith("CCOB")
+
+
+def test_a_failed_compile_says_why(hip_rocm: Path, work: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        output(work, hip_rocm / "bin/hipcc", "--offload-arch=gfx942", "-c", "no.hip", "-o", "no.o")
+    assert "no such file or directory: 'no.hip'" in failure.value.stderr
+
+
+def test_time_and_memory_of_the_compiler_are_those_of_the_child(hip_rocm: Path, work: Path) -> None:
+    command = [str(hip_rocm / "bin/hipcc"), "--offload-arch=gfx942", "-c", f"{work}/kernel.hip", "-o", f"{work}/it.o"]
+    _, status, used = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)
+    assert (status, used.ru_maxrss > 100 * 1024) == (0, True)  # KiB; the scripts in front of clang have 4 MiB
+    assert used.ru_utime > 0.1
+
+
+def group_of(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [group_of, subprocess.Popen.kill])
+@pytest.mark.parametrize("launcher", [(), ("sh", "-c", '"$@"; true', "-")], ids=["hipcc", "launcher"])
+def test_nothing_is_left_after_a_kill(
+    hip_rocm: Path, work: Path, kill: Callable[[subprocess.Popen[bytes]], None], launcher: tuple[str, ...]
+) -> None:
+    """Neither of its process group nor of who called it, which may be a launcher or a compiler cache."""
+    source = f"{work}/waiting.hip"
+    command = [*launcher, str(hip_rocm / "bin/hipcc"), "--offload-arch=gfx942", "-c", source, "-o", "/dev/null"]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        until(lambda: any("-cc1" in line for line in running(work)))
+        kill(process)
+    until(lambda: not running(work))
+    assert str(hip_rocm.joinpath("root").resolve()) not in Path("/proc/self/mounts").read_text()
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what takes milliseconds."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def running(work: Path) -> list[str]:
+    """The command lines of processes that compile something in `work`."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_text(errors="replace").replace("\0", " "))
+        except OSError:  # it has ended
+            continue
+    return [line for line in lines if f"{work}/waiting.hip" in line]
+
+
+def output(folder: Path, *command: str | Path, **environ: str) -> str:
+    """What a command prints that runs in `folder`. Raises `CalledProcessError` if it fails."""
+    environment = {**os.environ, **environ}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+    return done.stdout
