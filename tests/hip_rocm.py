@@ -1,8 +1,9 @@
 """A folder that looks like ROCm on this machine and whose hipcc really compiles: the one of `hip_toolchain`.
 
 What differs from AMD's: hipcc works in a root file system of its own and sees of this machine only the folders it was
-given; LLVM's tools are links to programs that this machine may not be able to run; clang is a small program with
-shared libraries (`libclang-cpp`, `libLLVM`), so the bytes of ``llvm/bin/clang++`` alone do not tell compilers apart.
+given. LLVM's tools are links to programs that this machine may not be able to run. clang is a small program with shared
+libraries (`libclang-cpp`, `libLLVM`), so the bytes of ``llvm/bin/clang++`` alone do not tell compilers apart. System
+headers are not where the preprocessor says, so a compiler cache out here has to preprocess each time.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from wheelfactory.compile.errors import RefusedError
 from wheelfactory.compile.order import VARIABLE, Order, Report
 from wheelfactory.compile.store import Finished, SetKey, Store
 
-KERNELS = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group")) + (
-    "fmha_bwd_api",
-)
+_FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group"))
+KERNELS = (*_FORWARD, "fmha_bwd_api")
 BINDING = "flash_api"
 
 HIPCC = """\

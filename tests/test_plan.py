@@ -135,7 +135,7 @@ def test_more_runners_end_sooner(run_plan: Plan) -> None:
 
 
 def test_the_cache_has_a_ledger_to_predict_by(run_plan: Plan, tmp_path: Path) -> None:
-    write_ledger(tmp_path / "cache" / plan.LEDGER, 36)
+    write_ledger(tmp_path / "cache" / "ledger.jsonl", 36)
     (first, _) = run_plan("--json", "--shards", "2").sets
     assert first["cpu-hours"] == 10.01
     assert first["predicted-from"] == "ledger with 1001 measurements of compiler clang"
@@ -144,7 +144,7 @@ def test_the_cache_has_a_ledger_to_predict_by(run_plan: Plan, tmp_path: Path) ->
 
 def test_a_ledger_that_is_named_is_to_cut_by_too(run_plan: Plan, tmp_path: Path) -> None:
     named = write_ledger(tmp_path / "named.jsonl", 36)
-    write_ledger(tmp_path / "cache" / plan.LEDGER, 72)
+    write_ledger(tmp_path / "cache" / "ledger.jsonl", 72)
     (first, _) = run_plan("--json", "--shards", "7", "--ledger", str(named)).sets
     assert first["cpu-hours"] == 10.01
     assert first["imbalance"] == 1, "1,001 equal costs in 7 shards"
@@ -164,6 +164,7 @@ def test_sources_that_cannot_be_had_leave_the_cells(run_plan: Plan) -> None:
     assert first.startswith("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck  gfx942  ")
     assert (second, third) == ("fa2.6.3-rocm6.4-gfx942-cxx11", "  cells      1")
     assert last.startswith("  no forecast, the sources cannot be had: command failed: git fetch")
+    assert "does not appear to be a git repository" in last
 
 
 def test_sources_that_cannot_be_had_are_a_reason_in_json(run_plan: Plan) -> None:

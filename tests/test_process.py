@@ -21,9 +21,11 @@ class Counted:
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, int]] = []
+        self.told: list[str] = []
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int, told: str = "") -> None:
         self.parts.append((done, total))
+        self.told.append(told)
 
 
 def logged(code: str, log: Path, counted: Counted | None = None) -> str:
@@ -51,7 +53,7 @@ def test_stdout_is_the_result_and_stderr_is_logged_below_the_command(log: Path) 
 def test_ninja_says_how_far_it_is(log: Path) -> None:
     code = """
 import sys
-for line in ("[1/3] hipcc a.o", "a warning of [9/9] no one", " [7/7] indented", "[2/3] hipcc b.o", "[3/3] link"):
+for line in ("[1/3] hipcc a.o", "a warning of [9/9] no one", " [7/7] indented", "[2/3] 4.0/min, 9 s left: b", "[3/3] link"):
     print(line, file=sys.stderr)
 """
     counted = Counted()
@@ -59,6 +61,7 @@ for line in ("[1/3] hipcc a.o", "a warning of [9/9] no one", " [7/7] indented", 
     logged(code, log, counted)
 
     assert counted.parts == [(1, 3), (2, 3), (3, 3)]
+    assert counted.told == ["", "4.0/min, 9 s left", ""]
 
 
 def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None:

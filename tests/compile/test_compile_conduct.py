@@ -160,7 +160,7 @@ def test_a_flag_in_the_environment_reaches_the_kernels_and_the_key(project: Proj
 def test_a_variable_that_the_compiler_reads_is_in_the_key(project: Project, name: str) -> None:
     project.run()
     key = project.report().key
-    project.run(**{name: "/somewhere"})
+    project.run(project.order(), **{name: "/somewhere"})
     assert project.report().key != key
 
 

@@ -45,6 +45,7 @@ def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0)
         ("fmha_batch_prefill_d192_fp8", ("batch_prefill", 192)),
         ("flash_api", ("", None)),
         ("fmha_fwd_d64x128", ("", None)),
+        (f"fmha_fwd_d{'9' * 5000}_fp16", ("", None)),
         ("", ("", None)),
     ],
 )
@@ -163,6 +164,7 @@ FOREIGN: list[dict[str, object]] = [
     {"peak_mib": -1},
     {"peak_mib": True},
     {"size": None},
+    {"size": 10**400},
     {"sha256": "a line of a journal"},
 ]
 """What makes a measurement something else."""

@@ -1,4 +1,4 @@
-"""Inputs to start from, made here: real libraries, bundles, wheels, the matrix, manifests."""
+"""Inputs to start from, made here: real libraries, bundles, wheels, the matrix, manifests, kernel archives."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
+from kernel_archive_factory import OBJECTS, fill
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.cell import Cell
+from wheelfactory.kernels.archive import pack
 from wheelfactory.label import Label
 from wheelfactory.manifest import WheelRow, write_rows
 from wheelfactory.verify.result import Finding, GateResult
@@ -81,6 +83,15 @@ def manifests() -> Iterator[bytes]:
     rows = [_row(cell) for cell in (CK, TRITON)]
     yield write_rows(rows[:1])
     yield write_rows(rows)
+
+
+def kernel_archives() -> Iterator[bytes]:
+    """A whole set, a shard of it, and a set whose sources share a content."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield pack(fill(folder / "a"), "x", folder, None).read_bytes()
+        yield pack(fill(folder / "b", {"x_api": b"api"}), "x", folder, "2/3").read_bytes()
+        yield pack(fill(folder / "c", dict.fromkeys(OBJECTS, b"same")), "x", folder, None).read_bytes()
 
 
 def _row(cell: Cell) -> WheelRow:

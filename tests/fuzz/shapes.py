@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import struct
+import tarfile
 import warnings
 import zipfile
 import zlib
@@ -15,6 +17,8 @@ from typing import Any
 import zstandard
 
 from elf_factory import packed
+from kernel_archive_factory import members_of, repacked, unpacked
+from kernel_archive_factory import packed as packed_tar
 from wheel_factory import record_text
 from wheelfactory.elf.offload import PACKED
 
@@ -93,6 +97,37 @@ def _zip(members: list[tuple[str, bytes]], random: Random) -> bytes:
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name or "x"), content, random.choice((0, 8)))
     return file.getvalue()
+
+
+def change_kernels(data: bytes, random: Random, mutate: Mutate) -> bytes:
+    """Change a byte of the tar, or a value of the manifest, or drop, repeat or change a member."""
+    try:
+        tar = unpacked(data, 1 << 18)
+        if random.random() < 0.3:
+            return packed_tar(random.choice((mutate(tar), change_word(tar, random, mutate))), end=b"")
+        members = members_of(data)
+    except (zstandard.ZstdError, tarfile.TarError, MemoryError) as error:
+        raise ValueError from error
+    if not members:
+        raise ValueError
+    place = random.randrange(len(members))
+    name, content = members[place]
+    if place == 0:
+        members[0] = (name, _as_manifest(_with_another(json.loads(content), random, mutate)))
+    else:
+        other = random.choice(
+            ([], 2 * [members[place]], [(_changed_name(name, mutate), content)], [(name, mutate(content))])
+        )
+        members[place : place + 1] = other
+    return repacked(members)
+
+
+def _as_manifest(document: Any) -> bytes:
+    """JSON, with the key that belongs to its parts, so that what lies behind it is reached."""
+    if isinstance(document, dict) and "parts" in document:
+        text = json.dumps(document["parts"], sort_keys=True)
+        document = {**document, "key": hashlib.sha256(text.encode()).hexdigest()}
+    return json.dumps(document).encode()
 
 
 def change_lines(data: bytes, random: Random, mutate: Mutate) -> bytes:

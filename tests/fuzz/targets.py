@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -12,10 +13,14 @@ import atheris
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_workshop
+from wheelfactory.compile.store import read_journal
 from wheelfactory.elf import DamagedElfError, read_elf
 from wheelfactory.elf.mangled import qualified_name
 from wheelfactory.elf.offload import read_bundles
 from wheelfactory.errors import InputError
+from wheelfactory.files import sha256_of
+from wheelfactory.kernels.archive import read_manifest as read_kernels
+from wheelfactory.kernels.archive import unpack
 from wheelfactory.manifest import read_manifest, write_rows
 from wheelfactory.matrix import expand, load_matrix
 from wheelfactory.verify.gate import Subject
@@ -160,9 +165,31 @@ class Manifest(Target):
             assert sorted(read_manifest(path), key=repr) == sorted(rows, key=repr)
 
 
+class Kernels(Target):
+    """`unpack`; whatever it was given, each object in the store is what the journal says, and in its folder."""
+
+    words = (b"manifest.json", b"objects/", b"ustar\x0000", b"../", b'"sha256":', b'"shard":"2/3"', b"\x28\xb5\x2f\xfd")
+    seeds = staticmethod(seeds.kernel_archives)
+    change = staticmethod(shapes.change_kernels)
+
+    def read(self, data: bytes) -> None:
+        path, kernels = self._folder / "a.tar.zst", self._folder / "kernels"
+        path.write_bytes(data)
+        shutil.rmtree(kernels, ignore_errors=True)
+        with suppress(InputError):
+            done = unpack(path, kernels)
+            assert {*done.taken, *done.damaged} == read_kernels(path).objects.keys()
+            assert done.store.finished().keys() == set(done.taken)
+        for journal in kernels.glob("*/journal.jsonl"):
+            for entry in read_journal(journal):
+                assert sha256_of(journal.parent / "objects" / f"{entry.source}.o") == entry.sha256
+        assert {file.name for file in self._folder.iterdir()} <= {"a.tar.zst", "kernels"}
+
+
 TARGETS: dict[str, type[Target]] = {
     "bundles": Bundles,
     "elf": Elf,
+    "kernels": Kernels,
     "manifest": Manifest,
     "matrix": Matrix,
     "wheel": WheelFile,

@@ -63,6 +63,16 @@ def test_a_shard_says_which_it_is(tmp_path: Path) -> None:
     assert pack(store, SET, tmp_path, "2/8").name == f"{SET}-{KEY.digest[:16]}.shard-2-of-8.tar.zst"
 
 
+def test_a_shard_has_its_own_objects_and_not_those_of_others_that_this_machine_compiled(
+    store: Store, tmp_path: Path
+) -> None:
+    names = ["fmha_fwd_d64", "fmha_fwd_d128"]
+    assert sorted(read_manifest(pack(store, SET, tmp_path, "1/2", names)).objects) == sorted(names)
+
+    with pytest.raises(BuildError, match="kernel set is not whole: 1 of 3 sources have no object: fmha_other"):
+        pack(store, SET, tmp_path, "1/2", [*names, "fmha_other"])
+
+
 @pytest.mark.parametrize("shard", ["0/8", "9/8", "8", "", "1-of-8", "1/0"])
 def test_what_is_no_shard_is_refused(store: Store, tmp_path: Path, shard: str) -> None:
     with pytest.raises(InputError, match="not a shard"):

@@ -75,7 +75,14 @@ def test_it_is_taken_once_for_the_same_sources(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "kept", ["", "[]", '{"format": 0}', '{"format": 1, "bytes": 1, "sources": [7]}', '{"format": 1']
+    "kept",
+    [
+        "",
+        "[]",
+        '{"format": 0, "bytes": 1, "sources": ["x"]}',
+        '{"format": 1, "bytes": 1, "sources": [7]}',
+        '{"format": 1',
+    ],
 )
 def test_a_kept_census_that_is_something_else_is_taken_again(tmp_path: Path, kept: str) -> None:
     release = release_of(tmp_path)

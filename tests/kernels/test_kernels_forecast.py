@@ -73,7 +73,8 @@ def test_shards_are_cut_by_what_every_machine_has_and_timed_by_what_this_one_kno
 
 def test_where_predictions_come_from_is_said() -> None:
     assert forecast(by=Ledger()).predicted_from == "seed table, no measurement"
-    assert forecast(by=ledger(10, *SOURCES)).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
+    two = Ledger((*ledger(10, *SOURCES).measured, Measured(SOURCES[0], ARCHS, "another", 10, 900, 1000)))
+    assert forecast(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
 
 
 def costs(*peaks_mib: int) -> list[Cost]:

@@ -22,7 +22,7 @@ def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[s
     """The members of the Triton wheel of flash-attn 2.8.3, outside of dist-info."""
     workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
-    path = build_cell(workshop, cell, tmp_path_factory.mktemp("upstream"), lambda done, total: None)
+    path = build_cell(workshop, cell, tmp_path_factory.mktemp("upstream"), lambda done, total, told="": None)
     return {name: data for name, data in read_zip(path).items() if ".dist-info/" not in name}
 
 

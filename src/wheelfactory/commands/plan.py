@@ -18,14 +18,12 @@ from wheelfactory.host import Host
 from wheelfactory.kernels.census import Census, take_census
 from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
 from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
+from wheelfactory.kernels.handover import ledger_path
 from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
 from wheelfactory.matrix import Matrix, expand
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select
 from wheelfactory.recipe import make_recipe
 from wheelfactory.workshop import Workshop
-
-LEDGER = "ledger.jsonl"
-"""Where in the cache compiles leave what they cost."""
 
 Outlook: TypeAlias = "Forecast | str"
 """What a kernel set will take, or why that cannot be told."""
@@ -61,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--ledger",
         type=Path,
         metavar="FILE",
-        help=f"measured compiles to predict and to cut by (default: {LEDGER} of the cache, to predict by alone)",
+        help="measured compiles to predict and to cut by (default: those of the cache, to predict by alone)",
     )
 
 
@@ -89,7 +87,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if not options.json:
         _show_cells(entries, workshop.host)
     sets = kernel_sets(workshop.matrix, cells)
-    outlooks = _outlooks(workshop, sets, _knowledge(options.ledger, workshop.cache), wish) if sets else []
+    outlooks = _outlooks(workshop, sets, _knowledge(options.ledger, ledger_path(workshop)), wish)
     if options.json:
         show(json.dumps({"cells": entries, "kernel-sets": _kernel_entries(sets, outlooks, wish)}))
         return DONE
@@ -118,13 +116,13 @@ def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
     )
 
 
-def _knowledge(given: Path | None, cache: Path) -> Knowledge:
+def _knowledge(given: Path | None, own: Path) -> Knowledge:
     """What to predict by and to cut by.
 
     A machine's own ledger is for its own predictions: another machine has another one and would cut other shards.
     """
     if given is None:
-        return Knowledge(Ledger.read(cache / LEDGER), Ledger())
+        return Knowledge(Ledger.read(own), Ledger())
     if not given.is_file():
         raise InputError("no such file", str(given), "name a ledger with --ledger FILE, or leave the option out")
     ledger = Ledger.read(given)
@@ -147,8 +145,7 @@ def _census(workshop: Workshop, version: str) -> Census | str:
     try:
         return take_census(version, workshop.matrix.flash_attn[version], workshop.cache, workshop.clean_environ)
     except SourceError as error:
-        lines = str(error).splitlines()
-        return "; ".join(dict.fromkeys((lines[0], lines[-1])))  # of a command's output the end says why
+        return "; ".join(filter(None, str(error).splitlines()))
 
 
 def _outlook(census: Census | str, archs: tuple[str, ...], knowledge: Knowledge, wish: Wish) -> Outlook:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wheelfactory.compile import launcher
 from wheelfactory.compile.coordinator import Coordinator
-from wheelfactory.compile.costs import Cost, Ledger, Measured, predict
+from wheelfactory.compile.costs import Cost, Ledger, Measured, predict, shard_costs
 from wheelfactory.compile.edges import Edge, write_ninja
 from wheelfactory.compile.key import key_environment
 from wheelfactory.compile.limits import refuse_long_link, refuse_other_key, refuse_untargetable
@@ -76,8 +76,8 @@ def _selected(order: Order, found: Survey) -> list[str]:
     if not order.shard:
         return sorted(found.kernels)
     shard = Shard.parse(order.shard)
-    costs = _costs(Ledger.read(Path(order.cut_by)) if order.cut_by else Ledger(), found)
-    return list(cut({name: cost.cpu_s for name, cost in costs.items()}, shard.count)[shard.index - 1])
+    ledger = Ledger.read(Path(order.cut_by)) if order.cut_by else Ledger()
+    return list(cut(shard_costs(ledger, found.kernels, found.archs), shard.count)[shard.index - 1])
 
 
 def _costs(ledger: Ledger, found: Survey) -> dict[str, Cost]:

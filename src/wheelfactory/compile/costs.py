@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
 
@@ -23,7 +23,9 @@ measured (Debian's clang 21). Archs are compiled one after another, so memory do
 SIZE_PER_ARCH = 0.315
 """Bytes of an object that each further arch adds: 1.49 to 1.63 times for three archs, the same four sources."""
 
-_KIND = re.compile("fmha_([a-z_]+?)_d([0-9]+)(?:_|$)|fmha_([a-z_]+_api)$")
+_LARGEST = 1e15
+"""Of any unit of a measurement; a number of hundreds of digits would end the arithmetic with an error."""
+_KIND = re.compile("fmha_([a-z_]+?)_d([0-9]{1,5})(?:_|$)|fmha_([a-z_]+_api)$")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,11 @@ def seed_cost(source: str, archs: int) -> Cost:
     A head dim that was not measured costs what the kind's dearest does; a kind that was not measured, as a future
     release may bring, what the dearest kind of its sort (API or kernel) does.
     """
-    kind, dim = kind_of(source)
+    return _seed_cost(*kind_of(source), archs)
+
+
+@lru_cache
+def _seed_cost(kind: str, dim: int | None, archs: int) -> Cost:
     by_dim = SEED.get(kind)
     if by_dim is None:
         by_dim = _dearest(kind.endswith("_api") or not kind)
@@ -153,7 +159,7 @@ class Measured:
 
 
 def _is_amount(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value < math.inf  # type: ignore[operator]
+    return type(value) in (int, float) and 0 < value < _LARGEST  # type: ignore[operator]
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ class Coordinator:
     def __init__(self, path: str) -> None:
         self.connection = None
         if path:
-            import socket
+            import _socket  # what is in front of it in socket takes longer to import than all else here
 
-            self.connection = socket.socket(socket.AF_UNIX)
+            self.connection = _socket.socket(_socket.AF_UNIX)
             self.connection.connect(path)
 
     def ask(self, *words: object) -> str:
@@ -53,11 +53,12 @@ class Coordinator:
         if self.connection is None:
             return
         import select
-        import signal
 
         ended, gone = os.pidfd_open(process), self.connection.fileno()
         readable, _, _ = select.select([ended, gone], [], [])
         if ended not in readable:
+            import signal
+
             os.killpg(process, signal.SIGKILL)
         os.close(ended)
 

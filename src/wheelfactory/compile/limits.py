@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wheelfactory.compile.compiler import untargetable
+from wheelfactory.compile.differences import differences
 from wheelfactory.compile.errors import RefusedError
 from wheelfactory.compile.store import SetKey
 
@@ -51,14 +52,9 @@ def refuse_other_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:
     """Raises `RefusedError` if none of the archives handed over, told by the parts of their keys, is of this key."""
     if any(dict(parts) == dict(key.parts) for parts in given):
         return
-    nearest = min((differing(key.parts, parts) for parts in given), key=len)
+    nearest = min((differences(key.parts, parts) for parts in given), key=len)
     raise RefusedError(
         "kernel archive of another key",
-        "what differs: " + ", ".join(nearest),
+        "; ".join(nearest),
         "compile the kernels with this compiler and these sources: wheelfactory kernels",
     )
-
-
-def differing(parts: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    """The names of the parts in which two keys differ."""
-    return sorted(name for name in {*parts, *others} if parts.get(name) != others.get(name))

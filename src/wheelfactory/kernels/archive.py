@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.compile.differences import differences
 from wheelfactory.compile.shards import Shard
 from wheelfactory.compile.store import Finished, Store
 from wheelfactory.errors import BuildError, FactoryError, InputError
@@ -20,12 +21,11 @@ from wheelfactory.files import atomic_path, scratch_dir, sha256_of
 from wheelfactory.kernels.manifest import (
     Manifest,
     describe_set,
-    differences,
     parse_manifest,
 )
 from wheelfactory.kernels.tape import DamagedTapeError, Sink, Tape, end, header, packing, padding
 
-__all__ = ["Manifest", "Unpacked", "differences", "find_archives", "join", "pack", "read_manifest", "unpack"]
+__all__ = ["Manifest", "Unpacked", "find_archives", "join", "pack", "read_manifest", "unpack"]
 
 MANIFEST = "manifest.json"
 SUFFIX = ".tar.zst"
@@ -52,16 +52,18 @@ class Unpacked:
     """Objects whose sha256 is not that of the manifest; they are to be compiled again."""
 
 
-def pack(store: Store, set_id: str, folder: Path, shard: str | None) -> Path:
-    """Write the archive of a store, all of a set or one shard (``2/8``); its path. The same store gives the same bytes.
+def pack(store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str] | None = None) -> Path:
+    """Write the archive of a set, or of one shard of it (``2/8``) with the sources `names`; its path.
 
-    Raises `BuildError` if an object is missing or is not what the journal says, and `FactoryError` if there is no room.
+    A shard without names is what the store has. The same store gives the same bytes. Raises `BuildError` if an object
+    is missing or is not what the journal says, and `FactoryError` if there is no room.
     """
-    entries = store.finished()
-    if shard is None:
-        _require(store, entries.keys())
-    if not entries:
+    finished = store.finished()
+    wanted = frozenset(names or (finished if shard else store.key.sources))
+    if not wanted:
         raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
+    entries = {name: entry for name, entry in finished.items() if name in wanted}
+    _require(wanted, entries)
     manifest = describe_set(store.key, set_id, shard, entries.values())
     path = folder / manifest.file_name
     with _written(path), atomic_path(path) as written, written.open("wb") as file, packing(file) as packed:
@@ -75,11 +77,11 @@ def pack(store: Store, set_id: str, folder: Path, shard: str | None) -> Path:
     return path
 
 
-def _require(store: Store, have: Container[str], note: str = "") -> None:
-    """Raise `BuildError` if a set is not whole."""
-    missing = [source for source in store.key.sources if source not in have]
+def _require(wanted: Collection[str], have: Container[str], note: str = "") -> None:
+    """Raise `BuildError` if a set or shard is not whole."""
+    missing = sorted(source for source in wanted if source not in have)
     if missing:
-        which = f"{len(missing)} of {len(store.key.sources)} sources have no object: {_named(missing)}{note}"
+        which = f"{len(missing)} of {len(wanted)} sources have no object: {_named(missing)}{note}"
         raise BuildError("kernel set is not whole", which, "compile what is missing, by the same command as before")
 
 
@@ -196,7 +198,7 @@ def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
         _require_same(paths[0], manifests[0], path, manifest)
     store = Store(kernels, manifests[0].set_key)
     have = {*store.finished(), *(source for manifest in manifests for source in manifest.objects)}
-    _require(store, have, _absent(manifests))
+    _require(store.key.sources, have, _absent(manifests))
     damaged = {source: path for path in paths for source in unpack(path, kernels).damaged}
     lost = sorted(damaged.keys() - store.finished().keys())
     if lost:

@@ -53,7 +53,7 @@ def compile_kernels(workshop: Workshop, kernel_set: KernelSet, wanted: Wanted, f
             raise BuildError("no kernels were compiled", kernel_set.id, "its setup.py does not generate any")
     kept = kernels_folder(workshop) / report.key[:16]
     store = Store(kernels_folder(workshop), SetKey.from_bytes((kept / "set.json").read_bytes()))
-    return pack(store, kernel_set.id, folder, None if shard == WHOLE else str(shard))
+    return pack(store, kernel_set.id, folder, None if shard == WHOLE else str(shard), report.names)
 
 
 def _cell(workshop: Workshop, kernel_set: KernelSet) -> Cell:

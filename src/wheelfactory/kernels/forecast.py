@@ -127,22 +127,26 @@ def make_forecast(
     shards: int | None,
     budget_s: float,
 ) -> Forecast:
-    """What compiling these sources for these archs takes, in `shards` or in as few as keep each within `budget_s`.
+    """What compiling these sources, which take `source_bytes` with what they are generated from, will take.
 
-    `source_bytes` is what sources and generated sources take on disk. Raises `ValueError` if one compile alone is
-    longer than the budget.
+    In `shards`, or in as few as end within `budget_s`. Raises `ValueError` if one compile alone takes longer.
     """
     compiler = knowledge.ledger.main_compiler
     costs = {source: predict(knowledge.ledger, source, archs, compiler) for source in sources}
+    jobs, peak_mib = jobs_that_fit(costs.values(), runners)
     times = {source: cost.cpu_s for source, cost in costs.items()}
     cutting = shard_costs(knowledge.cutting, sources, archs)
-    jobs, peak_mib = jobs_that_fit(costs.values(), runners)
     count = shards or least_count(cutting, budget_s, jobs, predicted=times)
     parts = [[times[source] for source in part] for part in cut(cutting, count)]
     walls = [wall_time(part, jobs) for part in parts]
     object_bytes = sum(cost.size for cost in costs.values())
     archive_bytes = round(object_bytes * ARCHIVE_PART)
     disk_bytes = object_bytes + archive_bytes + source_bytes
+    limits = (
+        *runner_limits(max(walls), peak_mib, disk_bytes, runners),
+        Limit("archive as a release asset", archive_bytes / _GIB, ASSET_GIB, "GiB"),
+        *link_limits(sources),
+    )
     return Forecast(
         sources=len(sources),
         shard_cpu_s=tuple(map(sum, parts)),
@@ -153,14 +157,17 @@ def make_forecast(
         object_bytes=object_bytes,
         archive_bytes=archive_bytes,
         disk_bytes=disk_bytes,
-        limits=(
-            Limit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
-            Limit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
-            Limit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
-            Limit("archive as a release asset", archive_bytes / _GIB, ASSET_GIB, "GiB"),
-            *link_limits(sources),
-        ),
+        limits=limits,
         predicted_from=knowledge.words,
+    )
+
+
+def runner_limits(longest_s: float, peak_mib: int, disk_bytes: int, runners: Runners) -> tuple[Limit, Limit, Limit]:
+    """Whether a shard ends in time, and fits the memory and the disk of its runner."""
+    return (
+        Limit("longest shard", longest_s / 3600, JOB_HOURS, "h"),
+        Limit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
+        Limit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
     )
 
 

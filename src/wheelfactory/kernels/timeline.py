@@ -23,7 +23,7 @@ _KINDS = {
 _MEMORY = "#444444"
 
 _WIDTH = 1200
-_LEFT, _RIGHT, _TOP = 64, 24, 92
+_LEFT, _RIGHT, _TOP = 72, 24, 104
 """Pixels beside the bars, and above them for title and legend."""
 _LANES, _THICKEST, _GAP = 480, 18, 40
 """Pixels for all lanes, for one, and between lanes and curve."""
