@@ -27,12 +27,14 @@ def build(environ: Mapping[str, str], *arguments: str | Path) -> Done:
 
 
 @pytest.mark.slow
-def test_both_wheels_at_full_size(rocm: Mapping[str, str], cache: Path, tmp_path: Path, this_python: str) -> None:
+def test_both_wheels_at_full_size(
+    rocm: Mapping[str, str], kernel_cache: Path, tmp_path: Path, this_python: str
+) -> None:
     environ = {**rocm, "BUILD_TRITON_BACKEND": "true", "PYTORCH_ROCM_ARCH": "gfx942;gfx950", "MAX_JOBS": "3"}
     log = Path(rocm["ROCM_PATH"]) / "hipcc.log"
     log.unlink(missing_ok=True)
 
-    done = build(environ, "2.8.3", this_python, "2.13.0", "auto", "--dest", tmp_path, "--cache", cache)
+    done = build(environ, "2.8.3", this_python, "2.13.0", "auto", "--dest", tmp_path, "--cache", kernel_cache)
 
     assert done.returncode == 0, done.stderr
     ck, triton = (inspect(Path(line), environ) for line in done.stdout.splitlines())

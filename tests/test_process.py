@@ -53,7 +53,7 @@ def test_stdout_is_the_result_and_stderr_is_logged_below_the_command(log: Path) 
 def test_ninja_says_how_far_it_is(log: Path) -> None:
     code = """
 import sys
-for line in ("[1/3] hipcc a.o", "a warning of [9/9] no one", " [7/7] indented", "[2/3] 4.0/min, 9 s left: b", "[3/3] link"):
+for line in ("[1/3] hipcc a.o", "see [9/9] there", " [7/7] indented", "[2/3] 4.0/min, 9 s left: b", "[3/3] c"):
     print(line, file=sys.stderr)
 """
     counted = Counted()

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Cell
-from wheelfactory.errors import BuildError, FactoryError, PublishError
+from wheelfactory.errors import BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.files import scratch_dir
 from wheelfactory.index import make_pages, write_index
+from wheelfactory.kernels.handover import ALL, Wanted
 from wheelfactory.manifest import published_cells
 from wheelfactory.matrix.select import unpublished
-from wheelfactory.progress import Part, Steps
+from wheelfactory.progress import Steps
 from wheelfactory.publish import Publisher, publish
-from wheelfactory.publish.additions import Addition, addition, missing_dependencies
+from wheelfactory.publish.additions import addition, missing_dependencies
 from wheelfactory.recipe import make_recipe
 from wheelfactory.verify.gates import verify
 from wheelfactory.workshop import Workshop
@@ -64,11 +65,17 @@ def _refusals(workshop: Workshop, cells: Sequence[Cell]) -> Iterator[Failure]:
 
 
 def run_job(
-    workshop: Workshop, job: Job, publisher: Publisher, folder: Path, extended: Collection[str] = ()
+    workshop: Workshop,
+    job: Job,
+    publisher: Publisher,
+    folder: Path,
+    extended: Collection[str] = (),
+    wanted: Wanted = ALL,
 ) -> tuple[Failure, ...]:
     """Build, verify and publish what is to do, wheel by wheel, then write the index below `folder`.
 
-    `extended` names the gates to run beside the required ones.
+    `extended` names the gates to run beside the required ones; `wanted` says where kernels may come from, and how long
+    it may take.
 
     A wheel is published as soon as it is verified, so an interrupted run has lost one cell at most. A cell that
     fails does not stop the others; gives those that did.
@@ -80,7 +87,11 @@ def run_job(
         for cell in job.todo:
             try:
                 with steps.step(cell.id) as part:
-                    publish(publisher, [_verified(workshop, cell, scratch, part, extended)])
+                    path = build_cell(workshop, cell, scratch, part, wanted=wanted)
+                    publish(publisher, [addition(path, verify(path, workshop, cell, extended))])
+            except RunAgainError as error:
+                failures.append(Failure(cell, error))
+                break  # the others would only get as far
             except PublishError:
                 raise  # the release is not as it should be, so no other wheel may go into it
             except FactoryError as error:
@@ -88,8 +99,3 @@ def run_job(
         with steps.step("index"):
             write_index(folder, make_pages(publisher.rows()))
     return tuple(failures)
-
-
-def _verified(workshop: Workshop, cell: Cell, folder: Path, part: Part, extended: Collection[str]) -> Addition:
-    path = build_cell(workshop, cell, folder, part)
-    return addition(path, verify(path, workshop, cell, extended))

@@ -18,6 +18,7 @@ def rocm(folder: Path, says: str = AMD) -> Path:
     files = {
         "lib/llvm/bin/clang-19": "clang",
         "lib/llvm/bin/lld": "lld",
+        "lib/llvm/lib/libLLVM.so.19.0": "llvm",
         "lib/llvm/lib/clang/19/lib/amdgcn/bitcode/ockl.bc": "ockl",
         "amdgcn/bitcode/ocml.bc": "ocml",
         "bin/hipcc": f"#!/bin/sh\necho 'HIP version: 6.4.43484'\necho '{says}'\necho 'InstalledDir: /nowhere'\n",
@@ -47,7 +48,7 @@ def test_installed_again_elsewhere_at_another_time_it_is_the_same(tmp_path: Path
     "name",
     [
         *("bin/hipcc", "lib/llvm/bin/clang-19", "lib/llvm/bin/lld", "amdgcn/bitcode/ocml.bc"),
-        "lib/llvm/lib/clang/19/lib/amdgcn/bitcode/ockl.bc",
+        *("lib/llvm/lib/clang/19/lib/amdgcn/bitcode/ockl.bc", "lib/llvm/lib/libLLVM.so.19.0"),
     ],
 )
 def test_one_byte_more_in_what_makes_objects_and_it_is_another(name: str, tmp_path: Path) -> None:

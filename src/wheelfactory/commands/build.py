@@ -10,16 +10,16 @@ from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.commands.options import (
     Environ,
-    add_budget,
     add_cache,
+    add_kernels,
     add_matrix,
     directory,
     require_cell,
     show,
+    wanted_of,
     workshop_of,
 )
 from wheelfactory.errors import DONE, InputError
-from wheelfactory.kernels.handover import Wanted
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.progress import Steps
@@ -43,13 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where to put it (default: %(default)s)",
     )
-    parser.add_argument(
-        "--kernels",
-        type=Path,
-        metavar="DIR",
-        help="take compiled kernels from the archives there (see `wheelfactory kernels`)",
-    )
-    add_budget(parser)
+    add_kernels(parser)
     add_matrix(parser)
     add_cache(parser)
 
@@ -58,10 +52,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true); print the paths of the wheels."""
     started = time.time()
     workshop, dest = workshop_of(options, environ), directory(options.dest)
-    wanted = Wanted(
-        archives=directory(options.kernels) if options.kernels else None,
-        deadline=started + options.budget * 3600 if options.budget else None,
-    )
+    wanted = wanted_of(options, started)
     cells, by_hand = _cells_to_build(options, environ, workshop)
     for cell in cells:  # refuse all before the first download
         make_recipe(workshop.matrix, cell, workshop.host, environ, by_hand=by_hand)

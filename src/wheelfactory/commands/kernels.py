@@ -6,7 +6,16 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_budget, add_cache, add_matrix, directory, show, workshop_of
+from wheelfactory.commands.options import (
+    Environ,
+    add_budget,
+    add_cache,
+    add_matrix,
+    deadline_of,
+    directory,
+    show,
+    workshop_of,
+)
 from wheelfactory.compile.shards import Shard
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.kernels.archive import find_archives, join
@@ -63,7 +72,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         raise InputError("bad arguments", "--join with --shard", "compile the shards first, then join them")
     workshop, dest = workshop_of(options, environ), directory(options.dest)
     kernel_set = require_set(kernel_sets(workshop.matrix, expand(workshop.matrix).cells), options.set)
-    deadline = started + options.budget * 3600 if options.budget else None
+    deadline = deadline_of(options, started)
     if options.join:
         show(str(_join(workshop, kernel_set, dest)))
         return DONE

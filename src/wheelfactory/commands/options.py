@@ -14,6 +14,7 @@ from wheelfactory.cell import Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.errors import InputError
 from wheelfactory.host import read_host
+from wheelfactory.kernels.handover import Wanted
 from wheelfactory.matrix import Expansion, load_matrix
 from wheelfactory.matrix.select import require
 from wheelfactory.workshop import Workshop
@@ -48,6 +49,29 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="gates to run beside the required ones: all, or some of ahead-of-time,interpreter,gpu",
     )
+
+
+def add_kernels(parser: argparse.ArgumentParser) -> None:
+    """``--kernels DIR`` and ``--budget HOURS``"""
+    parser.add_argument(
+        "--kernels",
+        type=Path,
+        metavar="DIR",
+        help="take compiled kernels from the archives there (see `wheelfactory kernels`)",
+    )
+    add_budget(parser)
+
+
+def wanted_of(options: argparse.Namespace, started: float) -> Wanted:
+    """Where kernels may come from and how long it may take, counted from `started`, in seconds since 1970."""
+    return Wanted(
+        archives=directory(options.kernels) if options.kernels else None, deadline=deadline_of(options, started)
+    )
+
+
+def deadline_of(options: argparse.Namespace, started: float) -> float | None:
+    """When the time of ``--budget`` is up, in seconds since 1970."""
+    return started + options.budget * 3600 if options.budget else None
 
 
 def add_budget(parser: argparse.ArgumentParser) -> None:

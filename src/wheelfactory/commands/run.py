@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,13 @@ from wheelfactory.commands.options import (
     Environ,
     add_cache,
     add_extended,
+    add_kernels,
     add_matrix,
     add_only,
     directory,
     show,
     tell,
+    wanted_of,
     workshop_of,
 )
 from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
@@ -36,6 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_only(parser)
     add_cache(parser)
     add_extended(parser)
+    add_kernels(parser)
     parser.add_argument(
         "--dest",
         type=Path,
@@ -47,6 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with its index; print how to install."""
+    started = time.time()
     extended = tuple(named(options.extended))
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
@@ -55,10 +60,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(publisher.folder)
         remove_scratch(workshop.cache)
         job = plan_job(workshop, cells, publisher)
-        failures = run_job(workshop, job, publisher, publisher.folder, extended)
+        failures = run_job(workshop, job, publisher, publisher.folder, extended, wanted_of(options, started))
     _report(workshop, job, failures, publisher)
     if failures or job.refusals:
-        return failures[0].error.exit_code if failures else BUILD_FAILED
+        return failures[-1].error.exit_code if failures else BUILD_FAILED
     return DONE if job.todo else NOTHING_TO_DO
 
 

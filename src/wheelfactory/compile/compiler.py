@@ -21,8 +21,11 @@ RUNAWAY_AMD = 23
 reported there, not measured here)."""
 
 _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
-_DEVICE_LIBRARIES_OF_CLANG = "../lib/clang/*/amdgcn/bitcode/*.bc"
 _TOOLS = ("clang++", "lld", "clang-offload-bundler")
+_BESIDE_TOOLS = (
+    "../lib/clang/*/amdgcn/bitcode/*.bc",
+    *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # all of the compiler, where clang is linked to it (Debian)
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def _files(hipcc: Path, said: str, environ: Mapping[str, str]) -> Iterator[Path]
     candidates = [environ.get("HIP_CLANG_PATH", ""), str(rocm / "llvm/bin"), installed[1] if installed else ""]
     for folder in [Path(text) for text in candidates if text and Path(text, "clang++").exists()][:1]:
         yield from ((folder / tool).resolve() for tool in _TOOLS if (folder / tool).exists())
-        yield from (folder.resolve()).glob(_DEVICE_LIBRARIES_OF_CLANG)
+        for pattern in _BESIDE_TOOLS:
+            yield from (path.resolve() for path in folder.resolve().glob(pattern) if path.exists())
     for pattern in _DEVICE_LIBRARIES:
         yield from rocm.glob(pattern)
 

@@ -19,6 +19,7 @@ from wheelfactory.compile import launcher
 from wheelfactory.compile.coordinator import Coordinator
 from wheelfactory.compile.costs import Cost, Ledger, Measured, predict, shard_costs
 from wheelfactory.compile.edges import Edge, write_ninja
+from wheelfactory.compile.errors import RefusedError
 from wheelfactory.compile.key import key_environment
 from wheelfactory.compile.limits import refuse_long_link, refuse_other_key, refuse_untargetable
 from wheelfactory.compile.order import FAILED, LATER, LINK, SHARD, Order, Report
@@ -34,7 +35,7 @@ CACHE_SIZE = "40G"
 def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[int, Report]:
     """Compile what an order wants of a kernel set, in the folder this runs in; ninja's exit status, and a report.
 
-    Raises `RefusedError` before anything is compiled, `OSError` if the store cannot be written.
+    Raises `RefusedError` before anything is compiled, or if what was compiled cannot be kept.
     """
     _refuse(order, found, environ)
     store = Store(Path(order.kernels), found.key)
@@ -56,6 +57,12 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[in
     coordinator = _coordinator(order, found, store)
     edges = [found.kernels[name] for name in longest_first({name: coordinator.cost(name).cpu_s for name in missing})]
     code = _compile(order, found, [*edges, *(() if order.shard else found.bindings)], coordinator, environ)
+    if coordinator.trouble:
+        raise RefusedError(
+            "cannot keep compiled kernels",
+            coordinator.trouble,
+            "make room, then run the same command: it goes on from here",
+        )
     compiled = len(set(missing) & set(store.finished()))
     state = SHARD if order.shard else LINK
     if code:

@@ -6,6 +6,9 @@ which gives back what it held.
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import socket
 import struct
 import threading
@@ -29,6 +32,9 @@ TRIES = 3
 
 LOOK_AGAIN_S = 0.5
 
+LEAST_FREE = 1 << 20
+"""Bytes; with less room than this a compile that failed is taken to have failed for that."""
+
 
 @dataclass
 class Coordinator:
@@ -48,6 +54,9 @@ class Coordinator:
     """Process id of each launcher that compiles, with its source and the memory allowed for it, in MiB."""
     tries: dict[str, int] = field(default_factory=dict)
     stopped: bool = False
+    """Whether a compile was not started because the time is up."""
+    trouble: str = ""
+    """Why an object could not be kept, or written in the first place."""
     peak_mib: int = 0
     done_s: float = 0.0
     """Predicted CPU seconds of what has ended."""
@@ -114,6 +123,7 @@ class Coordinator:
         """Keep what was compiled; ``kept``, ``again``, or why it could not be kept."""
         code, cpu_s, peak_kib, start, cached, output = words
         if code != "0":
+            self._note_full_disk(Path(output or "."))
             return self._try_again(source) if killed else "failed"
         if not source:
             return "kept"
@@ -131,8 +141,14 @@ class Coordinator:
         try:
             self._keep(entry, Path(output))
         except OSError as error:
+            self.trouble = f"{self.store.folder}: {error.strerror}"
             return str(error.strerror)
         return "kept"
+
+    def _note_full_disk(self, output: Path) -> None:
+        """A compiler that finds no room to write says so in words of its own."""
+        if shutil.disk_usage(output.parent).free < LEAST_FREE:
+            self.trouble = f"{output.parent}: {os.strerror(errno.ENOSPC)}"
 
     def _try_again(self, source: str) -> str:
         with self.turn:

@@ -49,7 +49,10 @@ class Coordinator:
             return ""
 
     def wait(self, process: int) -> None:
-        """Wait until the process has ended; if the coordinator ends first, end the process with all below it."""
+        """Wait until the process has ended; if the coordinator ends first, end it, all below it, and this one.
+
+        They are the process group that ninja made for this compile.
+        """
         if self.connection is None:
             return
         import select
@@ -59,7 +62,7 @@ class Coordinator:
         if ended not in readable:
             import signal
 
-            os.killpg(process, signal.SIGKILL)
+            os.killpg(0, signal.SIGKILL)
         os.close(ended)
 
 
@@ -91,7 +94,6 @@ def _run(
     process = os.fork()
     if process == 0:
         try:
-            os.setpgid(0, 0)
             os.chdir(folder)
             os.execvpe(command[0], command, environ)
         except OSError as error:

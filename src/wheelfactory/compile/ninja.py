@@ -33,12 +33,20 @@ def main(arguments: list[str]) -> int:
         if found is None:
             os.execv(order.ninja, [order.ninja, *arguments])
         code, report = conduct(order, found, os.environ)
+    except OSError as error:
+        return _refuse(
+            order, RefusedError("cannot compile kernels", f"{error.filename}: {error.strerror}", "mend that")
+        )
     except RefusedError as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        write_refusal(Path(order.report), refusal)
-        return NOT_LINKED
+        return _refuse(order, refusal)
     report.write(order)
     return NOT_LINKED if code == 0 and order.shard else code
+
+
+def _refuse(order: Order, refusal: RefusedError) -> int:
+    print(f"error: {refusal}", file=sys.stderr)
+    write_refusal(Path(order.report), refusal)
+    return NOT_LINKED
 
 
 if __name__ == "__main__":
