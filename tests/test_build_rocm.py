@@ -49,7 +49,7 @@ def test_both_wheels_at_full_size(
     assert {target: code.objects for target, code in extension.device_code.items()} == {"gfx942": 2782, "gfx950": 2782}
     assert triton.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
 
-    commands = log.read_text().splitlines()
+    commands = [line for line in log.read_text().splitlines() if " -c " in line]  # ccache preprocesses first
     assert len(commands) == 2775 + 7  # generated kernels and bindings of 2.8.3
     assert all("--offload-arch=gfx942 --offload-arch=gfx950" in command for command in commands)
     assert not any("gfx90a" in command.partition(" -c ")[2] for command in commands)

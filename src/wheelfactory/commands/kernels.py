@@ -86,4 +86,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _join(workshop: Workshop, kernel_set: KernelSet, folder: Path) -> Path:
     shards = [path for path in find_archives(folder, kernel_set.id) if ".shard-" in path.name]
+    if not shards:
+        hint = f"compile them: wheelfactory kernels {kernel_set.id} --shard 1/N --dest {folder}"
+        raise InputError("no shards to join", f"of {kernel_set.id} in {folder}", hint)
     return join(shards, folder, kernels_folder(workshop))

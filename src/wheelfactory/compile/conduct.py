@@ -58,11 +58,8 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[in
     edges = [found.kernels[name] for name in longest_first({name: coordinator.cost(name).cpu_s for name in missing})]
     code = _compile(order, found, [*edges, *(() if order.shard else found.bindings)], coordinator, environ)
     if coordinator.trouble:
-        raise RefusedError(
-            "cannot keep compiled kernels",
-            coordinator.trouble,
-            "make room, then run the same command: it goes on from here",
-        )
+        hint = "make room, and run the same command again: it goes on from here"
+        raise RefusedError("cannot keep compiled kernels", coordinator.trouble, hint)
     compiled = len(set(missing) & set(store.finished()))
     state = SHARD if order.shard else LINK
     if code:
