@@ -31,8 +31,8 @@ case " $* " in *" -### "*) exit 0 ;; esac
 echo "$* append=$HIPCC_COMPILE_FLAGS_APPEND" >> "$HIPCC_LOG"
 while [ $# -gt 0 ]; do
   case $1 in
-    -c) source=$2 ;;
-    -o) output=$2 ;;
+    -c) source=$2; shift ;;
+    -o) output=$2; shift ;;
     *) flags="$flags $1" ;;
   esac
   shift
