@@ -1,6 +1,6 @@
 """build_rocm.sh as a person runs it: the real sdist, setup.py, cpp_extension, hipify, ninja, linker and auditwheel.
 
-hipcc is a stand-in that records and writes the same small objects (see conftest.rocm), so what is proved is all but the
+hipcc is a stand-in that records and writes the same small objects (see rocm_machine), so what is proved is all but the
 kernels: what setup.py is told, what reaches the compiler, and what becomes of the wheel.
 """
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,8 +37,10 @@ def command(dest: Path, cache: Path, only: str) -> list[str]:
     return [sys.executable, "-m", "wheelfactory", "run", "--only", only, "--dest", str(dest), "--cache", str(cache)]
 
 
-def run(dest: Path, cache: Path, only: str, environ: Mapping[str, str] | None = None) -> Done:
-    return subprocess.run(command(dest, cache, only), env=environ, capture_output=True, text=True)
+def run(
+    dest: Path, cache: Path, only: str, environ: Mapping[str, str] | None = None, arguments: Sequence[str | Path] = ()
+) -> Done:
+    return subprocess.run([*command(dest, cache, only), *arguments], env=environ, capture_output=True, text=True)
 
 
 def snapshot(folder: Path) -> dict[str, tuple[str, int]]:
@@ -148,12 +150,12 @@ def test_ck_cells_without_rocm_are_refused_with_reason_and_hint(cache: Path, tmp
 
 
 def test_a_ck_cell_is_built_verified_and_published_where_rocm_is(
-    rocm: Mapping[str, str], scratch_cache: Path, tmp_path: Path, this_python: str
+    rocm: Mapping[str, str], kernel_archives: Path, scratch_cache: Path, tmp_path: Path, this_python: str
 ) -> None:
-    """With the stand-in of `conftest.rocm` for hipcc; PYTORCH_ROCM_ARCH does not narrow a wheel for others."""
+    """With the stand-in of `rocm_machine` for hipcc; PYTORCH_ROCM_ARCH does not narrow a wheel for others."""
     cell = f"fa2.8.3-rocm7.2-torch2.13.0-cp{this_python.replace('.', '')}-ck"
     environ = {**rocm, "PYTORCH_ROCM_ARCH": "gfx942"}
-    done = run(tmp_path / "release", scratch_cache, cell, environ)
+    done = run(tmp_path / "release", scratch_cache, cell, environ, ["--kernels", kernel_archives])
     assert done.returncode == 0, done.stderr
     row = next(row for row in read_manifest(tmp_path / "release") if row.cell)
     assert row.offload_archs == ("gfx90a", "gfx942", "gfx950")

@@ -1,7 +1,7 @@
 """A kernel set of full size, from shards on three machines to the wheels of two cells.
 
 Real: the sdist and its setup.py, generate.py, torch.utils.cpp_extension and hipify of two torch releases, ninja, the
-linker, auditwheel, all 2,775 kernel sources. Stand-ins: hipcc (see conftest.rocm), and of the second torch all but its
+linker, auditwheel, all 2,775 kernel sources. Stand-ins: hipcc (see rocm_machine), and of the second torch all but its
 Python modules (see paper_torch). A machine is a cache of its own.
 """
 
@@ -12,85 +12,41 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from paper_torch import make_paper_torch, other_python
+from rocm_machine import KERNEL_SET as SET
+from rocm_machine import SHARDS, make_machine
 from wheelfactory.compile.store import Finished
 from wheelfactory.inspect import inspect
 from wheelfactory.kernels.archive import read_manifest
 
 pytestmark = pytest.mark.slow
 
-SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
 KERNELS, BINDINGS = 2775, 7
-SHARDS = 3
 SECOND_TORCH = "2.11.0"
-
-Done = subprocess.CompletedProcess[str]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A cache, an environment, and what hipcc was asked there."""
-
-    cache: Path
-    environ: Mapping[str, str]
-
-    def run(self, *arguments: str | Path, **settings: str) -> Done:
-        """Run a command of the factory."""
-        command = [sys.executable, "-m", "wheelfactory", *arguments, "--cache", self.cache]
-        return subprocess.run(command, env={**self.environ, **settings}, capture_output=True, text=True)
-
-    def compiled(self) -> list[str]:
-        """The names of the sources that hipcc has compiled since this was asked last."""
-        log = Path(self.environ["ROCM_PATH"]) / "hipcc.log"
-        lines = [line for line in log.read_text().splitlines() if " -c " in line] if log.exists() else []
-        log.unlink(missing_ok=True)
-        return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
-
-
-def machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Machine:
-    """A new machine that has downloaded and installed all, and compiled nothing."""
-    folder.mkdir()
-    for path in (*shared.glob("env-*"), shared / "sources"):
-        path.mkdir(exist_ok=True)
-        (folder / path.name).symlink_to(path)
-    return Machine(folder, environ)
-
-
-@pytest.fixture(scope="module")
-def archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the archives of all shards, each compiled on a machine of its own."""
-    folder = tmp_path_factory.mktemp("full") / "archives"
-    for index in range(1, SHARDS + 1):
-        own = machine(folder.parent / f"machine{index}", cache, rocm)
-        done = own.run("kernels", SET, "--shard", f"{index}/{SHARDS}", "--dest", folder)
-        assert done.returncode == 0, done.stderr
-        assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)
-    return folder
 
 
 def objects_of(paths: Sequence[Path]) -> list[dict[str, Finished]]:
     return [dict(read_manifest(path).objects) for path in paths]
 
 
-def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(archives: Path) -> None:
-    shards = objects_of(sorted(archives.glob("*.shard-*")))
+def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(kernel_archives: Path) -> None:
+    shards = objects_of(sorted(kernel_archives.glob("*.shard-*")))
     names = [name for shard in shards for name in shard]
     assert len(shards) == SHARDS
     assert len(names) == len(set(names)) == KERNELS
     assert {"fmha_fwd_api", "fmha_bwd_api", "fmha_fwd_splitkv_api", "fmha_fwd_appendkv_api"} <= set(names)
-    assert all(set(read_manifest(path).sources) == set(names) for path in archives.glob("*.shard-*"))
+    assert all(set(read_manifest(path).sources) == set(names) for path in kernel_archives.glob("*.shard-*"))
 
 
 def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each(
-    archives: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
+    kernel_archives: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
 ) -> None:
-    user = machine(tmp_path / "user", cache, rocm)
-    joined = user.run("kernels", SET, "--join", "--dest", archives)
+    user = make_machine(tmp_path / "user", cache, rocm)
+    joined = user.run("kernels", SET, "--join", "--dest", kernel_archives)
     assert joined.returncode == 0, joined.stderr
     (whole,) = objects_of([Path(joined.stdout.strip())])
     assert len(whole) == KERNELS
@@ -104,9 +60,9 @@ def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each
         f"fa2.8.3-rocm7.2-torch{SECOND_TORCH}-cp3{minor.stdout.strip()}-ck": f"{paper.parent}:{os.environ['PATH']}",
     }
     for number, (cell, path) in enumerate(cells.items()):
-        builder = machine(tmp_path / f"builder{number}", cache, rocm)
+        builder = make_machine(tmp_path / f"builder{number}", cache, rocm)
         builder.compiled()
-        done = builder.run("build", cell, "--kernels", archives, "--dest", tmp_path, PATH=path)
+        done = builder.run("build", cell, "--kernels", kernel_archives, "--dest", tmp_path, PATH=path)
         assert done.returncode == 0, done.stderr
 
         compiled = builder.compiled()
@@ -122,7 +78,7 @@ def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each
 
 
 def test_plan_names_this_set_and_its_cells(cache: Path, rocm: Mapping[str, str], tmp_path: Path) -> None:
-    planner = machine(tmp_path / "planner", cache, rocm)
+    planner = make_machine(tmp_path / "planner", cache, rocm)
     done = planner.run("plan", "--only", "fa2.8.3-rocm7.2-*-ck", "--json")
     assert done.returncode == 0, done.stderr
     (known,) = json.loads(done.stdout)["kernel-sets"]

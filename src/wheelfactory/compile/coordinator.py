@@ -57,9 +57,9 @@ class Coordinator:
     """Whether a compile was not started because the time is up."""
     trouble: str = ""
     """Why an object could not be kept, or written in the first place."""
+    slowest: float = 1.0
+    """The most that a compile has taken over what was predicted; at least one, as a light one says little of others."""
     peak_mib: int = 0
-    done_s: float = 0.0
-    """Predicted CPU seconds of what has ended."""
     turn: threading.Condition = field(default_factory=threading.Condition)
 
     def serve(self, listener: socket.socket) -> None:
@@ -105,7 +105,7 @@ class Coordinator:
             return "later"
 
     def _is_late(self, cost: Cost) -> bool:
-        return self.deadline is not None and time.time() + cost.cpu_s > self.deadline
+        return self.deadline is not None and time.time() + cost.cpu_s * self.slowest > self.deadline
 
     def _fits(self, wanted_mib: float) -> bool:
         free = memory.free_mib()
@@ -159,10 +159,10 @@ class Coordinator:
         with self.turn:  # one line of the journal at a time
             self.store.keep(output, entry)
             cost = self.cost(entry.source)
-            self.done_s += cost.cpu_s
             if entry.cached:
                 return
             self.peak_mib = max(self.peak_mib, entry.peak_mib)
+            self.slowest = max(self.slowest, (entry.end - entry.start) / cost.cpu_s)
             self.highest_ratio = max(self.highest_ratio or 0.0, entry.peak_mib / cost.peak_mib)
             compiler = str(self.store.key.parts["compiler"]["content"])
             self.measured(Measured(entry.source, entry.archs, compiler, entry.cpu_s, entry.peak_mib, entry.size))

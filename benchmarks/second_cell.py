@@ -1,0 +1,66 @@
+"""What a further wheel costs once its kernels are compiled: everything but the compilers.
+
+    python benchmarks/second_cell.py
+
+The real sdist of flash-attn 2.8.3, its setup.py, generate.py, torch's cpp_extension and hipify, ninja, the linker and
+auditwheel, at full size: 2,775 kernels and 7 bindings, three archs. hipcc is the stand-in of the tests, which takes no
+time: what is measured is the factory's and upstream's own work. The first build compiles all; then a machine that
+has the archive alone builds the same cell. What is printed: seconds of both, of the parts of the second, and ratios.
+The second must stay below 60 s on two cores. Takes some minutes and 2 GB below $TMPDIR.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from rocm_machine import KERNEL_SET, Machine, make_machine, make_rocm
+from wheelfactory.kernels.archive import find_archives, unpack
+
+CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
+
+
+def timed(machine: Machine, *arguments: str | Path) -> tuple[float, float]:
+    """Wall and CPU seconds of a command of the factory."""
+    before, start = os.times(), perf_counter()
+    done = machine.run(*arguments)
+    after = os.times()
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return perf_counter() - start, cpu
+
+
+def main() -> None:
+    """Build once with and once without compiled kernels, and print what each took."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environ = make_rocm(home / "wheelfactory", folder / "rocm", folder / "venv")
+        first = make_machine(folder / "first", home / "wheelfactory", environ)
+        kernels = timed(first, "kernels", KERNEL_SET, "--dest", folder / "archives")
+        report("kernels, all 2,775", *kernels, first)
+        second = make_machine(folder / "second", home / "wheelfactory", environ)
+        whole = timed(second, "build", CELL, "--kernels", folder / "archives", "--dest", folder / "dist")
+        report("a wheel with the archive", *whole, second)
+        again = timed(second, "build", CELL, "--dest", folder / "dist")
+        report("and with the store", *again, second)
+        start = perf_counter()
+        unpack(find_archives(folder / "archives", KERNEL_SET)[0], folder / "unpacked")
+        print(f"  of which unpacking the archive   {perf_counter() - start:6.1f} s")
+        print(f"the wheel over the kernels: {whole[0] / kernels[0]:.2f} (wall), {whole[1] / kernels[1]:.2f} (CPU)")
+
+
+def report(what: str, wall: float, cpu: float, machine: Machine) -> None:
+    """A line of the result."""
+    print(f"{what:34} {wall:6.1f} s wall, {cpu:6.1f} s CPU, {len(machine.compiled())} compiles")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""A machine with ROCm as far as it can be had: one that ends at the compiler; and several, each with its own cache."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elf_factory import code_object, hip_bundle, object_file
+from wheelfactory.environments import Environment, build_environment, empty_environment
+
+STAND_IN = Path(__file__).parent / "rocm_stand_in"
+
+LEAKS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PYTORCH_ROCM_ARCH", "ROCM_PATH", "ROCM_HOME", "MAX_JOBS", "GPU_ARCHS")
+"""Variables of the person who runs the tests that would change what they test."""
+
+KERNEL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
+"""The kernel set of the cells that such a machine can build."""
+
+SHARDS = 3
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cache, an environment, and what hipcc was asked there."""
+
+    cache: Path
+    environ: Mapping[str, str]
+
+    def run(self, *arguments: str | Path, **settings: str) -> Done:
+        """Run a command of the factory."""
+        command = [sys.executable, "-m", "wheelfactory", *arguments, "--cache", self.cache]
+        return subprocess.run(command, env={**self.environ, **settings}, capture_output=True, text=True)
+
+    def compiled(self) -> list[str]:
+        """The names of the sources that hipcc has compiled since this was asked last."""
+        log = Path(self.environ["ROCM_PATH"]) / "hipcc.log"
+        lines = [line for line in log.read_text().splitlines() if " -c " in line] if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
+
+
+def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Machine:
+    """A machine that has all downloads and environments of the cache `shared`, and has compiled nothing."""
+    build_environment(shared)
+    folder.mkdir()
+    for path in (*shared.glob("env-*"), shared / "sources"):
+        path.mkdir(exist_ok=True)
+        (folder / path.name).symlink_to(path)
+    return Machine(folder, environ)
+
+
+def make_rocm(cache: Path, root: Path, python_folder: Path) -> Mapping[str, str]:
+    """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this.
+
+    Real: torch.utils.cpp_extension, hipify, ninja, the linker. Stand-ins: hipcc (records, and gives each source the
+    same object with a bundle of headers for the archs asked for), libamdhip64 (one symbol), and torch's word that it
+    is built for ROCm.
+    """
+    for folder in ("bin", "lib", "include", ".info"):
+        (root / folder).mkdir()
+    (root / ".info/version").write_text("7.2.1-120\n")
+    shutil.copy(STAND_IN / "hipcc", root / "bin/hipcc")
+    for archs in (("gfx90a", "gfx942", "gfx950"), ("gfx942", "gfx950")):
+        _make_objects(root / "-".join(archs), archs)
+    for name in ("libtorch_hip.so", "libc10_hip.so", "libamdhip64.so.7"):
+        source = "int hip_stand_in = 7;" if "hip64" in name else ""
+        _compile(source, root / "lib" / name, "-shared", "-fPIC", f"-Wl,-soname,{name}")
+    (root / "lib/libamdhip64.so").symlink_to("libamdhip64.so.7")
+    python = _rocm_python(cache, python_folder)
+    return {
+        **{name: value for name, value in os.environ.items() if name not in LEAKS},
+        "PATH": f"{python.folder}/bin:{os.environ['PATH']}",
+        "ROCM_PATH": str(root),
+        "ROCM_HOME": str(root),
+        "STAND_IN_TORCH": "2.13.0",
+    }
+
+
+def _make_objects(folder: Path, archs: tuple[str, ...]) -> None:
+    """What hipcc gives for these archs: a small object for a kernel, a large one for the binding.
+
+    Noise stands in for the weight of 2,775 kernels, as packing would make nothing of their equal objects.
+    """
+    folder.mkdir()
+    (folder / "kernel.o").write_bytes(object_file(fatbin=hip_bundle(*archs)))
+    binding = (STAND_IN / "binding.c").read_text()
+    noise = random.Random(0)  # noqa: S311 - the same bytes each time
+    heavy = hip_bundle(objects={arch: code_object(arch) + noise.randbytes(8_000_000) for arch in archs})
+    flags = (f"-I{sysconfig.get_path('include')}",)
+    (folder / "binding.o").write_bytes(object_file(fatbin=heavy, source=binding, flags=flags))
+
+
+def _compile(source: str, output: Path, *flags: str) -> None:
+    subprocess.run(["cc", "-x", "c", "-", *flags, "-o", output], input=source, text=True, check=True)
+
+
+def _rocm_python(cache: Path, folder: Path) -> Environment:
+    python = empty_environment(folder)
+    layer = build_environment(cache).site_packages
+    (python.site_packages / "layers.pth").write_text(f"{layer}\n")
+    shutil.copy(STAND_IN / "rocm_torch.py", python.site_packages)
+    (python.site_packages / "stand_in.pth").write_text("import rocm_torch\n")
+    return python
