@@ -8,15 +8,14 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
+from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
-    add_kernels,
     add_matrix,
     directory,
     require_cell,
     show,
-    wanted_of,
     workshop_of,
 )
 from wheelfactory.errors import DONE, InputError

@@ -6,12 +6,11 @@ import argparse
 import time
 from pathlib import Path
 
+from wheelfactory.commands.kernel_options import add_budget, deadline_of
 from wheelfactory.commands.options import (
     Environ,
-    add_budget,
     add_cache,
     add_matrix,
-    deadline_of,
     directory,
     show,
     workshop_of,

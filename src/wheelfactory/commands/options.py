@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from wheelfactory.cell import Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.errors import InputError
 from wheelfactory.host import read_host
-from wheelfactory.kernels.handover import Wanted
 from wheelfactory.matrix import Expansion, load_matrix
 from wheelfactory.matrix.select import require
 from wheelfactory.workshop import Workshop
@@ -49,46 +47,6 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="gates to run beside the required ones: all, or some of ahead-of-time,interpreter,gpu",
     )
-
-
-def add_kernels(parser: argparse.ArgumentParser) -> None:
-    """``--kernels DIR`` and ``--budget HOURS``"""
-    parser.add_argument(
-        "--kernels",
-        type=Path,
-        metavar="DIR",
-        help="take compiled kernels from the archives there (see `wheelfactory kernels`)",
-    )
-    add_budget(parser)
-
-
-def wanted_of(options: argparse.Namespace, started: float) -> Wanted:
-    """Where kernels may come from and how long it may take, counted from `started`, in seconds since 1970."""
-    return Wanted(
-        archives=directory(options.kernels) if options.kernels else None, deadline=deadline_of(options, started)
-    )
-
-
-def deadline_of(options: argparse.Namespace, started: float) -> float | None:
-    """When the time of ``--budget`` is up, in seconds since 1970."""
-    return started + options.budget * 3600 if options.budget else None
-
-
-def add_budget(parser: argparse.ArgumentParser) -> None:
-    """``--budget HOURS``"""
-    parser.add_argument(
-        "--budget",
-        type=amount,
-        metavar="HOURS",
-        help="stop before that much time is up; exit code 6 then says: run the same command again",
-    )
-
-
-def amount(text: str) -> float:
-    """A number above zero, as an argument's type."""
-    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
-        raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
-    return float(text)
 
 
 def add_release(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from wheelfactory.cell import Cell
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, amount, show, tell, workshop_of
+from wheelfactory.commands.kernel_options import amount
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, show, tell, workshop_of
 from wheelfactory.compile.costs import Ledger
 from wheelfactory.errors import DONE, BuildError, InputError, SourceError
 from wheelfactory.host import Host

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory import advice
+from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
     add_extended,
-    add_kernels,
     add_matrix,
     add_only,
     directory,
     show,
     tell,
-    wanted_of,
     workshop_of,
 )
 from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
