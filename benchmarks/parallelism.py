@@ -1,37 +1,38 @@
 """What rules for the number of compiles at once make of a machine's memory, in a control group that really kills.
 
-    python benchmarks/parallelism.py --ninja PATH [--cores 16] [--memory 16] [--weight 1]
+    python benchmarks/parallelism.py --ninja PATH [--cores 16] [--memory 16] [--weight 1] [--noise 0.15]
+    python benchmarks/parallelism.py --real [--memory 3]
 
-A stand-in for the compiler, in C, takes the memory and the time that kernels of flash-attn 2.8.3 take (`KINDS`),
-scaled down. It sleeps instead of computing, so that two cores can play sixteen: no rule may start more than `--cores`.
-Its memory is real. `--weight 4` is a compiler that needs four times as much; what AMD's needs is not known here.
-ninja must be 1.13 as PyPI has it, the first that is a client of a jobserver. What was killed is compiled again, one
-after another, at the end.
+The first plays a machine. A stand-in for the compiler, in C, takes the memory and the time that kernels of flash-attn
+2.8.3 take (`KINDS`), scaled down. It sleeps instead of computing, so that two cores can play sixteen: no rule may start
+more than `--cores`. Its memory is real. `--weight 4` is a compiler that needs four times as much; what AMD's needs is
+not known here. `--noise` is how far kernels of a kind differ (the standard deviation of the logarithm of their memory),
+of which no prediction knows. ninja must be 1.13 as PyPI has it, the first that is a client of a jobserver. What was
+killed is compiled again, one after another, at the end. The ratio to the first rule, upstream's, is the figure to
+watch.
 
-The ratio to the first rule, upstream's, is the figure to watch. Measured with `--kernels 40`, two shared cores playing
-16 with 16 GiB, November 2026; kills in brackets:
+The second compiles real kernels with the real compiler (see tests/real_kernels.py) on this machine, by upstream's rule
+and by the factory's own program, with a limit of memory that has the guess of 2.8 GiB a job idle on two cores. Both run
+through the same program with the same flags, as the compiler would not end with upstream's; what differs is how many it
+may start. Other load on the machine takes from the second run more than from the first, so it is told beside the ratio,
+with how many compiles ran at once, which it does not change.
 
-=======  ========  =========  ==========  =========  =========
-weight   upstream  guess      every_core  jobserver  admission
-=======  ========  =========  ==========  =========  =========
-1        1         4.14       9.55        4.96       10.67
-2        1         4.45       1.69 (17)   4.78       5.58
-4        1         2.54 (3)   1.00 (34)   1.02       not run
-=======  ========  =========  ==========  =========  =========
-
-The jobserver's supervisor gives nothing at weight 4, as what it calls plenty is more than there is.
+docs/explanation/parallelism.md has what was measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from cgroups import MemoryLimit, memory_limited
-from wheelfactory.compile.admission import Running, may_start
+from hip_toolchain import make_hip_toolchain
+from real_kernels import Bench, Built, make_bench
+from wheelfactory.compile.admission import Running, expected_mib, may_start
+from wheelfactory.compile.shards import Shard
+from wheelfactory.kernels.handover import Wanted
 
 SMALLER = 16
 """Memory is divided by this: a gibibyte is 64 MiB."""
@@ -76,6 +81,7 @@ class Kernel:
     """A source: the memory and the time that its compile takes, on the machine that is played."""
 
     name: str
+    predicted_gib: float
     gib: float
     seconds: float
 
@@ -190,14 +196,17 @@ class Tokens:
 def admission(machine: Machine, limit: MemoryLimit, folder: Path) -> str:
     """The factory's: a compile starts when it fits beside what the running ones are predicted to take.
 
-    The predictions are right here; only in order, so a large kernel holds up the small ones behind it.
+    What a kernel is expected to take is its prediction times the highest ratio of measured over predicted so far. Only
+    in order, so a large kernel holds up the small ones behind it.
     """
     running: dict[subprocess.Popen[bytes], Kernel] = {}
-    most = 0
+    most, ratio = 0, None
     left = list(machine.kernels)
     while left or running:
-        running = {process: kernel for process, kernel in running.items() if not _ended(process, kernel, folder)}
-        if left and len(running) < machine.cores and _fits(left[0], running, limit):
+        ended = [process for process, kernel in running.items() if _ended(process, kernel, folder)]
+        for kernel in map(running.pop, ended):
+            ratio = max(ratio or 0.0, kernel.gib / kernel.predicted_gib)
+        if left and len(running) < machine.cores and _fits(left[0], running, ratio, limit):
             kernel = left.pop(0)
             running[subprocess.Popen(limit.command(*machine.command(kernel)))] = kernel
         else:
@@ -206,10 +215,13 @@ def admission(machine: Machine, limit: MemoryLimit, folder: Path) -> str:
     return f"{most} jobs at most"
 
 
-def _fits(kernel: Kernel, running: Mapping[subprocess.Popen[bytes], Kernel], limit: MemoryLimit) -> bool:
+def _fits(
+    kernel: Kernel, running: Mapping[subprocess.Popen[bytes], Kernel], ratio: float | None, limit: MemoryLimit
+) -> bool:
     """Asked in the sizes of the machine that is played."""
-    others = [Running(other.gib * 1024, _resident_mib(process.pid) * SMALLER) for process, other in running.items()]
-    return may_start(kernel.gib * 1024, (limit.mib - limit.held_mib) * SMALLER, others)
+    wanted, *allowed = (expected_mib(item.predicted_gib * 1024, ratio) for item in (kernel, *running.values()))
+    resident = (_resident_mib(process.pid) * SMALLER for process in running)
+    return may_start(wanted, (limit.mib - limit.held_mib) * SMALLER, map(Running, allowed, resident))
 
 
 def _resident_mib(process: int) -> float:
@@ -262,11 +274,14 @@ def measure(rule: Rule, machine: Machine) -> Result:
         return Result(perf_counter() - start, chose, limit.kills, len(killed), limit.peak_mib)
 
 
-def some_kernels(count: int, weight: float) -> tuple[Kernel, ...]:
+def some_kernels(count: int, weight: float, noise: float) -> tuple[Kernel, ...]:
     """A random order of all kinds, in their proportions; the same each time."""
     order = random.Random(0)  # noqa: S311
     kinds = order.choices(KINDS, weights=[files for files, _, _ in KINDS], k=count)
-    return tuple(Kernel(f"kernel{number}.o", gib * weight, seconds) for number, (_, gib, seconds) in enumerate(kinds))
+    return tuple(
+        Kernel(f"kernel{number}.o", gib, gib * weight * order.lognormvariate(0, noise), seconds)
+        for number, (_, gib, seconds) in enumerate(kinds)
+    )
 
 
 @contextmanager
@@ -278,19 +293,91 @@ def stand_in() -> Iterator[Path]:
         yield program
 
 
+REAL_KERNELS = "*_psskddv"
+"""Eight kernels that append to a cache of keys, of four head dims and two types, and their API: 0.3 to 0.5 GiB each."""
+
+
+def compile_really(gib: float) -> None:
+    """Prints what upstream's rule and the factory's make of real kernels for one arch, on all cores of this machine."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wheelfactory"
+    cores = os.cpu_count() or 1
+    rules = {"upstream": max(1, min(cores // 2, int(gib / 9))), "admission": cores}
+    with tempfile.TemporaryDirectory() as name:
+        bench = make_bench(make_hip_toolchain(home), home, Path(name), REAL_KERNELS, ("gfx942",))
+        first = None
+        for rule, jobs in rules.items():
+            if first:  # admission knows a compiler that it has compiled with before
+                shutil.copy(Path(name, "upstream/ledger.jsonl"), _made(Path(name, rule)))
+            before, start = _busy_s(), perf_counter()
+            with memory_limited(int(gib * 1024)) as limit:
+                built = _under(limit, bench, rule, jobs)
+                told = f"{limit.kills} kills, {limit.peak_mib / 1024:.1f} GiB"
+            of_others = (_busy_s() - before - built.cpu_s) / (perf_counter() - start)
+            seconds, at_once = _span(built), _at_once(built)
+            first = first or seconds
+            print(
+                f"{rule:10} {jobs} jobs {seconds:6.1f} s {first / seconds:5.2f} x the first, {told}; "
+                f"{len(built.objects)} kernels in {sum(item.cpu_s for item in built.objects.values()):.0f} CPU s, "
+                f"{at_once:.2f} at once, {of_others:.2f} cores taken by other programs",
+                flush=True,
+            )
+
+
+def _under(limit: MemoryLimit, bench: Bench, rule: str, jobs: int) -> Built:
+    """Compile all kernels and link nothing, in a process of its own under the limit."""
+    cell, whole = next(iter(bench.cells)), Wanted(shard=Shard(1, 1))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork"), _enter, (limit,)) as pool:
+        return pool.submit(bench.build, cell, rule, whole, MAX_JOBS=str(jobs)).result()
+
+
+def _enter(limit: MemoryLimit) -> None:
+    (limit.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _span(built: Built) -> float:
+    """Seconds from the first compile's start to the last one's end."""
+    return max(item.end for item in built.objects.values()) - min(item.start for item in built.objects.values())
+
+
+def _at_once(built: Built) -> float:
+    """How many compiles ran at once, as a mean over the time from first to last."""
+    return sum(item.end - item.start for item in built.objects.values()) / _span(built)
+
+
+def _busy_s() -> float:
+    """CPU seconds of all programs since the machine was started."""
+    user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
 def main(arguments: Sequence[str]) -> None:
     """Prints one line a rule."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ninja", default="ninja", help="PyPI's ninja 1.13 or later")
     parser.add_argument("--cores", type=int, default=16)
-    parser.add_argument("--memory", type=float, default=16, help="GiB")
+    parser.add_argument("--memory", type=float, help="GiB; by default 16 to play, 3 for real kernels")
+    parser.add_argument("--real", action="store_true", help="real kernels, on this machine")
+    parser.add_argument("--noise", type=float, default=0.15, help="by how much kernels of a kind differ")
     parser.add_argument("--weight", type=float, default=1, help="memory of a compile, in those of Debian's clang 21")
     parser.add_argument("--kernels", type=int, default=60)
     parser.add_argument("--rules", nargs="+", choices=[rule.__name__ for rule in RULES], metavar="RULE")
     options = parser.parse_args(arguments)
-    kernels = some_kernels(options.kernels, options.weight)
+    if options.real:
+        compile_really(options.memory or 3)
+    else:
+        play(options)
+
+
+def play(options: argparse.Namespace) -> None:
+    """Prints what each rule makes of the machine that is played."""
+    kernels = some_kernels(options.kernels, options.weight, options.noise)
     with stand_in() as compiler:
-        machine = Machine(options.cores, options.memory, kernels, compiler, options.ninja)
+        machine = Machine(options.cores, options.memory or 16, kernels, compiler, options.ninja)
         first = None
         for rule in RULES:
             if options.rules and rule.__name__ not in options.rules:

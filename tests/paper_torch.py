@@ -1,4 +1,4 @@
-"""A torch for ROCm on paper: of any release and for any CPython here, with which upstream's setup.py builds a wheel.
+"""A torch for ROCm on paper, of several releases and for any CPython, with which upstream's setup.py builds a wheel.
 
 Real, out of that release's wheel for macOS, which is the smallest there is: torch.utils.cpp_extension, hipify, and what
 these import. Written here: the little else that setup.py and the factory's probe ask of torch, and libraries without a
@@ -22,11 +22,12 @@ from wheelfactory.files import scratch_dir
 from wheelfactory.process import capture
 
 RELEASES = {
+    "2.8.0": "2efc2a97e2499092dd2f654ce5ab90ac9eab712e4fe715c47a4ae7685c9bb6c7",
     "2.9.1": "4d0d8bdfe37007e93200bf5e5298c00e4b3c97693a2baa69393e826b38a974a0",
     "2.11.0": "3c337a8d9dba2f8f11590c7bb5f6f4a0b227bcd224ad5b149ad90dfa9c2c5ae9",
     "2.12.1": "15564098b8b9d677e9a381127cd9e7ac7bea9e32c7c7daa1bf5f72754d3a7041",
 }
-"""The releases it can be, each with the sha256 of what is taken out of its wheel (see `_digest`)."""
+"""The releases it can be, each with the sha256 of what is taken out of its wheel (see `REAL`)."""
 
 REAL = (
     *("torch/_appdirs.py", "torch/torch_version.py", "torch/_vendor/packaging/", "torch/utils/hipify/"),
@@ -62,7 +63,7 @@ def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: 
     """
     version = capture([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     made = layered_environment(folder, python, version, [_tools(cache, python, version)])
-    shutil.copytree(_real_modules(cache, torch), made.site_packages, dirs_exist_ok=True)
+    shutil.copytree(real_modules(cache, torch), made.site_packages, dirs_exist_ok=True)
     _write_modules(made.site_packages / "torch", torch, _hip_of(rocm))
     _write_libraries(made.site_packages / "torch/lib")
     return made.python
@@ -100,7 +101,7 @@ def _tools(cache: Path, python: Path, version: str) -> Path:
     """Where the build requirements beside torch are, for this Python."""
     requirements = [*(line for line in build_requirements() if not line.startswith("torch==")), *TORCH_REQUIREMENTS]
     name = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:16]
-    kept = Environment(cache / f"paper-{name}", version)
+    kept = Environment(cache / f"env-{name}", version)
     if not kept.folder.is_dir():
         with scratch_dir(cache) as scratch:
             made = layered_environment(scratch / "env", python, version, [])
@@ -109,7 +110,7 @@ def _tools(cache: Path, python: Path, version: str) -> Path:
     return kept.site_packages
 
 
-def _real_modules(cache: Path, torch: str) -> Path:
+def real_modules(cache: Path, torch: str) -> Path:
     """The folder with what a release of torch has of `REAL`. Raises `ValueError` if it is not what is pinned."""
     expected, kept = RELEASES[torch], cache / f"paper-torch-{torch}"
     if not kept.is_dir():

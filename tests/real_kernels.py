@@ -12,9 +12,10 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,12 +37,13 @@ from wheelfactory.sources import Source, fetch_source, unpack
 from wheelfactory.upstream import RawWheel, Setup, run_setup
 from wheelfactory.workshop import Workshop
 
-FILTER = "*_d64_*_psskddv"
-"""The cheapest kernels that an API refers to: the one of fp16 and the one of bf16 that append to a cache of keys."""
+FILTER = "*_d[136]*_fp16_*_psskddv"
+"""One kernel each for head dims 32, 64 and 128, of the kind that takes least with its API: it appends to a cache of
+keys. With two, what a second cell takes beside kernels is just over a tenth of what the first one takes."""
 
 KERNELS = (
     "fmha_fwd_appendkv_api",
-    *(f"fmha_fwd_appendkv_d64_{kind}_b64x64x64x64_vr_psskddv" for kind in ("bf16", "fp16")),
+    *(f"fmha_fwd_appendkv_d{dim}_fp16_b64x64x{dim}x{dim}_vr_psskddv" for dim in (128, 32, 64)),
 )
 
 TORCHES = ("2.9.1", "2.11.0")
@@ -49,16 +51,19 @@ TORCHES = ("2.9.1", "2.11.0")
 
 ARCHS = ("gfx90a", "gfx942")
 
+SYSTEM_GLIBC = "2.43"
+"""Of the Debian that the compiler is of: it links the extension, and plays the image of the cells."""
+
 FMHA = "csrc/composable_kernel/example/ck_tile/01_fmha"
 _KEPT = ("flash_attn", "csrc/composable_kernel/include", "csrc/composable_kernel/library/include", FMHA)
 _BINDINGS = "csrc/flash_attn_ck"
 
-_GENERATE = f"""\
+_GENERATE = """\
 import runpy, sys
 from pathlib import Path
 
 if "fwd_appendkv" in sys.argv:
-    sys.argv += ["--filter", {FILTER!r}]
+    sys.argv += ["--filter", {kernels!r}]
     runpy.run_path(str(Path(__file__).with_name("generate_all.py")), run_name="__main__")
 """
 
@@ -80,7 +85,7 @@ runpy.run_path("upstream_setup.py", run_name="__main__")
 
 BINDING = """\
 #include <Python.h>
-#include <hip/hip_runtime.h>
+#include <cuda_runtime.h>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -92,8 +97,11 @@ namespace ck_tile {{ using index_t = int32_t; }}
 static PyObject *append(PyObject *, PyObject *head_dim)
 {{
     int dim = PyLong_AsLong(head_dim);
+    fmha_fwd_appendkv_args args{{}};
+    args.batch = args.seqlen_q = args.seqlen_knew = args.nhead_q = args.nhead_k = 1;
+    args.hdim_q = args.hdim_v = dim;
     try {{
-        return PyFloat_FromDouble(fmha_fwd_appendkv({{dim, dim, "fp16", true, rope_enum::none}}, {{}}, {{}}));
+        return PyFloat_FromDouble(fmha_fwd_appendkv({{dim, dim, "fp16", true, rope_enum::none}}, args, {{}}));
     }} catch (const std::exception &error) {{
         return PyErr_Format(PyExc_RuntimeError, "%s", error.what());
     }}
@@ -104,8 +112,8 @@ static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "flash_attn_2_cuda", nu
 
 PyMODINIT_FUNC PyInit_flash_attn_2_cuda() {{ return PyModule_Create(&definition); }}
 """
-"""``append(DIM)`` calls CK's API for that head dim. Its types are cut out of CK's header, which takes a third as long to
-compile as a kernel."""
+"""``append(DIM)`` calls CK's API for that head dim. Its types are cut out of CK's header: to compile all of that takes
+half as long as a kernel."""
 
 _DECLARED = (
     ("rotary.hpp", r"^enum class rope_enum\n\{.*?^\};"),
@@ -126,10 +134,15 @@ class Built:
     """What the store has afterwards."""
     parts: Mapping[str, object]
     """What the key is made of."""
-    compiled: tuple[str, ...]
-    """The sources that the compiler was given, sorted; not those that the compiler cache had."""
+    commands: Mapping[str, str]
+    """The command line of each compile, as hipcc was given it, by the name of the source; none that a cache had."""
     cpu_s: float
     """Of all processes that it started."""
+
+    @property
+    def compiled(self) -> list[str]:
+        """The sources that hipcc has compiled, sorted."""
+        return sorted(self.commands)
 
 
 @dataclass(frozen=True)
@@ -143,21 +156,22 @@ class Bench:
     cells: Mapping[Cell, Path]
     """Each with its Python."""
 
-    def workshop(self, cell: Cell, cache: str) -> Workshop:
-        """One that finds the torch of a cell; `cache` names one of several."""
+    def workshop(self, cell: Cell, cache: str, **more: str) -> Workshop:
+        """One that finds the torch of a cell; `cache` names one of several, `more` are variables of the person."""
         environ = {
             **os.environ,
             "PATH": f"{self.cells[cell].parent}:{os.environ['PATH']}",
             "ROCM_PATH": str(self.rocm),
             "ROCM_HOME": str(self.rocm),
-            **dict.fromkeys(("LDSHARED", "LDCXXSHARED"), f"{self.rocm}/bin/hipcc -shared"),
+            "CXX": f"{self.rocm}/bin/hipcc",  # links too: the objects need the libstdc++ of the compiler's own system
+            **more,
         }
         host = Host(cores=2, memory_gib=16, rocm="6.4.43484", rocm_path=self.rocm)
         return Workshop(self.matrix, host, environ, self.folder / cache)
 
-    def build(self, cell: Cell, cache: str = "cache", wanted: Wanted = ALL) -> Built:
+    def build(self, cell: Cell, cache: str = "cache", wanted: Wanted = ALL, **environ: str) -> Built:
         """Run setup.py in a new folder, as the factory does."""
-        workshop = self.workshop(cell, cache)
+        workshop = self.workshop(cell, cache, **environ)
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
         recipe = make_recipe(self.matrix, cell, workshop.host, workshop.environ, by_hand=False)
@@ -172,19 +186,23 @@ class Bench:
         assert report, (workshop.cache / "logs" / f"{cell.id}.log").read_text()[-3000:]
         folder = kernels_folder(workshop) / report.key[:16]
         store = Store(folder.parent, SetKey.from_bytes((folder / "set.json").read_bytes()))
-        return Built(raw, report, store.finished(), store.key.parts, self._compiled(), used)
+        return Built(raw, report, store.finished(), store.key.parts, self._commands(), used)
 
     def forget_kernels(self, cache: str = "cache") -> None:
         """As if the store had been lost, and the compiler cache had not."""
         shutil.rmtree(self.folder / cache / "kernels")
 
+    def run_inside(self, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a program of this machine in the compiler's own system, which sees what the compiler sees."""
+        return subprocess.run([self.rocm / "bin/inside", *command], cwd=folder, capture_output=True, text=True)
+
     @property
     def _log(self) -> Path:
         return self.rocm / "hipcc.log"
 
-    def _compiled(self) -> tuple[str, ...]:
-        found = re.findall(r" -c (\S+) -o", self._log.read_text())
-        return tuple(sorted(Path(source).stem for source in found))
+    def _commands(self) -> dict[str, str]:
+        lines = [line for line in self._log.read_text().splitlines() if " -c " in line and " -###" not in line]
+        return {Path(line.partition(" -o ")[2].split()[0]).stem: line for line in lines}
 
 
 def _cpu_s() -> float:
@@ -192,12 +210,19 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def make_bench(toolchain: HipToolchain, cache: Path, folder: Path) -> Bench:
-    """What is downloaded for it is kept in `cache`."""
+def make_bench(
+    toolchain: HipToolchain, cache: Path, folder: Path, kernels: str = FILTER, archs: Sequence[str] = ARCHS
+) -> Bench:
+    """One in `folder`, for those of the kernels that append to a cache of keys whose names match a pattern.
+
+    What is downloaded for it is kept in `cache`.
+    """
     pythons = [Path(sys.executable), other_python() or Path(sys.executable)]
-    headers = [capture([python, "-c", "import sysconfig; print(sysconfig.get_path('include'))"]) for python in pythons]
-    rocm = make_hip_rocm(toolchain, folder / "rocm", folder, *{Path(path.strip()) for path in headers})
-    _log_compiles(rocm / "bin/hipcc")
+    rocm = make_hip_rocm(toolchain, folder / "rocm", folder, *{_visible(python) for python in pythons})
+    _change(rocm / "bin/hipcc")
+    # what libamdhip64 and the extension need of the compiler's own system, for those who look for symbols
+    library = "usr/lib/x86_64-linux-gnu/libstdc++.so.6"
+    (rocm / "lib/libstdc++.so.6").symlink_to(toolchain.root / library)
     release = load_matrix(MATRIX_FILE).flash_attn["2.8.3"]
     upstream = fetch_source("2.8.3", release, cache / "sources", os.environ)
     cells = {}
@@ -205,19 +230,29 @@ def make_bench(toolchain: HipToolchain, cache: Path, folder: Path) -> Bench:
         version = capture([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).strip()
         made = make_paper_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
-    source = replace(upstream, archive=_pack(unpack(upstream, folder / "upstream"), folder / "sources"))
-    return Bench(folder, rocm, source, _matrix(upstream, cells), cells)
+    archive = _pack(unpack(upstream, folder / "upstream"), folder / "sources", kernels)
+    return Bench(folder, rocm, replace(upstream, archive=archive), _matrix(upstream, cells, archs), cells)
 
 
-def _log_compiles(hipcc: Path) -> None:
-    """Let it note the command line of each compile, once, before it enters its own system."""
-    before, after = "itself=", 'if [[ " $* " == *" -c "* && " $* " != *" -### "* ]]; then echo "$*" >> "${0%/bin/*}/hipcc.log"; fi'
-    text = hipcc.read_text()
-    assert before in text
-    hipcc.write_text(text.replace(before, f"{after}\n    {before}", 1))
+def _visible(python: Path) -> Path:
+    """The folder of a Python with its headers; the headers alone of one that shares its folder with the system."""
+    prefix, headers = capture(
+        [python, "-c", "import sys, sysconfig; print(sys.base_prefix, sysconfig.get_path('include'), sep='\\n')"]
+    ).splitlines()
+    return Path(headers if prefix == "/usr" else prefix)
 
 
-def _pack(tree: Path, folder: Path) -> Path:
+def _change(hipcc: Path) -> None:
+    """Let it note each command line before it enters its own system; make a program that runs another in there."""
+    text, once = hipcc.read_text(), "    itself="
+    inside = hipcc.with_name("inside")
+    inside.write_text(text.replace("%/bin/hipcc}", "%/bin/inside}").replace(' hipcc "$@"', ' "$@"'))
+    inside.chmod(0o755)
+    assert once in text
+    hipcc.write_text(text.replace(once, f'    echo "$*" >> "${{0%/bin/*}}/hipcc.log"\n{once}', 1))
+
+
+def _pack(tree: Path, folder: Path, kernels: str) -> Path:
     """An archive of what is needed of the sources, with our binding."""
     root = folder / "flash_attn-2.8.3"
     for name in _KEPT:
@@ -227,7 +262,7 @@ def _pack(tree: Path, folder: Path) -> Path:
     (root / "setup.py").rename(root / "upstream_setup.py")
     (root / "setup.py").write_text(_SETUP)
     (root / FMHA / "generate.py").rename(root / FMHA / "generate_all.py")
-    (root / FMHA / "generate.py").write_text(_GENERATE)
+    (root / FMHA / "generate.py").write_text(_GENERATE.format(kernels=kernels))
     (root / _BINDINGS).mkdir()
     for path in (tree / _BINDINGS).glob("*.cpp"):  # setup.py names them all
         (root / _BINDINGS / path.name).write_text("")
@@ -245,10 +280,10 @@ def _cut(header: Path, pattern: str) -> str:
     return found[0]
 
 
-def _matrix(source: Source, cells: Mapping[Cell, Path]) -> Matrix:
+def _matrix(source: Source, cells: Mapping[Cell, Path], archs: Sequence[str]) -> Matrix:
     """One that has these cells, with the compiler's system as the image they are built in."""
     told, pythons = "written for the tests", sorted({cell.python for cell in cells})
-    ck = {"wheel-size": "10 kB to 10 MB", "archs": ARCHS, "source": told}
+    ck = {"wheel-size": "10 kB to 10 MB", "archs": archs, "source": told}
     sdist = {"file": source.archive.name, "sha256": source.identity.removeprefix("sha256:")}
     torch = {
         "python": pythons,
@@ -258,8 +293,14 @@ def _matrix(source: Source, cells: Mapping[Cell, Path]) -> Matrix:
         "platform": "manylinux_2_28_x86_64",
         "source": told,
     }
-    image = {"tag": "debian:forky", "distribution": "debian", "glibc": "2.43", "python": pythons[0], "torch": TORCHES[0]}
-    rocm = {"torch": TORCHES, "index": "https://example.org", "archs": ARCHS, "images": [{**image, "source": told}]}
+    image = {
+        "tag": "debian:forky",
+        "distribution": "debian",
+        "glibc": SYSTEM_GLIBC,
+        "python": pythons[0],
+        "torch": TORCHES[0],
+    }
+    rocm = {"torch": TORCHES, "index": "https://example.org", "archs": archs, "images": [{**image, "source": told}]}
     return Matrix.model_validate(
         {
             "backend": ["ck"],

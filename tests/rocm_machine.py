@@ -45,7 +45,7 @@ class Machine:
         log = Path(self.environ["ROCM_PATH"]) / "hipcc.log"
         lines = [line for line in log.read_text().splitlines() if " -c " in line] if log.exists() else []
         log.unlink(missing_ok=True)
-        return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
+        return [Path(word).stem for line in lines for word in line.split() if word.endswith(".hip")]
 
 
 def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Machine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from functools import cache
 from pathlib import Path
 
 from wheelfactory.cell import Cell
@@ -43,7 +44,13 @@ def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
 
 def probe(python: Path, workshop: Workshop) -> Toolchain:
     """What torch and compiler a Python has."""
-    return Toolchain.model_validate_json(capture([python, PROBE], environ=workshop.clean_environ))
+    return _probe(python, frozenset(workshop.clean_environ.items()))
+
+
+@cache
+def _probe(python: Path, environ: frozenset[tuple[str, str]]) -> Toolchain:
+    """Asked once a process: it imports torch, which takes seconds, and cells by the dozen may share a Python."""
+    return Toolchain.model_validate_json(capture([python, PROBE], environ=dict(environ)))
 
 
 def _try(python: Path, workshop: Workshop) -> Toolchain:

@@ -1,0 +1,234 @@
+"""Kernels once, by command: shards, archives, cells, and what goes wrong; with a release in small (`small_release`)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from rocm_machine import KERNEL_SET as SET
+from rocm_machine import Machine, make_machine
+from small_release import KERNELS, make_small_release
+from wheel_factory import read_zip
+from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, RUN_AGAIN
+from wheelfactory.inspect import inspect
+from wheelfactory.kernels.archive import read_manifest
+
+pytestmark = pytest.mark.slow
+
+CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
+
+Done = subprocess.CompletedProcess[str]
+
+
+class Site:
+    """Several machines that build the same small release, and a folder of archives that they share."""
+
+    def __init__(self, folder: Path, cache: Path, rocm: Mapping[str, str]) -> None:
+        self.folder, self.cache, self.rocm = folder, cache, rocm
+        self.archives = folder / "archives"
+
+    def machine(self, name: str) -> Machine:
+        """A machine that has compiled nothing."""
+        made = make_machine(self.folder / name, self.cache, self.rocm)
+        (made.cache / "sources").unlink()  # its own, as the small release has no place in the shared one
+        self.matrix = make_small_release(made.cache, self.folder)
+        made.compiled()
+        return made
+
+    def kernels(self, machine: Machine, *arguments: str, **settings: str) -> Done:
+        """Run the command `kernels`."""
+        return machine.run("kernels", SET, "--dest", self.archives, "--matrix", self.matrix, *arguments, **settings)
+
+    def build(self, machine: Machine, *arguments: str | Path, **settings: str) -> Done:
+        """Run the command `build`."""
+        wheels = self.folder / "wheels"
+        return machine.run("build", CELL, "--dest", wheels, "--matrix", self.matrix, *arguments, **settings)
+
+
+@pytest.fixture
+def site(tmp_path: Path, cache: Path, rocm: Mapping[str, str]) -> Site:
+    return Site(tmp_path, cache, rocm)
+
+
+def path_of(done: Done) -> Path:
+    """The only line on stdout of a command that did what it was asked."""
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    return Path(line)
+
+
+def refused(done: Done, code: int, *said: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr.partition("\nerror: ")[2]
+    assert "hint: " in done.stderr
+    for text in said:
+        assert text in done.stderr
+
+
+def is_kernel(name: str) -> bool:
+    return name.startswith("fmha_")
+
+
+# once
+
+
+def test_what_one_cell_compiled_the_next_one_on_this_machine_takes(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.build(machine))
+    assert sum(map(is_kernel, machine.compiled())) == KERNELS
+    wheel = path_of(site.build(machine))
+    assert machine.compiled() == ["flash_api"]
+
+    found = inspect(wheel, site.rocm)
+    assert found.distribution
+    assert found.distribution.record
+    (store,) = machine.cache.glob("kernels/*")
+    assert str(found.distribution.record.kernels).startswith(store.name)
+
+
+def test_a_set_compiled_whole_is_one_archive_that_a_cell_links_elsewhere(site: Site) -> None:
+    archive = path_of(site.kernels(site.machine("one")))
+    assert archive.name.startswith(f"{SET}-")
+    assert len(read_manifest(archive).objects) == KERNELS
+
+    other = site.machine("two")
+    wheel = path_of(site.build(other, "--kernels", site.archives))
+    assert other.compiled() == ["flash_api"]
+    (extension,) = inspect(wheel, site.rocm).elf_files
+    assert {code.objects for code in extension.device_code.values()} == {KERNELS + 1}
+
+
+def test_the_same_kernels_give_the_same_wheel_whoever_compiled_them(site: Site) -> None:
+    compiled = read_zip(path_of(site.build(site.machine("one"))))
+    path_of(site.kernels(site.machine("two")))
+    linked = read_zip(path_of(site.build(site.machine("three"), "--kernels", site.archives)))
+    assert [name for name in compiled if compiled[name] != linked.get(name)] == []
+
+
+def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site) -> None:
+    shards = [path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2")) for index in (1, 2)]
+    by_shards = site.machine("three")
+    path_of(site.build(by_shards, "--kernels", site.archives))
+    assert by_shards.compiled() == ["flash_api"]
+
+    joined = path_of(site.kernels(site.machine("four"), "--join"))
+    for path in shards:
+        path.unlink()
+    assert sorted(read_manifest(joined).objects) == sorted(read_manifest(joined).sources)
+    by_set = site.machine("five")
+    path_of(site.build(by_set, "--kernels", site.archives))
+    assert by_set.compiled() == ["flash_api"]
+
+
+def test_a_shard_that_is_absent_is_named_by_join_and_compiled_by_build(site: Site) -> None:
+    shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
+    refused(site.kernels(site.machine("two"), "--join"), BUILD_FAILED, "kernel set is not whole", "2/2")
+
+    builder = site.machine("three")
+    path_of(site.build(builder, "--kernels", site.archives))
+    assert sum(map(is_kernel, builder.compiled())) == KERNELS - len(read_manifest(shard).objects)
+
+
+# what a person sees
+
+
+def test_the_log_has_ninjas_status_and_beside_it_is_a_timeline(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.kernels(machine))
+    log = (machine.cache / f"logs/{SET}.log").read_text()
+    assert f"[{KERNELS}/{KERNELS}] " in log
+    assert " left, peak " in log
+    ElementTree.parse(machine.cache / f"logs/{SET}.svg")  # noqa: S314 - our own
+
+
+def test_what_compiles_cost_is_in_the_ledger_and_plan_says_so(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.kernels(machine))
+    lines = (machine.cache / "ledger.jsonl").read_text().splitlines()
+    assert len(lines) == KERNELS
+
+
+# time that is up
+
+
+def test_a_budget_that_is_too_short_ends_with_its_own_exit_code_and_is_resumed(site: Site) -> None:
+    machine = site.machine("one")
+    done = site.kernels(machine, "--budget", "0.01")  # 36 s, of which fmha_bwd_api alone is predicted to take more
+    refused(done, RUN_AGAIN, "the time is up", "kernels are compiled", "run the same command again")
+    assert not site.archives.exists()
+
+    before = machine.compiled()
+    archive = path_of(site.kernels(machine))
+    assert sorted([*before, *machine.compiled()]) == sorted(read_manifest(archive).sources)
+
+
+def test_a_kill_loses_what_was_being_compiled_and_nothing_else(site: Site) -> None:
+    machine = site.machine("one")
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "wheelfactory",
+        "kernels",
+        SET,
+        "--dest",
+        site.archives,
+        "--matrix",
+        site.matrix,
+    ]
+    process = subprocess.Popen(
+        [*command, "--cache", machine.cache], env={**machine.environ, "MAX_JOBS": "1"}, stderr=subprocess.DEVNULL
+    )
+    while not list(machine.cache.glob("kernels/*/journal.jsonl")) and process.poll() is None:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    path_of(site.kernels(machine))
+    assert len(set(machine.compiled())) == KERNELS
+
+
+# archives that cannot be used
+
+
+def test_a_folder_without_an_archive_of_the_set_is_refused_before_setup_runs(site: Site) -> None:
+    site.archives.mkdir()
+    machine = site.machine("one")
+    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no kernel archive", SET)
+    assert machine.compiled() == []
+
+
+def test_an_archive_of_another_key_is_refused_with_what_differs(site: Site) -> None:
+    path_of(site.kernels(site.machine("one"), HIPCC_COMPILE_FLAGS_APPEND="--offload-compress"))
+    machine = site.machine("two")
+    done = site.build(machine, "--kernels", site.archives)
+    refused(done, BUILD_FAILED, "kernel archive of another key", "flags:", "with --offload-compress")
+    assert machine.compiled() == []
+
+
+def test_a_truncated_archive_is_refused(site: Site) -> None:
+    archive = path_of(site.kernels(site.machine("one")))
+    archive.write_bytes(archive.read_bytes()[:-200])
+    machine = site.machine("two")
+    refused(site.build(machine, "--kernels", site.archives), BAD_INPUT, archive.name)
+    assert machine.compiled() == []
+
+
+def test_an_object_that_was_changed_in_the_store_is_compiled_again(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.kernels(machine))
+    machine.compiled()
+    victim = next(machine.cache.glob("kernels/*/objects/fmha_bwd_api.o"))
+    shutil.copy(victim, site.folder / "good.o")
+    victim.chmod(0o644)
+    victim.write_bytes(b"not an object")
+
+    done = site.build(machine)
+    path_of(done)
+    assert "1 kept objects are missing or damaged and are compiled again: fmha_bwd_api" in done.stderr
+    assert victim.read_bytes() == (site.folder / "good.o").read_bytes()

@@ -1,0 +1,78 @@
+"""A flash-attn release in small: eight kernels and a binding instead of 2,782 sources, and a setup.py of ours.
+
+It stands in for upstream's where only the factory's own conduct is asked: it reads the same variables, writes the same
+kind of build.ninja, calls ninja and links. What the real one does is tested at full size (test_kernels_full_size).
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+from pathlib import Path
+
+from wheelfactory.checkout import MATRIX
+from wheelfactory.files import sha256_of
+
+KERNELS = 8
+
+SETUP = f"""
+import os, subprocess, sys, zipfile
+from pathlib import Path
+
+root = Path(__file__).resolve().parent
+build = root / "build"
+temp = build / "temp"
+temp.mkdir(parents=True)
+sources = [root / "csrc/flash_api.hip"]
+for number in range({KERNELS - 1}):
+    sources.append(build / f"fmha_fwd_d{{32 << number % 4}}_fp16_{{number}}.hip")
+sources.append(build / "fmha_bwd_api.hip")
+for path in sources:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"// {{path.name}}")
+archs = " ".join(f"--offload-arch={{arch}}" for arch in os.environ["GPU_ARCHS"].split(";"))
+lines = ["rule compile", "  command = " + os.environ["PYTORCH_NVCC"] + f" -I/torch {{archs}} -O3 -c $in -o $out"]
+objects = [temp / f"{{path.stem}}.o" for path in sources]
+lines += [f"build {{output}}: compile {{path}}" for output, path in zip(objects, sources)]
+(temp / "build.ninja").write_text("\\n".join(lines) + "\\n")
+subprocess.run(["ninja", "-v"], cwd=temp, check=True)
+library = temp / "flash_attn_2_cuda.so"
+hip = Path(os.environ["ROCM_HOME"]) / "lib"
+subprocess.run(["cc", "-shared", "-o", library, *objects, f"-L{{hip}}", "-lamdhip64"], check=True)
+tag = "cp%d%d" % sys.version_info[:2]
+name = "flash_attn-2.8.3+" + os.environ["FLASH_ATTN_LOCAL_VERSION"]
+info = name + ".dist-info"
+folder = Path(sys.argv[sys.argv.index("--dist-dir") + 1])
+with zipfile.ZipFile(folder / f"{{name}}-{{tag}}-{{tag}}-linux_x86_64.whl", "w") as wheel:
+    put = lambda member, data: wheel.writestr(zipfile.ZipInfo(member), data)
+    put(f"flash_attn_2_cuda.cpython-{{tag[2:]}}-x86_64-linux-gnu.so", library.read_bytes())
+    version = name.partition("-")[2]
+    metadata = ["Metadata-Version: 2.1", "Name: flash_attn", f"Version: {{version}}", "Requires-Dist: torch"]
+    put(info + "/METADATA", "\\n".join(metadata) + "\\n")
+    tags = ["Wheel-Version: 1.0", "Root-Is-Purelib: false", f"Tag: {{tag}}-{{tag}}-linux_x86_64"]
+    put(info + "/WHEEL", "\\n".join(tags) + "\\n")
+    names = [*wheel.namelist(), info + "/RECORD"]
+    put(info + "/RECORD", "".join(f"{{member}},,\\n" for member in names))
+"""
+
+
+def make_small_release(cache: Path, folder: Path) -> Path:
+    """Put the sdist where downloads are kept in `cache`, and give a matrix in `folder` whose 2.8.3 it is."""
+    sdist = folder / "flash_attn-2.8.3.tar.gz"
+    with gzip.GzipFile(sdist, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        data = SETUP.encode()
+        member = tarfile.TarInfo("flash_attn-2.8.3/setup.py")
+        member.size = len(data)
+        tar.addfile(member, io.BytesIO(data))
+    sha256 = sha256_of(sdist)
+    kept = cache / "sources" / sha256[:16] / sdist.name
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    sdist.rename(kept)
+    real = MATRIX.read_text()
+    entry = re.search(r"file: flash_attn-2\.8\.3\.tar\.gz\n\s+sha256: ([0-9a-f]{64})", real)
+    assert entry
+    matrix = folder / "matrix.yaml"
+    matrix.write_text(real.replace(entry[1], sha256))
+    return matrix

@@ -1,0 +1,59 @@
+"""A torch on paper is what a build finds it to be, with the real modules of its release and no others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from paper_torch import make_paper_torch, other_python, real_modules
+from wheelfactory.checkout import PROBE
+from wheelfactory.process import capture
+from wheelfactory.wheel.record import Toolchain
+
+OTHER = "3.10" if sys.version_info[1] != 10 else "3.11"
+
+
+@pytest.mark.slow
+def test_the_probe_finds_the_release_and_the_hip_that_were_asked_for(
+    rocm: Mapping[str, str], cache: Path, tmp_path: Path
+) -> None:
+    base = other_python() or Path(sys.executable)
+
+    python = make_paper_torch(cache, tmp_path / "venv", "2.11.0", base, Path(rocm["ROCM_PATH"]))
+
+    found = Toolchain.model_validate_json(capture([python, PROBE], environ=rocm))
+    assert (found.torch, found.hip, found.cxx11_abi) == ("2.11.0+rocm7.2", "7.2.53211-0000000", True)
+    assert found.compiler == "HIP version: 7.2.53211-0000000"
+    assert found.python == capture([base, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+
+
+def test_modules_that_are_not_those_of_the_release_are_refused(tmp_path: Path) -> None:
+    changed = tmp_path / "paper-torch-2.11.0/torch/utils/cpp_extension.py"
+    changed.parent.mkdir(parents=True)
+    changed.write_text("ROCM_HOME = None\n")
+    with pytest.raises(ValueError, match=r"paper-torch-2\.11\.0: expected sha256 3c337a8d.*, found "):
+        real_modules(tmp_path, "2.11.0")
+
+
+@pytest.mark.parametrize(
+    ("script", "usable"),
+    [
+        ("echo 'pyenv: python: command not found' >&2; exit 127", False),
+        ("echo", False),
+        ('echo "$0"', True),
+    ],
+    ids=["not chosen", "another implementation", "usable"],
+)
+def test_another_python_is_one_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, usable: bool
+) -> None:
+    python = tmp_path / f"versions/{OTHER}.1/bin/python{OTHER}"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert other_python() == (python if usable else None)
