@@ -24,9 +24,6 @@ fi
 
 : "${BUILD_PYTHON:?is needed beside SOURCE_DIR}" "${RAW_DIR:?is needed beside SOURCE_DIR}"
 mkdir -p "${RAW_DIR}"
-# a link of thousands of objects has more arguments than a quarter of the usual stack, which is what Linux allows
-stack=$(ulimit -H -s)
-ulimit -S -s "${stack}"
 "${BUILD_PYTHON}" "${here}/scripts/probe_toolchain.py" > "${RAW_DIR}/toolchain.json"
 cd "${SOURCE_DIR}"
 "${BUILD_PYTHON}" setup.py bdist_wheel --dist-dir "${RAW_DIR}" >&2

@@ -88,7 +88,7 @@ def test_a_block_says_what_the_set_will_take_and_from_what_it_is_predicted(run_p
         "  pass       memory of a runner: 3.64 of 16 GiB",
         "  pass       disk of a runner: 0.29 of 14 GB",
         "  pass       archive as a release asset: 0.04 of 2 GiB",
-        "  pass       arguments of the link: 0.22 of 2 MiB",
+        "  pass       arguments of the link: 0.22 of 6 MiB",
         "  pass       longest argument of the link: 0.18 of 128 KiB",
     ]
 

@@ -144,12 +144,12 @@ def test_what_is_exactly_at_a_limit_fails_it() -> None:
     assert Limit("archive as a release asset", 1.999, 2, "GiB").passed
 
 
-def test_a_link_of_the_objects_of_a_release_fits_and_one_of_three_times_as_many_does_not() -> None:
+def test_a_link_of_the_objects_of_a_release_fits_and_one_of_nine_times_as_many_does_not() -> None:
     name = "fmha_bwd_d128_bf16_batch_" + "b" * 135
     total, longest = link_limits([name] * 2775)
     assert total.passed
-    assert total.limit == 2, "a quarter of the stack limit of 8 MiB"
-    assert not link_limits([name] * 3 * 2775)[0].passed
+    assert total.limit == 6, "what Linux allows at most, as the build raises its own limit"
+    assert not link_limits([name] * 9 * 2775)[0].passed
     assert longest.passed
     assert not link_limits(["x" * (128 << 10)])[1].passed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -21,14 +20,14 @@ from wheelfactory.compile.costs import Cost, Ledger, Measured, predict, shard_co
 from wheelfactory.compile.edges import Edge, write_ninja
 from wheelfactory.compile.errors import RefusedError
 from wheelfactory.compile.key import key_environment
-from wheelfactory.compile.limits import refuse_long_link, refuse_other_key, refuse_untargetable
+from wheelfactory.compile.limits import allow_link, refuse_other_key, refuse_untargetable
 from wheelfactory.compile.order import FAILED, LATER, LINK, SHARD, Order, Report
 from wheelfactory.compile.shards import Shard, cut, longest_first
 from wheelfactory.compile.status import NINJA_STATUS, Pace, enriched, name_of
 from wheelfactory.compile.store import Store
 from wheelfactory.compile.survey import Survey
 
-CACHE_SIZE = "40G"
+CACHE_SIZE = "10G"
 """Of the compiler cache: several sets, at 355 MB of objects for one arch and 550 MB for three (facts)."""
 
 
@@ -72,7 +71,7 @@ def _refuse(order: Order, found: Survey, environ: Mapping[str, str]) -> None:
         refuse_other_key(found.key, order.given)
     if not order.shard:
         objects = [edge.output for edge in (*found.kernels.values(), *found.bindings)]
-        refuse_long_link(objects, environ, resource.getrlimit(resource.RLIMIT_STACK)[0])
+        allow_link(os.getppid(), objects, environ)  # of setup.py, which starts the linker
 
 
 def _selected(order: Order, found: Survey) -> list[str]:

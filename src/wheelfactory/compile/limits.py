@@ -23,18 +23,25 @@ def argument_limit(stack: int) -> int:
     return MOST_ARGUMENTS if stack == resource.RLIM_INFINITY else max(128 << 10, min(MOST_ARGUMENTS, stack // 4))
 
 
-def refuse_long_link(objects: Iterable[str], environ: Mapping[str, str], stack: int) -> None:
-    """Raises `RefusedError` if the linker cannot be given the paths of all objects under this stack limit (bytes)."""
+def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
+    """See to it that a process may start a linker with the paths of all objects; raises its stack limit if need be.
+
+    Raises `RefusedError` if it may not be raised so far.
+    """
     paths = list(objects)
     settings = sum(len(name) + len(value) + 2 + _POINTER for name, value in environ.items())
     needed = sum(len(path) + 1 + _POINTER for path in paths) + settings + _OTHER_ARGUMENTS
-    allowed = argument_limit(stack)
+    soft, hard = resource.prlimit(process, resource.RLIMIT_STACK)
+    if needed <= argument_limit(soft):
+        return
+    allowed = argument_limit(hard)
     if needed > allowed:
         raise RefusedError(
             "the link has more arguments than Linux lets a program have",
-            f"{len(paths)} objects take {needed} bytes, {allowed} are allowed with this stack limit",
+            f"{len(paths)} objects take {needed} bytes, {allowed} are allowed with the stack limit that can be set",
             "raise the hard limit of the stack (ulimit -H -s), or use a shorter --cache path",
         )
+    resource.prlimit(process, resource.RLIMIT_STACK, (4 * allowed, hard))
 
 
 def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.compile.costs import DRIVER_MIB, Cost, Ledger, predict, shard_costs
-from wheelfactory.compile.limits import argument_limit
+from wheelfactory.compile.limits import MOST_ARGUMENTS
 from wheelfactory.compile.shards import Shard, cut, least_count, wall_time
 
 JOB_HOURS = 6.0
@@ -18,8 +18,6 @@ ASSET_GIB = 2.0
 """A release asset must be smaller; one of exactly 2 GiB is refused (GitHub's docs, and discussion 61733)."""
 RUNNER_DISK_GB = 14.0
 """Guaranteed on ubuntu-24.04 (GitHub's docs). An image comes on top where it is not on another disk."""
-STACK_BYTES = 8 << 20
-"""The stack limit of a process where nobody set another: Linux's own default."""
 ARGUMENT_KIB = 128.0
 """One argument must be shorter (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 ARCHIVE_PART = 0.26
@@ -192,8 +190,7 @@ def link_limits(sources: Collection[str]) -> tuple[Limit, Limit]:
     """
     lengths = [_LINK_FOLDER + len(f"/{source}.o") + 1 for source in sources]
     total = sum(lengths) + _POINTER * len(lengths) + _LINK_REST
-    space = argument_limit(STACK_BYTES)
     return (
-        Limit("arguments of the link", total / _MIB, space / _MIB, "MiB"),
+        Limit("arguments of the link", total / _MIB, MOST_ARGUMENTS / _MIB, "MiB"),
         Limit("longest argument of the link", max(lengths) / 1024, ARGUMENT_KIB, "KiB"),
     )
