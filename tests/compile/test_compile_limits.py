@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,9 +51,9 @@ OBJECTS = [f"/builds/flash-attn/build/temp.linux-x86_64-cpython-311/build/{'n' *
 @pytest.fixture
 def process() -> Iterator[int]:
     """A process with the usual stack limit, which may be raised."""
-    with subprocess.Popen(["prlimit", "--stack=8388608:", "sleep", "60"]) as started:
-        while resource.prlimit(started.pid, resource.RLIMIT_STACK)[0] != 8 * MIB:
-            time.sleep(0.01)
+    with subprocess.Popen(["sleep", "60"]) as started:
+        hard = resource.prlimit(started.pid, resource.RLIMIT_STACK)[1]
+        resource.prlimit(started.pid, resource.RLIMIT_STACK, (8 * MIB, hard))
         yield started.pid
         started.kill()
 
