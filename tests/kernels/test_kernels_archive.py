@@ -30,7 +30,7 @@ from kernel_archive_factory import (
 )
 from wheelfactory.compile.store import SetKey, Store
 from wheelfactory.errors import BuildError, InputError
-from wheelfactory.kernels.archive import find_archives, join, pack, read_manifest, unpack
+from wheelfactory.kernels.archive import find_archives, join, needed, pack, read_manifest, unpack
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
@@ -591,3 +591,11 @@ def test_the_archives_of_a_set_are_found_whole_and_in_shards(tmp_path: Path, arc
 
     assert find_archives(tmp_path, SET) == tuple(sorted([archive, *paths]))
     assert find_archives(tmp_path / "none", SET) == ()
+
+
+def test_beside_the_whole_set_of_its_key_a_shard_is_not_needed(tmp_path: Path) -> None:
+    one, other = f"{SET}-{'1' * 16}", f"{SET}-{'2' * 16}"
+    names = [f"{one}.shard-1-of-2", f"{one}.shard-2-of-2", one, f"{other}.shard-1-of-2"]
+    paths = [tmp_path / f"{name}.tar.zst" for name in names]
+    assert needed(paths) == (paths[2], paths[3])
+    assert needed(paths[:2]) == (paths[0], paths[1])

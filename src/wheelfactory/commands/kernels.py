@@ -17,7 +17,7 @@ from wheelfactory.commands.options import (
 )
 from wheelfactory.compile.shards import Shard
 from wheelfactory.errors import DONE, InputError
-from wheelfactory.kernels.archive import find_archives, join
+from wheelfactory.kernels.archive import find_archives, is_shard, join
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.handover import Wanted, kernels_folder
 from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets, require_set
@@ -84,7 +84,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _join(workshop: Workshop, kernel_set: KernelSet, folder: Path) -> Path:
-    shards = [path for path in find_archives(folder, kernel_set.id) if ".shard-" in path.name]
+    shards = [path for path in find_archives(folder, kernel_set.id) if is_shard(path)]
     if not shards:
         hint = f"compile them: wheelfactory kernels {kernel_set.id} --shard 1/N --dest {folder}"
         raise InputError("no shards to join", f"of {kernel_set.id} in {folder}", hint)

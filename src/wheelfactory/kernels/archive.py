@@ -25,10 +25,11 @@ from wheelfactory.kernels.manifest import (
 )
 from wheelfactory.kernels.tape import DamagedTapeError, Sink, Tape, end, header, packing, padding
 
-__all__ = ["Manifest", "Unpacked", "find_archives", "join", "pack", "read_manifest", "unpack"]
+__all__ = ["Manifest", "Unpacked", "find_archives", "is_shard", "join", "needed", "pack", "read_manifest", "unpack"]
 
 MANIFEST = "manifest.json"
 SUFFIX = ".tar.zst"
+_SHARD_NAME = ".shard-"
 
 _LARGEST_MANIFEST = 1 << 23
 """Bytes; the 2,775 objects of 2.8.3 have 1.3 MB."""
@@ -234,6 +235,17 @@ def find_archives(folder: Path, set_id: str) -> tuple[Path, ...]:
     """The archives of a set in a folder, of whatever key, whole ones and shards, sorted by name."""
     name = re.compile(rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{re.escape(SUFFIX)}")
     return tuple(sorted(path for path in folder.glob(f"*{SUFFIX}") if name.fullmatch(path.name)))
+
+
+def is_shard(path: Path) -> bool:
+    """Whether the archive of that name is of a shard."""
+    return _SHARD_NAME in path.name
+
+
+def needed(archives: Sequence[Path]) -> tuple[Path, ...]:
+    """Those of these archives that bring something: a shard brings nothing beside the whole set of its key."""
+    whole = {path.name.removesuffix(SUFFIX) for path in archives if not is_shard(path)}
+    return tuple(path for path in archives if not is_shard(path) or path.name.partition(_SHARD_NAME)[0] not in whole)
 
 
 @contextmanager

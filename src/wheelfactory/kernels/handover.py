@@ -22,7 +22,7 @@ from wheelfactory.compile.shards import Shard
 from wheelfactory.compile.store import read_journal
 from wheelfactory.errors import BuildError, RunAgainError
 from wheelfactory.files import write_atomic
-from wheelfactory.kernels.archive import find_archives, unpack
+from wheelfactory.kernels.archive import find_archives, needed, unpack
 from wheelfactory.kernels.timeline import draw
 from wheelfactory.progress import logger
 from wheelfactory.upstream import Setup, log_path
@@ -113,7 +113,7 @@ def _unpacked(workshop: Workshop, set_id: str, folder: Path) -> Iterator[dict[st
             f"of {set_id} in {folder}",
             f"make one: wheelfactory kernels {set_id}; or build without --kernels",
         )
-    for archive in archives:
+    for archive in needed(archives):
         done = unpack(archive, kernels_folder(workshop))
         if done.damaged:
             logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
