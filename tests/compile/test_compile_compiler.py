@@ -19,6 +19,8 @@ def rocm(folder: Path, says: str = AMD) -> Path:
         "lib/llvm/bin/clang-19": "clang",
         "lib/llvm/bin/lld": "lld",
         "lib/llvm/lib/libLLVM.so.19.0": "llvm",
+        "lib/x86_64-linux-gnu/libLLVM.so.19.1": "llvm",
+        "lib/x86_64-linux-gnu/libLLVM.so.20.1": "of another",
         "lib/llvm/lib/clang/19/lib/amdgcn/bitcode/ockl.bc": "ockl",
         "amdgcn/bitcode/ocml.bc": "ocml",
         "bin/hipcc": f"#!/bin/sh\necho 'HIP version: 6.4.43484'\necho '{says}'\necho 'InstalledDir: /nowhere'\n",
@@ -49,6 +51,7 @@ def test_installed_again_elsewhere_at_another_time_it_is_the_same(tmp_path: Path
     [
         *("bin/hipcc", "lib/llvm/bin/clang-19", "lib/llvm/bin/lld", "amdgcn/bitcode/ocml.bc"),
         *("lib/llvm/lib/clang/19/lib/amdgcn/bitcode/ockl.bc", "lib/llvm/lib/libLLVM.so.19.0"),
+        "lib/x86_64-linux-gnu/libLLVM.so.19.1",
     ],
 )
 def test_one_byte_more_in_what_makes_objects_and_it_is_another(name: str, tmp_path: Path) -> None:
@@ -64,6 +67,13 @@ def test_a_clang_that_the_environment_names_is_the_one(tmp_path: Path) -> None:
     other = rocm(tmp_path / "other") / "llvm/bin"
     (other / "lld").write_text("another")
     assert read(folder, HIP_CLANG_PATH=str(other)).content != read(folder).content
+
+
+def test_a_library_of_another_llvm_is_nothing_to_it(tmp_path: Path) -> None:
+    folder = rocm(tmp_path)
+    before = read(folder).content
+    (folder / "lib/x86_64-linux-gnu/libLLVM.so.20.1").write_text("changed")
+    assert read(folder).content == before
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bit
 _TOOLS = ("clang++", "lld", "clang-offload-bundler")
 _BESIDE_TOOLS = (
     "../lib/clang/*/amdgcn/bitcode/*.bc",
-    *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # all of the compiler, where clang is linked to it (Debian)
+    *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is a shell around it
+    "../../*-linux-gnu/libLLVM.so.{llvm}*",  # Debian's place for it
 )
 
 
@@ -54,17 +55,18 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
     clang = next((line for line in lines if "clang version" in line), "")
     number = re.search(r"clang version (\d+)", clang)
     digest = hashlib.sha256("\n".join(lines).encode())
-    for path in sorted(set(_files(Path(hipcc), done.stdout, environ))):
+    llvm = int(number[1]) if number else 0
+    for path in sorted(set(_files(Path(hipcc), done.stdout, llvm, environ))):
         digest.update(_content(path))
     return Compiler(
         version=clang.partition(" (")[0] or "; ".join(lines),
-        llvm=int(number[1]) if number else 0,
+        llvm=llvm,
         amd="AMD" in clang or "roc-" in clang,
         content=digest.hexdigest(),
     )
 
 
-def _files(hipcc: Path, said: str, environ: Mapping[str, str]) -> Iterator[Path]:
+def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:
     """The files whose content decides what an object is, as far as this compiler has them."""
     rocm = Path(rocm_of(str(hipcc)))
     yield hipcc.resolve()
@@ -73,7 +75,8 @@ def _files(hipcc: Path, said: str, environ: Mapping[str, str]) -> Iterator[Path]
     for folder in [Path(text) for text in candidates if text and Path(text, "clang++").exists()][:1]:
         yield from ((folder / tool).resolve() for tool in _TOOLS if (folder / tool).exists())
         for pattern in _BESIDE_TOOLS:
-            yield from (path.resolve() for path in folder.resolve().glob(pattern) if path.exists())
+            found = folder.resolve().glob(pattern.format(llvm=llvm))
+            yield from (path.resolve() for path in found if path.exists())
     for pattern in _DEVICE_LIBRARIES:
         yield from rocm.glob(pattern)
 

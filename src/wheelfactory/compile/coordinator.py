@@ -52,6 +52,8 @@ class Coordinator:
     """Is told of each compile that the compiler did itself."""
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
     """Process id of each launcher that compiles, with its source and the memory allowed for it, in MiB."""
+    waiting: dict[int, float] = field(default_factory=dict)
+    """Process id of each launcher that waits, with the CPU seconds predicted for its source."""
     tries: dict[str, int] = field(default_factory=dict)
     stopped: bool = False
     """Whether a compile was not started because the time is up."""
@@ -83,8 +85,8 @@ class Coordinator:
                     source, kills = words[0], memory.out_of_memory_kills()
                     answer = self.admit(process, source)
                 else:
+                    answer = self._ended(process, source, words, memory.out_of_memory_kills() > kills)
                     self._leave(process)
-                    answer = self._ended(source, words, memory.out_of_memory_kills() > kills)
                 connection.sendall(f"{answer}\n".encode())
 
     def cost(self, source: str) -> Cost:
@@ -95,14 +97,23 @@ class Coordinator:
         """Wait until a compile may start; ``go``, or ``later`` if it would not end in time."""
         cost = self.cost(source)
         with self.turn:
-            while not self._is_late(cost):
-                wanted = expected_mib(cost.peak_mib, self.highest_ratio) * 2 ** self.tries.get(source, 0)
-                if len(self.running) < self.jobs and self._fits(wanted):
-                    self.running[process] = (source, wanted)
-                    return "go"
-                self.turn.wait(LOOK_AGAIN_S)
+            self.waiting[process] = cost.cpu_s
+            try:
+                while not self._is_late(cost):
+                    wanted = expected_mib(cost.peak_mib, self.highest_ratio) * 2 ** self.tries.get(source, 0)
+                    if self._is_next(process) and self._fits(wanted):
+                        self.running[process] = (source, wanted)
+                        return "go"
+                    self.turn.wait(LOOK_AGAIN_S)
+            finally:
+                del self.waiting[process]
+                self.turn.notify_all()
             self.stopped = True
             return "later"
+
+    def _is_next(self, process: int) -> bool:
+        """Whether one more may run, and this is the dearest that waits: light ones would pass a heavy one for ever."""
+        return len(self.running) < self.jobs and process == max(self.waiting, key=self.waiting.__getitem__)
 
     def _is_late(self, cost: Cost) -> bool:
         return self.deadline is not None and time.time() + cost.cpu_s * self.slowest > self.deadline
@@ -119,12 +130,12 @@ class Coordinator:
             self.running.pop(process, None)
             self.turn.notify_all()
 
-    def _ended(self, source: str, words: list[str], killed: bool) -> str:
+    def _ended(self, process: int, source: str, words: list[str], killed: bool) -> str:
         """Keep what was compiled; ``kept``, ``again``, or why it could not be kept."""
         code, cpu_s, peak_kib, start, cached, output = words
         if code != "0":
             self._note_full_disk(Path(output or "."))
-            return self._try_again(source) if killed else "failed"
+            return self._try_again(process, source) if killed else "failed"
         if not source:
             return "kept"
         entry = Finished(
@@ -150,8 +161,10 @@ class Coordinator:
         if shutil.disk_usage(output.parent).free < LEAST_FREE:
             self.trouble = f"{output.parent}: {os.strerror(errno.ENOSPC)}"
 
-    def _try_again(self, source: str) -> str:
+    def _try_again(self, process: int, source: str) -> str:
         with self.turn:
+            allowed = self.running[process][1]  # was not enough, so others of its kind may need more than that too
+            self.highest_ratio = max(self.highest_ratio or 0.0, allowed / self.cost(source).peak_mib)
             self.tries[source] = self.tries.get(source, 0) + 1
             return "again" if self.tries[source] < TRIES else "killed for want of memory"
 
