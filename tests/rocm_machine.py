@@ -66,7 +66,7 @@ def make_rocm(cache: Path, root: Path, python_folder: Path) -> Mapping[str, str]
     is built for ROCm.
     """
     for folder in ("bin", "lib", "include", ".info"):
-        (root / folder).mkdir(parents=True)
+        (root / folder).mkdir()
     (root / ".info/version").write_text("7.2.1-120\n")
     shutil.copy(STAND_IN / "hipcc", root / "bin/hipcc")
     for archs in (("gfx90a", "gfx942", "gfx950"), ("gfx942", "gfx950")):

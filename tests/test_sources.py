@@ -391,16 +391,6 @@ def test_the_folder_with_setup_py(tmp_path: Path) -> None:
     assert unpack(source, tmp_path / "out") == tmp_path / "out/flash_attn-2.8.3"
 
 
-def test_a_folder_can_be_left_out_and_only_that(tmp_path: Path) -> None:
-    names = ["setup.py", "csrc/cutlass/a.h", "csrc/cutlass/b/c.h", "csrc/cutlass_too/d.h", "csrc/ck/csrc/cutlass/e.h"]
-    source = source_with(tmp_path, {f"flash_attn-2.8.3/{name}": b"" for name in names})
-
-    tree = unpack(source, tmp_path / "out", without="csrc/cutlass")
-
-    left = sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
-    assert left == ["csrc/ck/csrc/cutlass/e.h", "csrc/cutlass_too/d.h", "setup.py"]
-
-
 def test_what_an_earlier_build_left_is_gone(tmp_path: Path) -> None:
     source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"as released"})
     tree = unpack(source, tmp_path / "out")

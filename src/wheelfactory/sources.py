@@ -206,19 +206,15 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
         tar.add(tree, tree.name, filter=normal)
 
 
-def unpack(source: Source, folder: Path, without: str = "") -> Path:
-    """Unpack sources into `folder` and give the folder that holds setup.py; `without` names a folder to leave out.
-
-    Raises `SourceError`.
-    """
+def unpack(source: Source, folder: Path) -> Path:
+    """Unpack sources into `folder` and give the folder that holds setup.py. Raises `SourceError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with _open_tar(source.archive) as tar:
         for member in tar:
             if member.name.startswith("/"):  # the filter would drop the slash and go on
                 raise tarfile.AbsolutePathError(member)
-        wanted = [member for member in tar if not without or not _is_below(member.name, without)]
-        tar.extractall(folder, members=wanted, filter="data")
+        tar.extractall(folder, filter="data")
     found = [path.parent for path in folder.glob("*/setup.py")]
     if len(found) != 1:
         raise SourceError(
@@ -227,8 +223,3 @@ def unpack(source: Source, folder: Path, without: str = "") -> Path:
             "the archive is not a flash-attn source distribution",
         )
     return found[0]
-
-
-def _is_below(member: str, folder: str) -> bool:
-    """Whether a member of a source archive, whose names begin with that of the release, is in this folder of it."""
-    return f"{member.partition('/')[2]}/".startswith(f"{folder}/")

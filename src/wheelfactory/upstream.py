@@ -16,10 +16,6 @@ from wheelfactory.wheel.record import Toolchain
 from wheelfactory.workshop import Workshop
 
 
-CUDA_ONLY = "csrc/cutlass"
-"""A third of a release's files. No build for ROCm reads one, and hipify compares each include with all their names."""
-
-
 @dataclass(frozen=True)
 class RawWheel:
     """What setup.py made, and what it was made with."""
@@ -49,7 +45,7 @@ def run_setup(workshop: Workshop, setup: Setup, log_name: str, handed: Mapping[s
     environ = {
         **workshop.clean_environ,
         **setup.recipe.environment,
-        "SOURCE_DIR": str(unpack(setup.source, setup.scratch / "source", without=CUDA_ONLY)),
+        "SOURCE_DIR": str(unpack(setup.source, setup.scratch / "source")),
         "RAW_DIR": str(raw),
         "BUILD_PYTHON": str(setup.python),
         "SOURCE_DATE_EPOCH": str(setup.source.epoch),
