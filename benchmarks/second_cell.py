@@ -10,7 +10,7 @@ The second must stay below 60 s on two cores. Takes some minutes and 2 GB below 
 
 Measured, CPython 3.11.7, torch 2.13, two cores with nothing else to do, November 2026: kernels 128.2 s (wall), 173.6 s
 (CPU); a wheel with the archive 49.5 s and 48.4 s; with the store 53.0 s and 47.6 s; ratios 0.39 and 0.28. hipify, one
-thread of torch's, is more than half of it.
+thread of torch's, is about half of it.
 """
 
 from __future__ import annotations
