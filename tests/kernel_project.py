@@ -27,7 +27,7 @@ BINDING = "flash_api"
 HIPCC = """\
 #!/bin/sh
 [ "$1" = --version ] && { echo "clang version 19.0.0"; exit 0; }
-case " $* " in *" -### "*) exit 0 ;; esac
+case " $* " in *" -### "* | *" -dM "*) exit 0 ;; esac
 echo "$* append=$HIPCC_COMPILE_FLAGS_APPEND" >> "$HIPCC_LOG"
 while [ $# -gt 0 ]; do
   case $1 in

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from wheelfactory.compile.order import NOTE
 from wheelfactory.errors import BuildError, FactoryError
-from wheelfactory.progress import Part
+from wheelfactory.progress import Part, logger
 
 LAST_LINES = 15
 """How much of a failed command's output the error shows; the whole is in the log."""
@@ -99,6 +100,8 @@ def run_logged(command: Sequence[str | Path], log: Path, *, environ: Mapping[str
             for line in process.stderr:
                 file.write(line)
                 last.append(line.rstrip())
+                if line.startswith(NOTE):
+                    logger.warning("%s", line.removeprefix(NOTE).rstrip())
                 if match := _NINJA.match(line):
                     part(int(match[1]), int(match[2]), match[3] or "")
         output.seek(0)

@@ -104,3 +104,20 @@ def test_a_compiler_without_a_clang_to_be_found_is_its_hipcc(tmp_path: Path) -> 
     hipcc.chmod(0o755)
     found = read(tmp_path)
     assert (found.version, found.llvm) == ("HIP version: 7.2", 0)
+
+
+@pytest.mark.parametrize("name", ["lib/llvm/lib/clang/19/include/__clang_hip_math.h", "lib/llvm/bin/rocm.cfg"])
+def test_what_it_adds_to_a_compile_by_itself_is_part_of_it(name: str, tmp_path: Path) -> None:
+    folder = rocm(tmp_path)
+    before = read(folder).content
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("more")
+    assert read(folder).content != before
+
+
+def test_the_same_compiler_with_another_c_library_is_another(tmp_path: Path) -> None:
+    folder = rocm(tmp_path)
+    hipcc = folder / "bin/hipcc"
+    hipcc.write_text(f'{hipcc.read_text()}[ "$GLIBC" ] && echo "#define __GLIBC_MINOR__ $GLIBC"\n')
+    assert read(folder, GLIBC="35").content != read(folder, GLIBC="39").content
+    assert read(folder, GLIBC="35").content == read(folder, GLIBC="35").content

@@ -108,6 +108,10 @@ def test_headers_that_are_neither_the_releases_nor_rocms_are_left_out(text: str)
     assert flags(text) == []
 
 
+def test_the_value_of_an_option_that_is_not_known_stays_behind_it() -> None:
+    assert flags("--offload-arch gfx942 -imacros x.h -O3") == ["--offload-arch", "gfx942", "-imacros", "x.h", "-O3"]
+
+
 def test_source_output_and_depfile_are_no_flags() -> None:
     assert flags(f"-c {SOURCE} -o a.o -MD -MF a.d -O3") == ["-O3"]
 

@@ -92,3 +92,13 @@ def test_memory_of_a_process_is_that_of_all_below_it() -> None:
         os.killpg(process.pid, 9)
     assert 50 < taken[process.pid] < 200
     assert taken[2**30] == 0
+
+
+def test_a_program_whose_name_is_no_text_is_counted_like_any_other() -> None:
+    """Linux keeps 15 bytes of a name, wherever that cuts a letter."""
+    code = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xe6\\x97', 0, 0, 0); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert resident_mib([process.pid])[process.pid] > 0
+        process.kill()

@@ -21,9 +21,12 @@ RUNAWAY_AMD = 23
 reported there, not measured here)."""
 
 _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
+_LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")
 _TOOLS = ("clang++", "lld", "clang-offload-bundler")
+_HIPCC = ("hipcc", "hipcc.bin", "hipcc.pl", "hipconfig*", "hipvars.pm")
+"""Beside a hipcc that is only a wrapper."""
 _BESIDE_TOOLS = (
-    "../lib/clang/*/amdgcn/bitcode/*.bc",
+    *("*.cfg", "../lib/clang/*/amdgcn/bitcode/*.bc", "../lib/clang/*/include/**/*"),  # the headers hold device code
     *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is a shell around it
     "../../*-linux-gnu/libLLVM.so.{llvm}*",  # Debian's place for it
 )
@@ -40,7 +43,8 @@ class Compiler:
     amd: bool
     """Whether it is AMD's own build."""
     content: str
-    """sha256 of what makes the objects: hipcc, clang, linker, bundler and device libraries."""
+    """sha256 of what makes the objects: hipcc, clang, linker, bundler, device libraries and clang's own headers, and
+    the version of the C and C++ libraries whose headers it uses."""
 
     @property
     def runs_away(self) -> bool:
@@ -54,7 +58,7 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
     lines = [line.strip() for line in done.stdout.splitlines() if "version" in line]
     clang = next((line for line in lines if "clang version" in line), "")
     number = re.search(r"clang version (\d+)", clang)
-    digest = hashlib.sha256("\n".join(lines).encode())
+    digest = hashlib.sha256("\n".join([*lines, *_host_libraries(hipcc, environ)]).encode())
     llvm = int(number[1]) if number else 0
     for path in sorted(set(_files(Path(hipcc), done.stdout, llvm, environ))):
         digest.update(_content(path))
@@ -66,17 +70,26 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
     )
 
 
+def _host_libraries(hipcc: str, environ: Mapping[str, str]) -> list[str]:
+    """What the C and C++ headers say of their versions: the same compiler finds others on another system."""
+    command = [hipcc, "-x", "hip", "--cuda-host-only", "-include", "cstdlib", "-dM", "-E", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
+    return sorted(line for line in done.stdout.splitlines() if _LIBRARY_VERSION.match(line))
+
+
 def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:
     """The files whose content decides what an object is, as far as this compiler has them."""
     rocm = Path(rocm_of(str(hipcc)))
     yield hipcc.resolve()
+    for pattern in _HIPCC:
+        yield from hipcc.resolve().parent.glob(pattern)
     installed = re.search(r"^InstalledDir: (.+)$", said, re.MULTILINE)
     candidates = [environ.get("HIP_CLANG_PATH", ""), str(rocm / "llvm/bin"), installed[1] if installed else ""]
     for folder in [Path(text) for text in candidates if text and Path(text, "clang++").exists()][:1]:
         yield from ((folder / tool).resolve() for tool in _TOOLS if (folder / tool).exists())
         for pattern in _BESIDE_TOOLS:
             found = folder.resolve().glob(pattern.format(llvm=llvm))
-            yield from (path.resolve() for path in found if path.exists())
+            yield from (path.resolve() for path in found if path.is_file())
     for pattern in _DEVICE_LIBRARIES:
         yield from rocm.glob(pattern)
 

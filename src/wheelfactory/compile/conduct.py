@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -19,9 +20,10 @@ from wheelfactory.compile.coordinator import Coordinator
 from wheelfactory.compile.costs import Cost, Ledger, Measured, predict, shard_costs
 from wheelfactory.compile.edges import Edge, write_ninja
 from wheelfactory.compile.errors import RefusedError
+from wheelfactory.compile.flags import rocm_of
 from wheelfactory.compile.key import key_environment
 from wheelfactory.compile.limits import allow_link, refuse_other_key, refuse_untargetable
-from wheelfactory.compile.order import FAILED, LATER, LINK, SHARD, Order, Report
+from wheelfactory.compile.order import FAILED, LATER, LINK, NOTE, SHARD, Order, Report
 from wheelfactory.compile.shards import Shard, cut, longest_first
 from wheelfactory.compile.status import NINJA_STATUS, Pace, enriched, name_of
 from wheelfactory.compile.store import Store
@@ -37,33 +39,65 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[in
     Raises `RefusedError` before anything is compiled, or if what was compiled cannot be kept.
     """
     _refuse(order, found, environ)
+    selected = _selected(order, found)
     store = Store(Path(order.kernels), found.key)
     store.make()
-    selected = _selected(order, found)
-    missing = _take(store, found, selected)
-    report = Report(
-        state=FAILED,
-        key=found.key.digest,
-        names=tuple(selected),
-        taken=len(selected) - len(missing),
-        compiled=0,
-        started=time.time(),
-        notes=_notes(store, found, missing),
-    )
-    report.write(order)
-    if missing:
-        refuse_untargetable(found.hipcc, found.archs, environ)
-    coordinator = _coordinator(order, found, store)
-    edges = [found.kernels[name] for name in longest_first({name: coordinator.cost(name).cpu_s for name in missing})]
-    code = _compile(order, found, [*edges, *(() if order.shard else found.bindings)], coordinator, environ)
+    with _alone(store):
+        missing = _take(store, found, selected)
+        report = Report(
+            state=FAILED,
+            key=found.key.digest,
+            names=tuple(selected),
+            taken=len(selected) - len(missing),
+            compiled=0,
+            started=time.time(),
+        )
+        report.write(order)
+        for note in _notes(order, store, found, missing):
+            print(f"{NOTE}{note}", flush=True)
+        if missing:
+            refuse_untargetable(found.hipcc, found.archs, environ)
+        coordinator = _coordinator(order, found, store)
+        code = _compile(order, found, _edges(order, found, missing, coordinator), coordinator, environ)
+        compiled = len(set(missing) & set(store.finished()))
+        return code, replace(report, state=_state(order, coordinator, code, missing, compiled), compiled=compiled)
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """Hold a store, so that two builds do not compile one set twice; the kernel lets go when the process ends."""
+    descriptor = os.open(store.folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{NOTE}another build compiles this kernel set: waiting for it", flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _edges(order: Order, found: Survey, missing: Sequence[str], coordinator: Coordinator) -> list[Edge]:
+    """What is left to compile: kernels, the dearest first, and the bindings if they are to be linked."""
+    dearest_first = longest_first({name: coordinator.cost(name).cpu_s for name in missing})
+    return [*(found.kernels[name] for name in dearest_first), *(() if order.shard else found.bindings)]
+
+
+def _state(order: Order, coordinator: Coordinator, code: int, missing: Sequence[str], compiled: int) -> str:
+    """How it ended. Raises `RefusedError` if the same command would end the same way."""
     if coordinator.trouble:
         hint = "make room, and run the same command again: it goes on from here"
         raise RefusedError("cannot keep compiled kernels", coordinator.trouble, hint)
-    compiled = len(set(missing) & set(store.finished()))
-    state = SHARD if order.shard else LINK
-    if code:
-        state = LATER if coordinator.stopped else FAILED
-    return code, replace(report, state=state, compiled=compiled)
+    if code == 0:
+        return SHARD if order.shard else LINK
+    if coordinator.failed or not coordinator.stopped:
+        return FAILED
+    if missing and not compiled:
+        raise RefusedError(
+            "the time is too short", f"for one more of {len(missing)} kernels", "give --budget more hours"
+        )
+    return LATER
 
 
 def _refuse(order: Order, found: Survey, environ: Mapping[str, str]) -> None:
@@ -79,6 +113,8 @@ def _selected(order: Order, found: Survey) -> list[str]:
     if not order.shard:
         return sorted(found.kernels)
     shard = Shard.parse(order.shard)
+    if shard.count > len(found.kernels):
+        raise RefusedError("more shards than kernels", order.shard, f"cut into {len(found.kernels)} or fewer")
     ledger = Ledger.read(Path(order.cut_by)) if order.cut_by else Ledger()
     return list(cut(shard_costs(ledger, found.kernels, found.archs), shard.count)[shard.index - 1])
 
@@ -97,15 +133,18 @@ def _take(store: Store, found: Survey, selected: Sequence[str]) -> list[str]:
     ]
 
 
-def _notes(store: Store, found: Survey, missing: Sequence[str]) -> tuple[str, ...]:
+def _notes(order: Order, store: Store, found: Survey, missing: Sequence[str]) -> Iterator[str]:
+    yield from found.notes
     damaged = sorted(set(missing) & set(store.finished()))
-    if not damaged:
-        return found.notes
-    return (*found.notes, f"{len(damaged)} kept objects are missing or damaged and are compiled again: {damaged[0]}")
+    if damaged:
+        yield f"{len(damaged)} kept objects are missing or damaged and are compiled again: {damaged[0]}"
+    if order.given and len(missing) > len(damaged):
+        absent = f"{len(missing) - len(damaged)} of {len(found.kernels)} kernels"
+        yield f"{absent} are in no archive that was given, and are compiled here"
 
 
 def _coordinator(order: Order, found: Survey, store: Store) -> Coordinator:
-    ledger = Ledger.read(Path(order.ledger))
+    ledger = _ledger(order, found, store)
 
     def record(entry: Measured) -> None:
         with Path(order.ledger).open("a", encoding="utf-8") as file:
@@ -120,6 +159,16 @@ def _coordinator(order: Order, found: Survey, store: Store) -> Coordinator:
         highest_ratio=1.0 if found.compiler.content in ledger.ratios else None,
         measured=record,
     )
+
+
+def _ledger(order: Order, found: Survey, store: Store) -> Ledger:
+    """What was measured on this machine, and what the objects of the store have cost wherever they were compiled."""
+    kept = (
+        Measured(entry.source, entry.archs, found.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
+        for entry in store.finished().values()
+        if not entry.cached and entry.cpu_s > 0 and entry.peak_mib > 0
+    )
+    return Ledger((*Ledger.read(Path(order.ledger)).measured, *kept))
 
 
 def _compile(
@@ -172,7 +221,7 @@ def _follow(process: subprocess.Popen[str], coordinator: Coordinator, left: set[
 @contextmanager
 def _serving(coordinator: Coordinator) -> Iterator[str]:
     """The address at which launchers find the coordinator; short, as Linux takes 107 characters."""
-    with tempfile.TemporaryDirectory(prefix="wf-") as folder, socket.socket(socket.AF_UNIX) as listener:
+    with tempfile.TemporaryDirectory(prefix="wf-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
         address = f"{folder}/socket"
         listener.bind(address)
         listener.listen(128)
@@ -181,14 +230,17 @@ def _serving(coordinator: Coordinator) -> Iterator[str]:
 
 
 def _launcher_settings(found: Survey, address: str) -> dict[str, str]:
-    return {launcher.SOCKET: address, launcher.TAME: "1" if found.compiler.runs_away else "0"}
+    return {launcher.SOCKET: address, launcher.TAME: "1" if found.tamed else "0"}
 
 
 def _cache_settings(order: Order, found: Survey, environ: Mapping[str, str], stats: str) -> dict[str, str]:
     """ccache's own variables. It is told who the compiler is, because it could only look at the first file of it."""
     if not order.ccache:
         return {}
-    identity = [found.compiler.content, *(f"{k}={v}" for k, v in sorted(key_environment(environ, "").items()))]
+    identity = [
+        found.compiler.content,
+        *(f"{k}={v}" for k, v in sorted(key_environment(environ, rocm_of(found.hipcc)).items())),
+    ]
     return {
         launcher.CCACHE: order.ccache,
         launcher.STATS: stats,

@@ -54,7 +54,10 @@ class Coordinator:
     """Process id of each launcher that compiles, with its source and the memory allowed for it, in MiB."""
     waiting: dict[int, float] = field(default_factory=dict)
     """Process id of each launcher that waits, with the CPU seconds predicted for its source."""
-    tries: dict[str, int] = field(default_factory=dict)
+    tries: dict[int, int] = field(default_factory=dict)
+    """Process id of each launcher whose compile was killed for want of memory, and how often."""
+    failed: bool = False
+    """Whether a compile ended with an error of its own."""
     stopped: bool = False
     """Whether a compile was not started because the time is up."""
     trouble: str = ""
@@ -66,11 +69,12 @@ class Coordinator:
 
     def serve(self, listener: socket.socket) -> None:
         """Talk to launchers until the listener is closed."""
-        while True:
+        while listener.fileno() >= 0:
             try:
                 connection, _ = listener.accept()
-            except OSError:  # closed: the work is done
-                return
+            except OSError:  # closed, which ends this, or short of something for a moment
+                time.sleep(LOOK_AGAIN_S)
+                continue
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
@@ -100,7 +104,9 @@ class Coordinator:
             self.waiting[process] = cost.cpu_s
             try:
                 while not self._is_late(cost):
-                    wanted = expected_mib(cost.peak_mib, self.highest_ratio) * 2 ** self.tries.get(source, 0)
+                    # what a binding is taken to cost is an allowance already
+                    ratio = self.highest_ratio if source else 1.0
+                    wanted = expected_mib(cost.peak_mib, ratio) * 2 ** self.tries.get(process, 0)
                     if self._is_next(process) and self._fits(wanted):
                         self.running[process] = (source, wanted)
                         return "go"
@@ -135,21 +141,24 @@ class Coordinator:
         code, cpu_s, peak_kib, start, cached, output = words
         if code != "0":
             self._note_full_disk(Path(output or "."))
-            return self._try_again(process, source) if killed else "failed"
+            if killed:
+                return self._try_again(process, source, int(peak_kib) / 1024)
+            self.failed = True
+            return "failed"
         if not source:
             return "kept"
-        entry = Finished(
-            source=source,
-            archs=self.archs,
-            sha256=sha256_of(Path(output)),
-            size=Path(output).stat().st_size,
-            cpu_s=float(cpu_s),
-            peak_mib=int(peak_kib) // 1024,
-            start=float(start),
-            end=time.time(),
-            cached=cached == "1",
-        )
         try:
+            entry = Finished(
+                source=source,
+                archs=self.archs,
+                sha256=sha256_of(Path(output)),
+                size=Path(output).stat().st_size,
+                cpu_s=float(cpu_s),
+                peak_mib=int(peak_kib) // 1024,
+                start=float(start),
+                end=time.time(),
+                cached=cached == "1",
+            )
             self._keep(entry, Path(output))
         except OSError as error:
             self.trouble = f"{self.store.folder}: {error.strerror}"
@@ -161,12 +170,13 @@ class Coordinator:
         if shutil.disk_usage(output.parent).free < LEAST_FREE:
             self.trouble = f"{output.parent}: {os.strerror(errno.ENOSPC)}"
 
-    def _try_again(self, process: int, source: str) -> str:
+    def _try_again(self, process: int, source: str, peak_mib: float) -> str:
+        """Have twice as much left to it, and learn for the others from what it had taken when it was killed."""
         with self.turn:
-            allowed = self.running[process][1]  # was not enough, so others of its kind may need more than that too
-            self.highest_ratio = max(self.highest_ratio or 0.0, allowed / self.cost(source).peak_mib)
-            self.tries[source] = self.tries.get(source, 0) + 1
-            return "again" if self.tries[source] < TRIES else "killed for want of memory"
+            if source:
+                self.highest_ratio = max(self.highest_ratio or 1.0, peak_mib / self.cost(source).peak_mib)
+            self.tries[process] = self.tries.get(process, 0) + 1
+            return "again" if self.tries[process] < TRIES else "killed for want of memory"
 
     def _keep(self, entry: Finished, output: Path) -> None:
         with self.turn:  # one line of the journal at a time

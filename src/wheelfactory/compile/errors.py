@@ -18,4 +18,6 @@ class RefusedError(Exception):
 
 def write_refusal(path: Path, refusal: RefusedError) -> None:
     """Leave it where the factory looks."""
-    path.write_text(json.dumps({"what": refusal.what, "which": refusal.which, "hint": refusal.hint}))
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps({"what": refusal.what, "which": refusal.which, "hint": refusal.hint}))
+    written.replace(path)

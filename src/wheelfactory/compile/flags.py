@@ -17,7 +17,8 @@ sccache then serve wrong objects). The launcher puts them on the command line in
 
 COMPILER_ENVIRONMENT = (
     *("HIP_PATH", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "DEVICE_LIB_PATH", "HIP_PLATFORM", "HIP_COMPILER"),
-    *("HIP_RUNTIME", "HCC_AMDGPU_TARGET", "ROCM_PATH", "CCC_OVERRIDE_OPTIONS", "CLANG_CONFIG_FILE_USER_DIR"),
+    *("HIP_RUNTIME", "HIP_ROCCLR_HOME", "HIP_COMPILE_CXX_AS_HIP", "HIP_CLANG_HCC_COMPAT_MODE", "HIP_USE_PERL_SCRIPTS"),
+    *("HCC_AMDGPU_TARGET", "ROCM_PATH", "CCC_OVERRIDE_OPTIONS", "CLANG_NO_DEFAULT_CONFIG"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
 )
 """Variables by which hipcc or clang make another object of the same command line (hipcc's source, clang's manual)."""
@@ -40,12 +41,13 @@ def kernel_source(arguments: Sequence[str]) -> str | None:
     """
     if "-c" not in arguments:
         return None
-    for argument in arguments:
-        folder, name = os.path.split(argument)
-        is_source = name.endswith((".hip", ".cu", ".cpp")) and not argument.startswith("-")
-        if is_source and name.startswith("fmha_") and os.path.basename(folder) == "build":
-            return argument
-    return None
+    return next((argument for argument in arguments if _is_kernel(argument)), None)
+
+
+def _is_kernel(word: str) -> bool:
+    folder, name = os.path.split(word)
+    is_source = name.endswith((".hip", ".cu", ".cpp")) and not word.startswith("-")
+    return is_source and name.startswith("fmha_") and os.path.basename(folder) == "build"
 
 
 def kernel_name(source: str) -> str:
@@ -87,7 +89,7 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, tame: bool) 
         elif option == "-mllvm" and tame and value == f"{EARLY_INLINE}=true":
             kept += [option, f"{EARLY_INLINE}=false"]
         elif value:
-            kept += [option, value]
+            kept += [option, value] if option else [value]
         elif option not in ("-c", "-MD", "-MMD"):
             kept.append(option)
     return kept
@@ -105,6 +107,8 @@ def _options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
             yield word[:2], word[2:]
         elif word.startswith("-"):
             yield word, ""
+        elif not _is_kernel(word):
+            yield "", word  # the value of an option that is not known here, which stands before it
 
 
 def _is_torch_only(macro: str) -> bool:

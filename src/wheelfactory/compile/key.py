@@ -66,8 +66,8 @@ def _folders(flags: Sequence[str]) -> Iterable[str]:
 
 
 def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
-    found = {path for folder in folders for path in folder.rglob("*") if path.suffix in (".h", ".hpp", ".inc", ".cuh")}
-    return ((str(path.relative_to(base)), path) for path in sorted(found) if path.is_file())
+    found = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    return ((str(path.relative_to(base)), path) for path in sorted(found))
 
 
 def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:

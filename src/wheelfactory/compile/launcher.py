@@ -27,8 +27,8 @@ STOPPED = 75
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 
 
-class Coordinator:
-    """The other end of the socket; without one every compile starts at once and nobody is told."""
+class Conversation:
+    """With the coordinator; without one every compile starts at once and nobody is told."""
 
     def __init__(self, path: str) -> None:
         self.connection = None
@@ -48,22 +48,20 @@ class Coordinator:
         except OSError:
             return ""
 
-    def wait(self, process: int) -> None:
-        """Wait until the process has ended; if the coordinator ends first, end it, all below it, and this one.
+    def wait(self, alive: int) -> None:
+        """Wait until nobody holds the other end of the pipe `alive`: the compiler and all below it have ended.
 
-        They are the process group that ninja made for this compile.
+        If the coordinator ends first, they are ended, and this process with them: ninja gave each compile a group.
         """
         if self.connection is None:
             return
         import select
 
-        ended, gone = os.pidfd_open(process), self.connection.fileno()
-        readable, _, _ = select.select([ended, gone], [], [])
-        if ended not in readable:
+        readable, _, _ = select.select([alive, self.connection.fileno()], [], [])
+        if alive not in readable:
             import signal
 
             os.killpg(0, signal.SIGKILL)
-        os.close(ended)
 
 
 def compile_command(argv: list[str], source: str, environ: dict[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -87,19 +85,23 @@ def _runs_away(hipcc: str, environ: dict[str, str]) -> bool:
 
 
 def _run(
-    command: list[str], folder: str, environ: dict[str, str], coordinator: Coordinator
+    command: list[str], folder: str, environ: dict[str, str], coordinator: Conversation
 ) -> tuple[int, float, int, float]:
     """Run a command in a folder; its exit status, CPU seconds, memory of its largest process in KiB, and start."""
     start = time.time()
+    alive, held = os.pipe()  # os.pidfd_open is not in every Python that images have
     process = os.fork()
     if process == 0:
         try:
+            os.set_inheritable(held, True)
             os.chdir(folder)
             os.execvpe(command[0], command, environ)
         except OSError as error:
             print(f"error: cannot run: {command[0]}: {error.strerror}", file=sys.stderr)
         os._exit(127)
-    coordinator.wait(process)
+    os.close(held)
+    coordinator.wait(alive)
+    os.close(alive)
     _, status, used = os.wait4(process, 0)
     code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     return code, used.ru_utime + used.ru_stime, used.ru_maxrss, start
@@ -127,7 +129,7 @@ def main(argv: list[str]) -> int:
         folder, name, output = flags.source_root(source), flags.kernel_name(source), command[-1]
         if environ.get(STATS):
             stats = environ["CCACHE_STATSLOG"] = os.path.join(environ[STATS], name)
-    coordinator = Coordinator(environ.get(SOCKET, ""))
+    coordinator = Conversation(environ.get(SOCKET, ""))
     answer = "again"
     while answer == "again":
         answer = coordinator.ask("start", name)

@@ -107,6 +107,6 @@ def _number(path: Path) -> int | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")  # Linux cuts the name of a program wherever it is too long
     except OSError:  # a process that ended, a file this kernel does not have
         return ""

@@ -34,9 +34,7 @@ def main(arguments: list[str]) -> int:
             os.execv(order.ninja, [order.ninja, *arguments])
         code, report = conduct(order, found, os.environ)
     except OSError as error:
-        return _refuse(
-            order, RefusedError("cannot compile kernels", f"{error.filename}: {error.strerror}", "mend that")
-        )
+        return _refuse(order, RefusedError("cannot compile kernels", str(error), "mend that, and run it again"))
     except RefusedError as refusal:
         return _refuse(order, refusal)
     report.write(order)

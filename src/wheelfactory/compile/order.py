@@ -11,6 +11,9 @@ from typing import Any
 VARIABLE = "WHEELFACTORY_ORDER"
 """Names the file of the order in the environment of setup.py."""
 
+NOTE = "wheelfactory: "
+"""Begins a line of the log that a person is shown while the build runs."""
+
 LINK, SHARD, LATER, FAILED = "link", "shard", "later", "failed"
 """How a compile ended: all objects are there to link, all of the shard are there, the time was up before, or it failed
 or was killed."""
@@ -67,8 +70,6 @@ class Report:
     compiled: int
     """How many were compiled."""
     started: float
-    notes: tuple[str, ...] = ()
-    """What the person who waits should know."""
 
     def write(self, order: Order) -> None:
         """Leave the report where the order says."""
@@ -82,4 +83,4 @@ class Report:
         if not path.is_file():
             return None
         document = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**document, "names": tuple(document["names"]), "notes": tuple(document["notes"])})
+        return cls(**{**document, "names": tuple(document["names"])})

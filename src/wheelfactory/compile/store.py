@@ -137,6 +137,14 @@ class Store:
         self.key = key
         self.folder = kernels / key.digest[:16]
 
+    @classmethod
+    def open(cls, kernels: Path, digest: str) -> Store:
+        """The store of the key with this digest. Raises `ValueError` if its ``set.json`` is of another key."""
+        store = cls(kernels, SetKey.from_bytes((kernels / digest[:16] / "set.json").read_bytes()))
+        if store.key.digest != digest:
+            raise ValueError(f"not the store of {digest}")
+        return store
+
     def make(self) -> None:
         """Make the folder, if it is not there."""
         (self.folder / "objects").mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from wheelfactory.compile.compiler import Compiler, read_compiler
 from wheelfactory.compile.edges import Edge, arguments_of
+from wheelfactory.compile.errors import RefusedError
 from wheelfactory.compile.flags import EARLY_INLINE, FUNCTION_CALLS, is_runaway, kernel_flags, rocm_of
 from wheelfactory.compile.key import make_key
 from wheelfactory.compile.store import SetKey
@@ -48,7 +49,10 @@ def survey(edges: Sequence[Edge], launcher: str, environ: Mapping[str, str]) -> 
     hipcc, *arguments = arguments_of(kernels, launcher)
     compiler, rocm, root = read_compiler(hipcc, environ), rocm_of(hipcc), str(Path(kernels[0].source).parents[1])
     archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
-    flags = kernel_flags(arguments, root, rocm, tame=compiler.runs_away)
+    if not archs:
+        raise RefusedError("no offload arch", kernels[0].name, "name one as --offload-arch=gfx942 does")
+    tamed = compiler.runs_away and is_runaway(arguments)
+    flags = kernel_flags(arguments, root, rocm, tame=tamed)
     return Survey(
         kernels={edge.name: edge for edge in kernels},
         bindings=tuple(edge for edge in edges if not edge.is_kernel),
@@ -56,5 +60,5 @@ def survey(edges: Sequence[Edge], launcher: str, environ: Mapping[str, str]) -> 
         archs=archs,
         compiler=compiler,
         key=make_key([edge.source for edge in kernels], flags, archs, compiler, rocm, environ),
-        tamed=compiler.runs_away and is_runaway(arguments),
+        tamed=tamed,
     )

@@ -60,7 +60,7 @@ def pack(store: Store, set_id: str, folder: Path, shard: str | None, names: Coll
     is missing or is not what the journal says, and `FactoryError` if there is no room.
     """
     finished = store.finished()
-    wanted = frozenset(names or (finished if shard else store.key.sources))
+    wanted = frozenset((finished if shard else store.key.sources) if names is None else names)
     if not wanted:
         raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
     entries = {name: entry for name, entry in finished.items() if name in wanted}

@@ -7,7 +7,7 @@ from pathlib import Path
 from wheelfactory.cell import Cell
 from wheelfactory.compile.order import SHARD
 from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import SetKey, Store
+from wheelfactory.compile.store import Store
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.kernels.archive import pack
@@ -51,8 +51,7 @@ def compile_kernels(workshop: Workshop, kernel_set: KernelSet, wanted: Wanted, f
                 raise
         else:
             raise BuildError("no kernels were compiled", kernel_set.id, "its setup.py does not generate any")
-    kept = kernels_folder(workshop) / report.key[:16]
-    store = Store(kernels_folder(workshop), SetKey.from_bytes((kept / "set.json").read_bytes()))
+    store = Store.open(kernels_folder(workshop), report.key)
     return pack(store, kernel_set.id, folder, None if shard == WHOLE else str(shard), report.names)
 
 

@@ -19,7 +19,7 @@ from wheelfactory.compile import ninja as our_ninja
 from wheelfactory.compile.flags import APPENDED
 from wheelfactory.compile.order import LATER, VARIABLE, Order, Report
 from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import read_journal
+from wheelfactory.compile.store import Store
 from wheelfactory.errors import BuildError, RunAgainError
 from wheelfactory.files import write_atomic
 from wheelfactory.kernels.archive import find_archives, needed, unpack
@@ -132,8 +132,6 @@ def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
     report = Report.read(path)
     if report is None:
         return None
-    for note in report.notes:
-        logger.warning("%s", note)
     _draw(workshop, report, log_name)
     if report.state == LATER:
         done = report.taken + report.compiled
@@ -146,8 +144,8 @@ def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
 
 
 def _draw(workshop: Workshop, report: Report, log_name: str) -> None:
-    journal = kernels_folder(workshop) / report.key[:16] / "journal.jsonl"
-    entries = [entry for entry in read_journal(journal) if entry.start >= report.started]
+    store = Store.open(kernels_folder(workshop), report.key)
+    entries = [entry for entry in store.finished().values() if entry.start >= report.started]
     if entries:
         picture = log_path(workshop, log_name).with_suffix(".svg")
         write_atomic(picture, draw(entries, log_name).encode())
