@@ -25,8 +25,8 @@ from hip_toolchain import HipToolchain
 from paper_torch import make_paper_torch, other_python
 from wheelfactory.cell import Cell
 from wheelfactory.checkout import MATRIX as MATRIX_FILE
-from wheelfactory.compile.order import Report
-from wheelfactory.compile.store import Finished, SetKey, Store
+from wheelfactory.compile.order import NOTE, Report
+from wheelfactory.compile.store import Finished, Store
 from wheelfactory.errors import BuildError
 from wheelfactory.host import Host
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
@@ -138,6 +138,8 @@ class Built:
     """The command line of each compile, as hipcc was given it, by the name of the source; none that a cache had."""
     cpu_s: float
     """Of all processes that it started."""
+    notes: tuple[str, ...]
+    """What a person was told while it ran."""
 
     @property
     def compiled(self) -> list[str]:
@@ -182,11 +184,12 @@ class Bench:
         with suppress(BuildError):  # of a shard, which is not linked; what else there was is in the report
             raw = run_setup(workshop, setup, cell.id, handed, lambda done, total, told="": None)
         used = _cpu_s() - before
+        log = (workshop.cache / "logs" / f"{cell.id}.log").read_text()
         report = heard(workshop, setup, cell.id)
-        assert report, (workshop.cache / "logs" / f"{cell.id}.log").read_text()[-3000:]
-        folder = kernels_folder(workshop) / report.key[:16]
-        store = Store(folder.parent, SetKey.from_bytes((folder / "set.json").read_bytes()))
-        return Built(raw, report, store.finished(), store.key.parts, self._commands(), used)
+        assert report, log[-3000:]
+        store = Store.open(kernels_folder(workshop), report.key)
+        notes = tuple(line.removeprefix(NOTE) for line in log.splitlines() if line.startswith(NOTE))
+        return Built(raw, report, store.finished(), store.key.parts, self._commands(), used, notes)
 
     def forget_kernels(self, cache: str = "cache") -> None:
         """As if the store had been lost, and the compiler cache had not."""

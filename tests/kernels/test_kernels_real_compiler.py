@@ -139,7 +139,7 @@ def test_early_inlining_is_taken_back_for_a_compiler_that_runs_away_on_it_and_it
     bench: Bench, first: Built
 ) -> None:
     """Upstream's flags, with which one kernel of head dim 128 did not end in 9.5 CPU minutes."""
-    (note,) = first.report.notes
+    (note,) = first.notes
     assert note.startswith("Debian clang version 21")
     assert "runs away on -amdgpu-early-inline-all=true with -amdgpu-function-calls=false" in note
     flags = first.parts["flags"]
