@@ -20,6 +20,9 @@ RUNNER_DISK_GB = 14.0
 """Guaranteed on ubuntu-24.04 (GitHub's docs). An image comes on top where it is not on another disk."""
 ARGUMENT_KIB = 128.0
 """One argument must be shorter (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
+OBJECT_COPIES, SOURCE_COPIES = 2, 2
+"""An object is in the folder of the build and in the store, a source beside what hipify makes of it; the compiler cache
+packs objects about as an archive does."""
 ARCHIVE_PART = 0.26
 """Bytes of an archive for each byte of objects: zstandard at level 9 made 0.21 to 0.26 of each of four objects, 0.19 of
 the four together and 0.03 to 0.10 of the API objects (2.8.3, gfx942, Debian's clang 21)."""
@@ -139,7 +142,7 @@ def make_forecast(
     walls = [wall_time(part, jobs) for part in parts]
     object_bytes = sum(cost.size for cost in costs.values())
     archive_bytes = round(object_bytes * ARCHIVE_PART)
-    disk_bytes = object_bytes + archive_bytes + source_bytes
+    disk_bytes = OBJECT_COPIES * object_bytes + 2 * archive_bytes + SOURCE_COPIES * source_bytes
     limits = (
         *runner_limits(max(walls), peak_mib, disk_bytes, runners),
         Limit("archive as a release asset", archive_bytes / _GIB, ASSET_GIB, "GiB"),
