@@ -56,6 +56,15 @@ def test_a_python_on_path_with_the_right_torch_is_taken(tmp_path: Path) -> None:
     assert find_rocm_python(workshop_with(tmp_path), CK) == python
 
 
+def test_one_python_under_several_names_is_asked_once(tmp_path: Path) -> None:
+    python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
+    python.write_text(python.read_text().replace("cat", f"echo asked >> {tmp_path}/log\ncat"))
+    for name in ("python3", "python"):
+        (tmp_path / "bin" / name).symlink_to(python)
+    assert find_rocm_python(workshop_with(tmp_path), CK) is None
+    assert (tmp_path / "log").read_text() == "asked\n"
+
+
 def test_a_python_on_path_with_another_torch_is_not_taken(tmp_path: Path) -> None:
     stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
     assert find_rocm_python(workshop_with(tmp_path), CK) is None

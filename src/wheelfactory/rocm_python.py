@@ -63,8 +63,9 @@ def _try(python: Path, workshop: Workshop) -> Toolchain:
 
 def _on_path(workshop: Workshop, cell: Cell) -> list[Path]:
     names = (f"python{cell.python}", "python3", "python")
-    found = (shutil.which(name, path=workshop.environ.get("PATH")) for name in names)
-    return [Path(path) for path in found if path]
+    found = [Path(path) for name in names if (path := shutil.which(name, path=workshop.environ.get("PATH")))]
+    # an environment has its one Python under several names; which environment it is in, its folder tells
+    return list({(path.parent, path.resolve()): path for path in found}.values())
 
 
 def _made_before(workshop: Workshop, cell: Cell) -> list[Path]:
