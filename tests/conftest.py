@@ -44,6 +44,7 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
     folder = tmp_path_factory.mktemp("full") / "archives"
     for index in range(1, SHARDS + 1):
         own = make_machine(folder.parent / f"machine{index}", cache, rocm)
+        own.compiled()
         done = own.run("kernels", KERNEL_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder)
         assert done.returncode == 0, done.stderr
         assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)

@@ -23,7 +23,7 @@ LEAKS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PYTORCH_ROCM_ARCH", "ROCM_PATH
 KERNEL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
 """The kernel set of the cells that such a machine can build."""
 
-SHARDS = 3
+SHARDS = 2
 
 Done = subprocess.CompletedProcess[str]
 

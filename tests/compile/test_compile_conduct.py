@@ -140,6 +140,16 @@ def test_a_change_gives_another_key_and_compiles_all(project: Project, what: str
     assert project.report().key != before
 
 
+def test_what_python_leaves_beside_the_headers_changes_nothing(project: Project) -> None:
+    link_order(project)
+    key = project.report().key
+    left = project.root / "csrc/ck/include/__pycache__/generate.cpython-311.pyc"
+    left.parent.mkdir()
+    left.write_bytes(b"compiled")
+    project.run()
+    assert project.report().key == key
+
+
 def test_the_compiler_is_its_content_and_not_its_time(project: Project) -> None:
     link_order(project)
     os.utime(project.hipcc, (1, 1))

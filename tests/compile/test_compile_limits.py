@@ -101,6 +101,13 @@ def test_an_arch_that_the_compiler_does_not_know_is_refused_with_its_words(tmp_p
     assert "gfx942" not in caught.value.which
 
 
+def test_a_compiler_that_fails_for_another_reason_is_left_to_say_so_when_it_compiles(tmp_path: Path) -> None:
+    path = tmp_path / "hipcc"
+    path.write_text("#!/bin/sh\necho 'fatal error: no space' >&2\nexit 1\n")
+    path.chmod(0o755)
+    refuse_untargetable(str(path), ["gfx942"], {})
+
+
 KEY = SetKey({"compiler": {"version": "clang 21"}, "flags": ["-O3"], "archs": ["gfx942"]}, ("fmha_a",))
 
 

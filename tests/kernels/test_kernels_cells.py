@@ -136,6 +136,16 @@ def test_a_shard_that_is_absent_is_named_by_join_and_compiled_by_build(site: Sit
     assert sum(map(is_kernel, builder.compiled())) == KERNELS - len(read_manifest(shard).objects)
 
 
+def test_a_wheel_by_hand_is_compiled_for_the_archs_that_were_asked_for(site: Site) -> None:
+    machine = site.machine("one")
+    versions = ("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "auto")
+    options = ("--dest", site.folder / "wheels", "--matrix", site.matrix)
+    wheel = path_of(machine.run("build", *versions, *options, PYTORCH_ROCM_ARCH="gfx942;gfx950"))
+    assert sum(map(is_kernel, machine.compiled())) == KERNELS
+    (extension,) = inspect(wheel, site.rocm).elf_files
+    assert sorted(extension.device_code) == ["gfx942", "gfx950"]
+
+
 # what a person sees
 
 

@@ -1,4 +1,4 @@
-"""A kernel set of full size, from shards on three machines to the wheels of two cells.
+"""A kernel set of full size, from shards on two machines to the wheels of two cells.
 
 Real: the sdist and its setup.py, generate.py, torch.utils.cpp_extension and hipify of two torch releases, ninja, the
 linker, auditwheel, all 2,775 kernel sources. Stand-ins: hipcc (see rocm_machine), and of the second torch all but its

@@ -108,7 +108,8 @@ def untargetable(hipcc: str, archs: tuple[str, ...], environ: Mapping[str, str])
     for arch in archs:
         command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
-        errors = [line for line in done.stderr.splitlines() if "error:" in line]
-        if done.returncode or errors:
-            refused[arch] = (errors or done.stderr.splitlines() or [f"exit status {done.returncode}"])[0]
+        # anything else that is wrong with it is told better by the compile itself
+        said = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
+        if said:
+            refused[arch] = said[0]
     return refused

@@ -66,7 +66,8 @@ def _folders(flags: Sequence[str]) -> Iterable[str]:
 
 
 def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
-    found = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    # beside the headers is the generator, of which Python leaves what it compiled
+    found = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     return ((str(path.relative_to(base)), path) for path in sorted(found))
 
 
