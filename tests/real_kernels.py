@@ -301,6 +301,8 @@ def _matrix(source: Source, cells: Mapping[Cell, Path], archs: Sequence[str]) ->
         "distribution": "debian",
         "glibc": SYSTEM_GLIBC,
         "python": pythons[0],
+        "python-path": "/usr/bin/python3",
+        "rocm-path": "/usr",
         "torch": TORCHES[0],
     }
     rocm = {"torch": TORCHES, "index": "https://example.org", "archs": archs, "images": [{**image, "source": told}]}

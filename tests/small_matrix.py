@@ -70,24 +70,32 @@ rocm:
         distribution: ubuntu22.04
         glibc: '2.35'
         python: '3.10'
+        python-path: /opt/venv/bin/python
+        rocm-path: /opt/rocm
         torch: '2.6.0'
         source: documentation of ROCm 6.4
       - tag: rocm/pytorch:python
         distribution: ubuntu24.04
         glibc: '2.39'
         python: '3.12'
+        python-path: /opt/venv/bin/python
+        rocm-path: /opt/rocm
         torch: '2.6.0'
         source: documentation of ROCm 6.4
       - tag: rocm/pytorch:torch
         distribution: ubuntu22.04
         glibc: '2.35'
         python: '3.10'
+        python-path: /opt/venv/bin/python
+        rocm-path: /opt/rocm
         torch: '2.9.1'
         source: documentation of ROCm 6.4
       - tag: rocm/pytorch:torch-and-python
         distribution: ubuntu24.04
         glibc: '2.39'
         python: '3.11'
+        python-path: /opt/venv/bin/python
+        rocm-path: /opt/rocm
         torch: '2.9.1'
         source: documentation of ROCm 6.4
     source: index of ROCm 6.4
@@ -100,6 +108,8 @@ rocm:
         distribution: ubuntu22.04
         glibc: '2.35'
         python: '3.10'
+        python-path: /opt/venv/bin/python
+        rocm-path: /opt/rocm
         torch: '2.3.0'
         source: documentation of ROCm 6.2
     source: index of ROCm 6.2

@@ -34,7 +34,15 @@ PACKAGE: Mapping[str, bytes] = {
 """The least that the import gate takes for flash_attn."""
 
 _SOURCE = "written for the tests"
-_IMAGE = {"tag": "rocm/pytorch:6", "distribution": "ubuntu22.04", "glibc": "2.35", "python": "3.11", "source": _SOURCE}
+_IMAGE = {
+    "python-path": "/opt/venv/bin/python",
+    "rocm-path": "/opt/rocm",
+    "source": _SOURCE,
+    "tag": "rocm/pytorch:6",
+    "distribution": "ubuntu22.04",
+    "glibc": "2.35",
+    "python": "3.11",
+}
 _BAND = "1 kB to 10 MB"
 _ARCHS = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"]
 _TORCH_OF = {"7.2": ["2.13.0", "2.9.1"], "6.4": ["2.13.0", "2.9.1"], "6.2.4": ["2.13.0"], "6.2": ["2.9.1"]}

@@ -369,7 +369,7 @@ def test_several_mistakes_are_told_at_once_in_the_order_of_the_file(path: Path) 
         "21:3: 2.6 is a number, not a version",
         "53:13: rocm.6.4.archs.0 is not an offload arch: 'x'",
         "53:16: rocm.6.4.archs.1 is not an offload arch: 'y'",
-        "81:5: rocm.6.2.index is missing",
+        "89:5: rocm.6.2.index is missing",
     ]
 
 

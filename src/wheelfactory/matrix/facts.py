@@ -66,6 +66,7 @@ PythonVersion = Annotated[str, _like("3[.][1-9][0-9]*", "a Python version", "3.1
 OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a sha256", "64 of the digits 0-9a-f")]
 Digest = Annotated[str, _like("sha256:[0-9a-f]{64}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+AbsolutePath = Annotated[str, _like("(/[A-Za-z0-9._+-]+)+", "a path in an image", "/opt/rocm")]
 Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
 SizeBand = Annotated[
     str, _like("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB")
@@ -176,8 +177,20 @@ class Image(Fact):
     distribution: str
     glibc: VersionText
     python: PythonVersion
-    torch: VersionText
+    python_path: AbsolutePath
+    """The interpreter of that version, in the image."""
+    rocm_path: AbsolutePath | None = None
+    """Where ROCm is in the image; None where it has none that compiles, and ROCm comes as Python packages (7.14 on)."""
+    torch: VersionText | None = None
+    """The torch in the image; None for a slim one, which has none."""
+    disk_gb: Annotated[int, Field(gt=0)] | None = None
+    """What the image takes on disk, unpacked, in units of 10^9 bytes; None where nobody has said."""
     source: Citation
+
+    @property
+    def reference(self) -> str:
+        """The image as a registry is asked for it: by digest where that is known."""
+        return f"{self.tag}@{self.digest}" if self.digest else self.tag
 
 
 class Rocm(Fact):
@@ -187,6 +200,8 @@ class Rocm(Fact):
     index: str
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
     images: tuple[Image, ...] = Field(min_length=1, strict=False)
+    slim: Image | None = None
+    """An image of the same ROCm without torch, for machines whose disk cannot hold the others."""
     source: Citation
 
 
@@ -234,17 +249,20 @@ class Matrix(Fact):
     dependencies: dict[str, Dependency] = Field(default_factory=dict)
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
-    def image(self, cell: Cell) -> Image:
+    def image(self, cell: Cell, *, slim: bool = False) -> Image:
         """The image of a cell: the one with its torch and Python if there is one, else the first listed.
 
         The image is a toolchain; torch is replaced in it where it does not fit (facts: no image of ROCm 6.1
-        or 6.2 carries a torch that its index has).
+        or 6.2 carries a torch that its index has). With `slim` it is the one without torch, where there is one.
         """
+        rocm = self.rocm[cell.rocm]
+        if slim and rocm.slim:
+            return rocm.slim
 
         def fit(image: Image) -> tuple[bool, bool]:
             return image.torch == cell.torch, image.python == cell.python
 
-        return max(self.rocm[cell.rocm].images, key=fit)
+        return max(rocm.images, key=fit)
 
     def label(self, cell: Cell) -> Label:
         """The label of the wheel that a cell makes."""
