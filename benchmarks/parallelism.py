@@ -276,7 +276,7 @@ def measure(rule: Rule, machine: Machine) -> Result:
 
 def some_kernels(count: int, weight: float, noise: float) -> tuple[Kernel, ...]:
     """A random order of all kinds, in their proportions; the same each time."""
-    order = random.Random(0)  # noqa: S311
+    order = random.Random(0)  # noqa: S311 - it must be repeatable
     kinds = order.choices(KINDS, weights=[files for files, _, _ in KINDS], k=count)
     return tuple(
         Kernel(f"kernel{number}.o", gib, gib * weight * order.lognormvariate(0, noise), seconds)

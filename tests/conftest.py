@@ -1,14 +1,16 @@
-"""What several tests need: a cache of environments, and a ROCm that ends at the compiler."""
+"""What several tests need: a cache of environments, a ROCm that ends at the compiler, and a real HIP compiler."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, SHARDS, make_machine, make_rocm
 from wheelfactory.kernels.archive import read_manifest
 
@@ -49,6 +51,28 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
         assert done.returncode == 0, done.stderr
         assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)
     return folder
+
+
+@pytest.fixture(scope="session")
+def skip() -> Callable[[str], NoReturn]:
+    """Skips the test for a reason that lies in this machine, or fails it if HIP_TOOLCHAIN says that all must run."""
+    required = os.environ.get("HIP_TOOLCHAIN") == "required"
+
+    def skip_or_fail(reason: str) -> NoReturn:
+        if required:
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return skip_or_fail
+
+
+@pytest.fixture(scope="session")
+def hip(cache: Path, skip: Callable[[str], NoReturn]) -> HipToolchain:
+    """A HIP compiler, the same for all; without one its tests are skipped."""
+    reason = why_not()
+    if reason:
+        skip(f"no HIP toolchain: {reason}")
+    return make_hip_toolchain(cache)
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ninja import BIN_DIR
 
@@ -78,16 +79,30 @@ class Project:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
 
-    def order(self, **settings: object) -> Order:
+    def order(
+        self,
+        *,
+        jobs: int = 2,
+        shard: str = "",
+        cut_by: str = "",
+        deadline: float | None = None,
+        given: tuple[Mapping[str, Any], ...] = (),
+        ccache: str = "",
+    ) -> Order:
         """An order for this project."""
-        order = Order(
+        return Order(
             ninja=f"{BIN_DIR}/ninja",
             kernels=str(self.kernels),
             ledger=str(self.kernels / "ledger.jsonl"),
             report=str(self.root / "report.json"),
-            jobs=2,
+            jobs=jobs,
+            shard=shard,
+            cut_by=cut_by,
+            deadline=deadline,
+            given=given,
+            ccache=ccache,
+            ccache_dir=str(self.kernels) if ccache else "",
         )
-        return replace(order, **settings)  # type: ignore[arg-type]
 
     def start(self, order: Order, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         """Start our ninja as torch does."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hip_rocm import make_hip_rocm
-from hip_toolchain import make_hip_toolchain, why_not
-from wheelfactory.elf import read_elf
+from hip_toolchain import HipToolchain
+from wheelfactory.elf.read import read_elf
 from wheelfactory.host import read_host
 
 KERNEL = """
@@ -36,13 +36,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hip_rocm(cache: Path, work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    reason = why_not()
-    if reason and os.environ.get("HIP_TOOLCHAIN") == "required":
-        pytest.fail(f"no HIP toolchain: {reason}")
-    if reason:
-        pytest.skip(f"no HIP toolchain: {reason}")
-    return make_hip_rocm(make_hip_toolchain(cache), tmp_path_factory.mktemp("hip") / "rocm", work)
+def hip_rocm(hip: HipToolchain, work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_hip_rocm(hip, tmp_path_factory.mktemp("hip") / "rocm", work)
 
 
 def test_it_is_found_as_rocm_is(hip_rocm: Path) -> None:

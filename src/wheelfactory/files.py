@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+# stands there because what runs beside the compiler may import nothing from here
+from wheelfactory.compile.digest import sha256_of as sha256_of
 from wheelfactory.errors import FactoryError
 
 _SCRATCH = ".scratch-"
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel_project import BINDING, KERNELS, Project, keys_of, make_project
-from wheelfactory.compile.costs import Ledger
+from wheelfactory.compile.costs import Ledger, Measured, seed_cost
 from wheelfactory.compile.ninja import NOT_LINKED
 from wheelfactory.compile.order import FAILED, LATER, LINK, SHARD
 
@@ -41,8 +43,16 @@ def test_every_kernel_and_binding_is_compiled_and_torch_may_link(project: Projec
 def test_the_dearest_is_compiled_first_and_bindings_last(project: Project) -> None:
     code, said = project.run(project.order(jobs=1))
     assert code == 0, said
-    assert project.compiled()[0] == "fmha_bwd_api"
-    assert project.compiled()[-1] == BINDING
+    assert project.compiled() == [*sorted(KERNELS, key=lambda name: (-seed_cost(name, 1).cpu_s, name)), BINDING]
+
+
+def test_a_compiler_that_does_not_know_an_arch_is_refused_before_anything_is_compiled(project: Project) -> None:
+    unknown = "echo \"error: invalid target ID 'gfx942'\" >&2; exit 1"
+    project.hipcc.write_text(project.hipcc.read_text().replace('*" -### "* |', f'*" -### "*) {unknown} ;;'))
+    code, _ = project.run()
+    assert code == NOT_LINKED
+    assert "the compiler cannot make code for" in (project.root / "report.json").read_text()
+    assert project.compiled() == []
 
 
 def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_path: Path) -> None:
@@ -85,6 +95,88 @@ def test_every_compile_leaves_what_it_cost(project: Project) -> None:
     assert len({entry.compiler for entry in ledger.measured}) == 1
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_objects_of_a_store_have_cost_elsewhere_is_known_but_for_those_out_of_a_cache(
+    project: Project, cached: bool
+) -> None:
+    link_order(project)
+    store, dear = project.store(), KERNELS[-2]
+    entries = [
+        replace(entry, cpu_s=1000.0 if name == dear else 1.0, cached=cached)
+        for name, entry in project.finished().items()
+    ]
+    store.journal.write_text("".join(entry.to_line() for entry in entries))
+    shutil.rmtree(store.folder / "objects")
+    (project.kernels / "ledger.jsonl").unlink()
+    project.log.unlink()
+
+    code, said = project.run(project.order(jobs=1))
+    assert code == 0, said
+    assert (project.compiled()[0] == dear) is not cached
+
+
+# a compiler cache
+
+
+CCACHE = """\
+#!/bin/sh
+for output; do :; done
+kept=$CCACHE_DIR/$(echo "$CCACHE_COMPILERCHECK $*" | sha256sum | cut -c 1-16).cached
+if [ -e "$kept" ]; then
+  cp "$kept" "$output"
+  echo HIT > "$CCACHE_STATSLOG"
+else
+  "$@" && cp "$output" "$kept"
+  echo cache_miss > "$CCACHE_STATSLOG"
+fi
+"""
+"""A cache that is told who the compiler is, as ccache is, and says in the same words whether it had an object."""
+
+
+def make_ccache(folder: Path, hit: str) -> str:
+    path = folder / "ccache"
+    path.write_text(CCACHE.replace("HIT", hit))
+    path.chmod(0o755)
+    return str(path)
+
+
+def forget(project: Project) -> None:
+    """Lose what the store has; what was compiled and measured is still known."""
+    shutil.rmtree(project.store().folder)
+
+
+@pytest.mark.parametrize("hit", ["direct_cache_hit", "preprocessed_cache_hit"])
+def test_what_a_compiler_cache_has_is_not_compiled_and_not_measured(project: Project, tmp_path: Path, hit: str) -> None:
+    order = project.order(ccache=make_ccache(tmp_path, hit))
+    assert project.run(order)[0] == 0
+    measured = Ledger.read(project.kernels / "ledger.jsonl")
+    assert not any(entry.cached for entry in project.finished().values())
+    forget(project)
+    project.log.unlink()
+
+    code, said = project.run(order)
+    assert code == 0, said
+    assert project.compiled() == [BINDING]
+    assert all(entry.cached for entry in project.finished().values())
+    assert Ledger.read(project.kernels / "ledger.jsonl") == measured
+
+
+@pytest.mark.parametrize("what", ["the compiler", "its environment"])
+def test_what_a_compiler_cache_has_of_another_compiler_is_not_taken(
+    project: Project, tmp_path: Path, what: str
+) -> None:
+    order = project.order(ccache=make_ccache(tmp_path, "direct_cache_hit"))
+    project.run(order)
+    project.log.unlink()
+    environ = {"CPATH": "/somewhere"} if what == "its environment" else {}
+    if what == "the compiler":
+        project.hipcc.write_text(project.hipcc.read_text() + "# changed\n")
+
+    code, said = project.run(order, **environ)
+    assert code == 0, said
+    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
+
+
 # shards
 
 
@@ -115,6 +207,16 @@ def test_a_shard_is_cut_the_same_whatever_this_machine_has_measured(project: Pro
     other.run(HIPCC_DOES="sleep 0.05")
     other.run(other.order(shard="1/2"))
     assert other.report().names == first
+
+
+def test_a_shard_is_cut_by_the_ledger_that_was_named(project: Project, tmp_path: Path) -> None:
+    dear, *others = KERNELS
+    costs = {**dict.fromkeys(others, 1.0), dear: 1000.0}
+    lines = (Measured(name, ("gfx942",), "c1", cpu_s, 500, 1000).to_line() for name, cpu_s in costs.items())
+    (tmp_path / "ledger.jsonl").write_text("".join(lines))
+    order = project.order(shard="1/2", cut_by=str(tmp_path / "ledger.jsonl"))
+    project.run(order)
+    assert project.report().names == (dear,)
 
 
 # what changes a key
@@ -227,6 +329,7 @@ def test_after_a_kill_what_was_finished_is_not_compiled_again_and_nothing_goes_o
     time.sleep(0.5)
     assert project.compiled() == started
 
+    assert project.report().state == FAILED
     (finished,) = [len(path.read_text().splitlines()) for path in project.kernels.glob("*/journal.jsonl")]
     assert finished >= 2
     code, said = project.run()
@@ -245,11 +348,12 @@ def test_a_damaged_object_is_compiled_again_and_never_linked(project: Project, h
         kept.write_bytes(good[:-1] if how == "cut short" else b"X" + good[1:])
     project.log.unlink()
 
-    code, said = project.run()
+    code, said = project.run(project.order(given=(project.store().key.parts,)))
     assert code == 0, said
     assert sorted(project.compiled()) == sorted([KERNELS[0], BINDING])
     assert project.output(KERNELS[0]).read_bytes() == good
     assert "wheelfactory: 1 kept objects are missing or damaged" in said
+    assert "in no archive" not in said
 
 
 def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_path: Path) -> None:
@@ -270,8 +374,9 @@ def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_pat
 
 
 def test_when_the_time_is_up_it_ends_cleanly_and_the_next_run_goes_on(project: Project) -> None:
-    # the first two that ninja starts: not enough for the 114 s of fmha_bwd_api, and for 29 s of the next it is
-    code, _ = project.run(project.order(deadline=time.time() + 80))
+    # the first two that ninja starts: not enough for the 114 s of fmha_bwd_api, and for 29 s of the next it is, which
+    # must not end before ninja hears of the first and starts no third
+    code, _ = project.run(project.order(deadline=time.time() + 80), HIPCC_DOES="sleep 3")
     assert code not in (0, NOT_LINKED)
     assert project.report().state == LATER
     assert project.report().compiled == 1
@@ -327,6 +432,22 @@ def test_a_build_without_generated_kernels_is_ninjas_own(project: Project) -> No
     code, said = project.run(None, "-v")
     assert code == 0, said
     assert (project.build / "other.o").exists()
+
+
+def test_kernels_with_different_flags_are_refused_and_two_of_them_named(project: Project) -> None:
+    path = project.build / "build.ninja"
+    path.write_text(
+        path.read_text().replace(
+            f"{KERNELS[2]}.hip\n", f"{KERNELS[2]}.hip\n  cuda_cflags = --offload-arch=gfx942 -O1\n"
+        )
+    )
+    code, _ = project.run()
+    assert code == NOT_LINKED
+    refused = json.loads((project.root / "report.json").read_text())
+    assert refused["what"] == "kernels of one set are compiled with different flags"
+    assert refused["which"] == f"{KERNELS[0]} and {KERNELS[2]}"
+    assert "wheelfactory.compile.edges" in refused["hint"]
+    assert project.compiled() == []
 
 
 def test_a_compiler_that_is_not_behind_the_launcher_is_refused(project: Project) -> None:

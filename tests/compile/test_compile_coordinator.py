@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from wheelfactory.compile import memory
-from wheelfactory.compile.admission import UNKNOWN_COMPILER
-from wheelfactory.compile.coordinator import BINDING, TRIES, Coordinator
+from wheelfactory.compile.admission import RESERVE_MIB, UNKNOWN_COMPILER
+from wheelfactory.compile.coordinator import BINDING, LEAST_FREE, TRIES, Coordinator
 from wheelfactory.compile.costs import DRIVER_MIB, Cost, Measured
-from wheelfactory.compile.store import SetKey, Store
+from wheelfactory.compile.store import Finished, SetKey, Store
 
 HEAVY, LIGHT = "fmha_bwd_api", "fmha_fwd_d64"
 COSTS = {HEAVY: Cost(114.0, 1000, 1), LIGHT: Cost(23.0, 500, 1)}
@@ -97,6 +102,19 @@ def test_a_compile_waits_until_its_memory_is_free(coordinator: Coordinator, free
     assert second.wait(10)
 
 
+def test_what_a_running_compile_has_taken_already_is_not_kept_free_for_it(
+    coordinator: Coordinator, free: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert coordinator.admit(1, HEAVY) == "go"
+    free[0] = COSTS[LIGHT].peak_mib + DRIVER_MIB + RESERVE_MIB
+    second = admitted(coordinator, 2, LIGHT)
+    waits(coordinator, 2)
+    assert not second.is_set()
+
+    monkeypatch.setattr(memory, "resident_mib", lambda processes: dict.fromkeys(processes, COSTS[HEAVY].peak_mib * 2))
+    assert second.wait(10)
+
+
 def test_the_dearest_that_waits_is_next_and_light_ones_do_not_pass_it(
     coordinator: Coordinator, free: list[int]
 ) -> None:
@@ -135,6 +153,18 @@ def test_one_that_took_more_than_predicted_makes_room_for_all_that_follow(
     assert coordinator.highest_ratio == 3.0
 
 
+def test_what_one_has_taught_of_time_and_memory_is_not_forgotten_for_one_that_took_less(
+    coordinator: Coordinator, free: list[int]
+) -> None:
+    long_ago = time.time() - 5 * COSTS[LIGHT].cpu_s
+    coordinator.admit(1, LIGHT)
+    ended(coordinator, 1, LIGHT, kib=str(1500 * 1024), start=str(long_ago))
+    coordinator.admit(2, HEAVY)
+    ended(coordinator, 2, HEAVY)
+    assert (coordinator.highest_ratio, coordinator.peak_mib) == (3.0, 1500)
+    assert coordinator.slowest >= 5
+
+
 def test_one_that_was_killed_for_want_of_memory_is_tried_again_with_more(
     coordinator: Coordinator, free: list[int]
 ) -> None:
@@ -163,6 +193,16 @@ def test_one_that_failed_for_another_reason_is_not(coordinator: Coordinator, fre
     assert coordinator.store.finished() == {}
 
 
+@pytest.mark.parametrize(("free_bytes", "full"), [(LEAST_FREE - 1, True), (LEAST_FREE, False)])
+def test_a_compile_that_failed_without_room_to_write_failed_for_that(
+    coordinator: Coordinator, free: list[int], free_bytes: int, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free_bytes))
+    coordinator.admit(1, LIGHT)
+    assert ended(coordinator, 1, LIGHT, 1) == "failed"
+    assert coordinator.trouble == (f"{coordinator.store.folder}: No space left on device" if full else "")
+
+
 def test_what_was_compiled_is_kept_and_what_it_cost_is_told(
     coordinator: Coordinator, free: list[int], measured: list[Measured]
 ) -> None:
@@ -170,6 +210,18 @@ def test_what_was_compiled_is_kept_and_what_it_cost_is_told(
     assert ended(coordinator, 1, LIGHT) == "kept"
     assert coordinator.store.finished()[LIGHT].cpu_s == 20.0
     assert measured == [Measured(LIGHT, ("gfx942",), "c1", 20.0, 400, 6)]
+
+
+def test_what_could_not_be_kept_is_told_with_the_reason_and_place(
+    coordinator: Coordinator, free: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(store: Store, built: Path, entry: Finished) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(Store, "keep", keep)
+    coordinator.admit(1, LIGHT)
+    assert ended(coordinator, 1, LIGHT) == "Disk quota exceeded"
+    assert coordinator.trouble == f"{coordinator.store.folder}: Disk quota exceeded"
 
 
 def test_what_came_from_a_cache_is_kept_and_costs_nothing(
@@ -203,8 +255,33 @@ def test_a_machine_that_is_slower_than_predicted_stops_earlier(coordinator: Coor
     assert coordinator.admit(2, LIGHT) == "later"
 
 
+def test_one_that_is_tried_again_has_given_back_what_it_held_before(
+    coordinator: Coordinator, free: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would wait for itself where one may run at once."""
+    coordinator.jobs = 1
+    kills = iter(range(10))
+    monkeypatch.setattr(memory, "out_of_memory_kills", lambda: next(kills))
+    ours, theirs = socket.socketpair()
+    conversation = threading.Thread(target=coordinator._converse, args=(theirs,), daemon=True)
+    conversation.start()
+    with ours, ours.makefile("rw") as lines:
+        ours.settimeout(10)
+        for line, answer in [(f"start\t{LIGHT}", "go"), ("end\t137\t1.0\t1024\t1.0\t0\t", "again")] * 2:
+            lines.write(line + "\n")
+            lines.flush()
+            assert lines.readline() == answer + "\n"
+        assert coordinator.running == {}
+    conversation.join()
+
+
 def test_a_launcher_that_is_gone_gives_back_what_it_held(coordinator: Coordinator, free: list[int]) -> None:
-    coordinator.admit(1, LIGHT)
-    coordinator._leave(1)
+    ours, theirs = socket.socketpair()
+    conversation = threading.Thread(target=coordinator._converse, args=(theirs,), daemon=True)
+    conversation.start()
+    with ours:
+        ours.sendall(f"start\t{LIGHT}\n".encode())
+        assert ours.recv(100) == b"go\n"
+        assert [source for source, _ in coordinator.running.values()] == [LIGHT]
+    conversation.join(10)
     assert coordinator.running == {}
-    coordinator._leave(1)

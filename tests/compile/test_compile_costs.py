@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,17 @@ COMBINE = "fmha_fwd_splitkv_combine_d64_fp8_b32_ps"
 NOTHING = Ledger()
 
 
-def measured(source: str, cpu_s: float = 50, peak_mib: int = 900, size: int = 9000, **changes: object) -> Measured:
-    """A compile for one arch by `CLANG`."""
-    return replace(Measured(source, ONE, CLANG, cpu_s, peak_mib, size), **changes)  # type: ignore[arg-type]
+def measured(
+    source: str,
+    cpu_s: float = 50,
+    peak_mib: int = 900,
+    size: int = 9000,
+    *,
+    archs: tuple[str, ...] = ONE,
+    compiler: str = CLANG,
+) -> Measured:
+    """A compile, for one arch by `CLANG` if nothing else is said."""
+    return Measured(source, archs, compiler, cpu_s, peak_mib, size)
 
 
 def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0) -> Measured:

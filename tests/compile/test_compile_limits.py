@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from wheelfactory.compile.limits import (
     MOST_ARGUMENTS,
     allow_link,
     argument_limit,
+    link_bytes,
     refuse_other_key,
     refuse_untargetable,
 )
@@ -34,14 +36,25 @@ def test_linux_allows_a_quarter_of_the_stack_up_to_a_point(stack: int, allowed: 
 def test_the_limit_is_the_one_of_this_kernel(stack: int) -> None:
     """A program is really given as much, and not as much as that and a tenth."""
 
+    def set_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
     def run(size: int) -> int:
         arguments = ["x" * 1000] * (size // 1009)
-        limit = lambda: resource.setrlimit(resource.RLIMIT_STACK, (stack, resource.getrlimit(resource.RLIMIT_STACK)[1]))  # noqa: E731
-        return subprocess.run(["/bin/true", *arguments], env={}, preexec_fn=limit, check=False).returncode
+        return subprocess.run(["/bin/true", *arguments], env={}, preexec_fn=set_limit, check=False).returncode
 
     assert run(argument_limit(stack) - 8192) == 0
     with pytest.raises(OSError, match="Argument list too long"):
         run(argument_limit(stack) + argument_limit(stack) // 10)
+
+
+@pytest.mark.parametrize("path", ["", "a.o", "/builds/ö.o", "/builds/\udcff.o"])
+def test_an_object_takes_the_bytes_of_its_path_one_that_ends_it_and_a_pointer(path: str) -> None:
+    assert link_bytes([path, "b.o"], 100) - link_bytes(["b.o"], 100) == len(os.fsencode(path)) + 1 + 8
+
+
+def test_what_the_environment_takes_is_added() -> None:
+    assert link_bytes(["a.o"], 1000) - link_bytes(["a.o"], 0) == 1000
 
 
 OBJECTS = [f"/builds/flash-attn/build/temp.linux-x86_64-cpython-311/build/{'n' * 220}_{n}.o" for n in range(7569)]

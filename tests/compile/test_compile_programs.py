@@ -7,14 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from kernel_project import BINDING, KERNELS, make_project
 from wheelfactory.compile import launcher
 from wheelfactory.compile.ninja import NOT_LINKED
+from wheelfactory.compile.order import VARIABLE
 
 COMPILE = Path(str(launcher.__file__)).parent
 MODULES = sorted(path.stem for path in COMPILE.glob("*.py") if path.stem != "__init__")
@@ -82,13 +84,13 @@ def test_the_launcher_by_itself_compiles_a_kernel_as_it_does_for_ninja(tmp_path:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, skip: Callable[[str], NoReturn]) -> Iterator[Path]:
     """A file system of 1 MiB; gone with the mount namespace or at the end."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command: list[str | Path] = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
     if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs to be allowed to mount")
+        skip("needs to be allowed to mount")
     yield folder
     subprocess.run(["umount", folder], check=True)
 
@@ -113,6 +115,24 @@ def test_when_the_store_is_full_it_says_so_keeps_what_it_has_and_goes_on_with_mo
 
 
 # the link
+
+
+@pytest.mark.parametrize(("shard", "allowed"), [("", False), ("1/1", True)], ids=["link", "shard"])
+def test_a_link_that_linux_would_not_start_is_refused_before_anything_is_compiled(
+    tmp_path: Path, shard: str, allowed: bool
+) -> None:
+    """setup.py, which links, may give a program 512 KiB: its environment fits, and no flags and objects beside it."""
+    project = make_project(tmp_path)
+    project.order(shard=shard).write(project.root / "order.json")
+    settings = {"HIPCC_LOG": str(project.log), VARIABLE: str(project.root / "order.json")}
+    large = {f"LARGE{number}": "x" * (126 << 10) for number in range(4)}
+    ours = [sys.executable, "-ISB", f"{COMPILE}/ninja.py", "-v"]
+    setup = ["sh", "-c", 'ulimit -s 2048; "$@"; exit $?', "-", *ours]
+    environ = {"PATH": os.environ["PATH"], **settings, **large}
+    done = subprocess.run(setup, cwd=project.build, env=environ, capture_output=True)
+    assert done.returncode == NOT_LINKED
+    assert (b"the link has more arguments than Linux lets a program have" not in done.stderr) is allowed
+    assert len(project.compiled()) == (len(KERNELS) if allowed else 0)
 
 
 def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.compile import store as store_module
-from wheelfactory.compile.store import Finished, SetKey, Store, read_journal, sha256_of
+from wheelfactory.compile.store import Finished, SetKey, Store, read_journal
 
 SOURCES = ("fmha_bwd_d128", "fmha_fwd_d128", "fmha_fwd_d64")
 KEY = SetKey({"compiler": "HIP 6.4", "flags": ["-O3"], "environment": {}}, SOURCES)
@@ -399,17 +398,3 @@ def test_an_entry_is_read_back_as_it_was_written() -> None:
     entry = replace(entry_of(), archs=("gfx90a", "gfx942"), cached=True)
 
     assert Finished.from_line(entry.to_line()) == entry
-
-
-@pytest.mark.parametrize("size", [0, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-def test_the_sha256_of_a_file_of_any_size(tmp_path: Path, size: int) -> None:
-    (tmp_path / "a").write_bytes(bytes(size))
-
-    assert sha256_of(tmp_path / "a") == hashlib.sha256(bytes(size)).hexdigest()
-
-
-def test_the_module_needs_nothing_but_the_standard_library() -> None:
-    """It runs in images, beside the compiler, where nothing is installed."""
-    code = "import runpy, sys; runpy.run_path(sys.argv[1])"
-
-    subprocess.run([sys.executable, "-I", "-S", "-c", code, store_module.__file__], check=True)

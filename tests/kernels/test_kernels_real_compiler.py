@@ -7,7 +7,6 @@ package beside it is upstream's, which asks more of torch than a torch on paper 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import zipfile
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hip_rocm import make_hip_rocm
-from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
+from hip_toolchain import HipToolchain
 from kernel_project import make_project
 from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, make_bench
 from wheelfactory.build import finish
@@ -25,7 +24,7 @@ from wheelfactory.cell import Cell
 from wheelfactory.compile.ninja import NOT_LINKED
 from wheelfactory.compile.order import LINK, SHARD
 from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import sha256_of
+from wheelfactory.files import sha256_of
 from wheelfactory.inspect import inspect
 from wheelfactory.kernels.handover import Wanted
 from wheelfactory.label import Label
@@ -36,16 +35,6 @@ from wheelfactory.wheel.record import BuildRecord
 pytestmark = pytest.mark.slow
 
 BINDING = "flash_api"
-
-
-@pytest.fixture(scope="module")
-def hip(cache: Path) -> HipToolchain:
-    reason = why_not()
-    if reason and os.environ.get("HIP_TOOLCHAIN") == "required":
-        pytest.fail(f"no HIP toolchain: {reason}")
-    if reason:
-        pytest.skip(f"no HIP toolchain: {reason}")
-    return make_hip_toolchain(cache)
 
 
 @pytest.fixture(scope="module")

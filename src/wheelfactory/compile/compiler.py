@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.compile.digest import sha256_of
 from wheelfactory.compile.flags import rocm_of
 
 RUNAWAY_UPSTREAM = 18
@@ -48,7 +49,10 @@ class Compiler:
 
     @property
     def runs_away(self) -> bool:
-        """Whether upstream's pair of inlining flags makes it run away."""
+        """Whether a compiler of this version runs away on upstream's pair of inlining flags (`flags.is_runaway`).
+
+        By the version alone: what a compiler does is not tried, and one that does not say its version is trusted.
+        """
         return self.llvm >= (RUNAWAY_AMD if self.amd else RUNAWAY_UPSTREAM)
 
 
@@ -61,7 +65,7 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
     digest = hashlib.sha256("\n".join([*lines, *_host_libraries(hipcc, environ)]).encode())
     llvm = int(number[1]) if number else 0
     for path in sorted(set(_files(Path(hipcc), done.stdout, llvm, environ))):
-        digest.update(_content(path))
+        digest.update(bytes.fromhex(sha256_of(path)))
     return Compiler(
         version=clang.partition(" (")[0] or "; ".join(lines),
         llvm=llvm,
@@ -92,14 +96,6 @@ def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Ite
             yield from (path.resolve() for path in found if path.is_file())
     for pattern in _DEVICE_LIBRARIES:
         yield from rocm.glob(pattern)
-
-
-def _content(path: Path) -> bytes:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.digest()
 
 
 def untargetable(hipcc: str, archs: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:

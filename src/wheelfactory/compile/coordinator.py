@@ -21,14 +21,16 @@ from pathlib import Path
 from wheelfactory.compile import memory
 from wheelfactory.compile.admission import Running, expected_mib, may_start
 from wheelfactory.compile.costs import Cost, Measured
-from wheelfactory.compile.store import Finished, Store, sha256_of
+from wheelfactory.compile.digest import sha256_of
+from wheelfactory.compile.store import Finished, Store
 
 BINDING = Cost(cpu_s=60.0, peak_mib=2867, size=0)
 """What a binding is taken to cost: the 2.8 GiB that the one factory known to build them allows for a compile
 (mjun0812, build_linux_rocm.sh); its CPU time was not measured."""
 
 TRIES = 3
-"""How often a compile is tried that the kernel killed for want of memory, each time with twice the memory to itself."""
+"""How often a compile is tried at most that the kernel kills for want of memory. The second try waits until twice the
+memory that is then expected of it is free, the third until four times; with nothing else running neither waits."""
 
 LOOK_AGAIN_S = 0.5
 
@@ -137,7 +139,7 @@ class Coordinator:
             self.turn.notify_all()
 
     def _ended(self, process: int, source: str, words: list[str], killed: bool) -> str:
-        """Keep what was compiled; ``kept``, ``again``, or why it could not be kept."""
+        """Keep what was compiled; ``kept``, ``again``, ``failed``, or why it is not kept or not tried again."""
         code, cpu_s, peak_kib, start, cached, output = words
         if code != "0":
             self._note_full_disk(Path(output or "."))
@@ -171,7 +173,7 @@ class Coordinator:
             self.trouble = f"{output.parent}: {os.strerror(errno.ENOSPC)}"
 
     def _try_again(self, process: int, source: str, peak_mib: float) -> str:
-        """Have twice as much left to it, and learn for the others from what it had taken when it was killed."""
+        """``again`` while there are tries left; all learn from what it had taken when it was killed."""
         with self.turn:
             if source:
                 self.highest_ratio = max(self.highest_ratio or 1.0, peak_mib / self.cost(source).peak_mib)
@@ -181,9 +183,9 @@ class Coordinator:
     def _keep(self, entry: Finished, output: Path) -> None:
         with self.turn:  # one line of the journal at a time
             self.store.keep(output, entry)
-            cost = self.cost(entry.source)
             if entry.cached:
                 return
+            cost = self.cost(entry.source)
             self.peak_mib = max(self.peak_mib, entry.peak_mib)
             self.slowest = max(self.slowest, (entry.end - entry.start) / cost.cpu_s)
             self.highest_ratio = max(self.highest_ratio or 0.0, entry.peak_mib / cost.peak_mib)

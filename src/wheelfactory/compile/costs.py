@@ -159,7 +159,7 @@ class Measured:
 
 
 def _is_amount(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value < _LARGEST  # type: ignore[operator]
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LARGEST
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,15 @@ def arguments_of(kernels: Sequence[Edge], launcher: str) -> list[str]:
 
     Raises `RefusedError` if they differ, or if hipcc is not behind the launcher.
     """
-    if len({edge.pattern for edge in kernels}) != 1:
+    first = kernels[0]
+    other = next((edge for edge in kernels if edge.pattern != first.pattern), None)
+    if other:
         raise RefusedError(
-            "kernels of one set are compiled with different flags", kernels[0].name, "compile without shards"
+            "kernels of one set are compiled with different flags",
+            f"{first.name} and {other.name}",
+            "this flash-attn release needs a change in wheelfactory.compile.edges",
         )
-    words = shlex.split(kernels[0].command)
+    words = shlex.split(first.command)
     if launcher not in words:
         raise RefusedError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
     return words[words.index(launcher) + 1 :]

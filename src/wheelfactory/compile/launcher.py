@@ -18,8 +18,9 @@ from wheelfactory.compile import flags
 SOCKET, TAME, CCACHE, STATS = (
     f"WHEELFACTORY_{name}" for name in ("COMPILE_SOCKET", "TAME_INLINING", "CCACHE", "CACHE_STATS")
 )
-"""How the `ninja` beside this tells its launchers what it knows: the coordinator's socket, whether the compiler runs
-away, the cache to use, and where the cache says whether it hit."""
+"""How the `ninja` beside this tells its launchers what it knows: the coordinator's socket, whether early inlining is to
+be taken back (``1``; it is on kernels' command lines and the compiler runs away on it), the cache to use, and where the
+cache says whether it hit."""
 
 STOPPED = 75
 """Exit status of a compile that was not started because the time is up (EX_TEMPFAIL of sysexits)."""
@@ -77,6 +78,7 @@ def compile_command(argv: list[str], source: str, environ: dict[str, str]) -> tu
 
 
 def _runs_away(hipcc: str, environ: dict[str, str]) -> bool:
+    """Whether the compiler runs away on the pair of flags, which this command line has; as `TAME` says if it is set."""
     if TAME in environ:
         return environ[TAME] == "1"
     from wheelfactory.compile.compiler import read_compiler  # takes a second, so only where nobody did it before

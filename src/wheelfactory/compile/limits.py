@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,11 @@ from wheelfactory.compile.differences import differences
 from wheelfactory.compile.errors import RefusedError
 from wheelfactory.compile.store import SetKey
 
-_POINTER, _OTHER_ARGUMENTS = 8, 16 * 1024
-"""Bytes: what each argument takes beside its text (Linux 4.13 and later), and room for flags and libraries."""
+_POINTER = 8
+"""Bytes that each argument takes beside its text (Linux 4.13 and later)."""
+
+_OTHER_ARGUMENTS = 16 << 10
+"""Bytes to allow at a link for flags and libraries."""
 
 MOST_ARGUMENTS = 6 << 20
 """Bytes that Linux allows for arguments and environment at most: three quarters of its default stack limit (exec.c)."""
@@ -23,14 +27,26 @@ def argument_limit(stack: int) -> int:
     return MOST_ARGUMENTS if stack == resource.RLIM_INFINITY else max(128 << 10, min(MOST_ARGUMENTS, stack // 4))
 
 
+def link_bytes(objects: Iterable[str], environment: int) -> int:
+    """Bytes that Linux counts at a link of objects at these paths, beside an environment that takes so many.
+
+    setuptools gives the compiler an argument list, without a shell and without a response file.
+    """
+    return sum(map(_taken, objects)) + environment + _OTHER_ARGUMENTS
+
+
+def _taken(text: str) -> int:
+    """Bytes that an argument or a variable takes: its own, a zero byte, a pointer."""
+    return len(os.fsencode(text)) + 1 + _POINTER
+
+
 def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
     """See to it that a process may start a linker with the paths of all objects; raises its stack limit if need be.
 
     Raises `RefusedError` if it may not be raised so far.
     """
     paths = list(objects)
-    settings = sum(len(name) + len(value) + 2 + _POINTER for name, value in environ.items())
-    needed = sum(len(path) + 1 + _POINTER for path in paths) + settings + _OTHER_ARGUMENTS
+    needed = link_bytes(paths, sum(_taken(f"{name}={value}") for name, value in environ.items()))
     soft, hard = resource.prlimit(process, resource.RLIMIT_STACK)
     if needed <= argument_limit(soft):
         return

@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.compile.digest import sha256_of
+
 FORMAT = 1
 """Of ``set.json`` and of the manifest of an archive."""
 
@@ -209,15 +211,6 @@ def read_journal(path: Path) -> Iterator[Finished]:
             entry = Finished.from_line(line)
             if entry:
                 yield entry
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.compile.costs import DRIVER_MIB, Cost, Ledger, predict, shard_costs
-from wheelfactory.compile.limits import MOST_ARGUMENTS
+from wheelfactory.compile.limits import MOST_ARGUMENTS, link_bytes
 from wheelfactory.compile.shards import Shard, cut, least_count, wall_time
 
 JOB_HOURS = 6.0
@@ -28,11 +28,10 @@ ARCHIVE_PART = 0.26
 the four together and 0.03 to 0.10 of the API objects (2.8.3, gfx942, Debian's clang 21)."""
 
 _MIB, _GIB, _GB = 1 << 20, 1 << 30, 1000**3
-_POINTER = 8
 _LINK_FOLDER = 160
 """Characters to allow for the folder in an object's path: torch hands the linker absolute ones. Ours have 110."""
-_LINK_REST = 40 << 10
-"""Bytes to allow at a link for environment, flags, libraries and the seven objects of the binding: a generous guess."""
+_LINK_ENVIRONMENT = 24 << 10
+"""Bytes to allow at a link for the environment and the seven objects of the binding: a generous guess."""
 
 
 @dataclass(frozen=True)
@@ -187,13 +186,11 @@ def jobs_that_fit(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
 
 
 def link_limits(sources: Collection[str]) -> tuple[Limit, Limit]:
-    """Whether the objects of all sources can be named in the one command that links them.
-
-    setuptools gives the compiler an argument list, without a shell and without a response file.
-    """
-    lengths = [_LINK_FOLDER + len(f"/{source}.o") + 1 for source in sources]
-    total = sum(lengths) + _POINTER * len(lengths) + _LINK_REST
+    """Whether the objects of all sources can be named in the one command that links them."""
+    folder = "/" + "f" * (_LINK_FOLDER - 1)
+    paths = [f"{folder}/{source}.o" for source in sources]
+    total = link_bytes(paths, _LINK_ENVIRONMENT)
     return (
         Limit("arguments of the link", total / _MIB, MOST_ARGUMENTS / _MIB, "MiB"),
-        Limit("longest argument of the link", max(lengths) / 1024, ARGUMENT_KIB, "KiB"),
+        Limit("longest argument of the link", (max(map(len, paths)) + 1) / 1024, ARGUMENT_KIB, "KiB"),
     )
