@@ -21,6 +21,21 @@ CK_CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 CELLS = ["fa2.8.3-rocm6.4-torch2.9.1-py3-triton", CK_CELL, "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"]
 SETS = ["fa2.8.3-rocm6.4-gfx942-cxx11", "fa2.8.3-rocm6.2-gfx90a_gfx942-precxx11"]
 
+SLIM = "rocm/dev-ubuntu-22.04:6.2-complete"
+SLIM_ENTRY = f"""\
+    slim:
+      tag: {SLIM}
+      distribution: ubuntu22.04
+      glibc: '2.35'
+      python: '3.10'
+      python-path: /usr/bin/python3
+      rocm-path: /opt/rocm
+      disk: 26 GB
+      source: a size that somebody measured
+    source: index of ROCm 6.2
+"""
+SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
+
 
 class Shown(NamedTuple):
     """What came of a command."""
@@ -45,7 +60,8 @@ def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
     """Plans the cells of 2.8.3 in the small matrix, whose sources are known; those of 2.6.3 cannot be had."""
     matrix, cache = tmp_path / "matrix.yaml", tmp_path / "cache"
     absent = ("https://github.com/Dao-AILab/flash-attention", str(tmp_path / "absent"))
-    matrix.write_text(edited(absent))
+    size = ("torch: '2.9.1'\n        source: documentation of ROCm 6.4\n    source", SIZE)
+    matrix.write_text(edited(absent, size, ("    source: index of ROCm 6.2\n", SLIM_ENTRY)))
     keep_census(Census(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].pin, cache)
 
     def run(*arguments: str, only: str = "fa2.8.3-*") -> Shown:
@@ -67,13 +83,13 @@ def test_a_line_a_cell_then_a_block_a_kernel_set(run_plan: Plan) -> None:
     lines = shown.out.splitlines()
     assert shown.code == DONE
     assert [line.split()[0] for line in lines[:3]] == CELLS
-    assert [line for line in lines[3:] if not line.startswith("  ")] == SETS
+    assert [line for line in lines[3:] if not line.startswith("  ")] == [*SETS, "images, on a disk of 14 GB"]
     assert shown.err.startswith("3 cells, 1 of them can be built here")
 
 
 def test_a_block_says_what_the_set_will_take_and_from_what_it_is_predicted(run_plan: Plan) -> None:
     shown = run_plan("--shards", "2", "--runners", "1", only=CK_CELL)
-    assert shown.out.splitlines()[1:] == [
+    assert shown.out.splitlines()[1:17] == [
         SETS[0],
         "  cells      1",
         "  sources    1,001",
@@ -102,7 +118,7 @@ def test_json_is_nothing_but_json(run_plan: Plan) -> None:
     shown = run_plan("--json", "--shards", "3")
     document = json.loads(shown.out)
     assert shown.err == ""
-    assert {*document} == {"cells", "kernel-sets"}
+    assert {*document} == {"cells", "kernel-sets", "images"}
     assert [entry["id"] for entry in document["cells"]] == CELLS
     assert [item["id"] for item in shown.sets] == SETS
     first = shown.sets[0]
@@ -111,6 +127,34 @@ def test_json_is_nothing_but_json(run_plan: Plan) -> None:
     assert first["shards"] == ["1/3", "2/3", "3/3"]
     assert first["predicted-from"] == "seed table, no measurement"
     assert all(item["passed"] for item in first["limits"])
+
+
+def test_the_disk_of_a_runner_says_which_image_fits(run_plan: Plan) -> None:
+    (head, line) = run_plan("--disk", "40", "--shards", "1", only=CK_CELL).out.splitlines()[-2:]
+    assert head == "images, on a disk of 40 GB"
+    assert line == "  fits       rocm/pytorch:torch-and-python: 30 GB, and 0.6 GB beside it"
+    (line,) = run_plan("--disk", "30", only=CK_CELL).out.splitlines()[-1:]
+    assert line.startswith("  too big    rocm/pytorch:torch-and-python: 30 GB")
+
+
+def test_json_has_the_slim_image_and_whether_each_fits(run_plan: Plan) -> None:
+    document = json.loads(run_plan("--json", "--disk", "20").out)
+    images = [(cell["image"], cell["slim"]) for cell in document["cells"]]
+    assert images == [
+        ("rocm/pytorch:torch", None),
+        ("rocm/pytorch:torch-and-python", None),
+        ("rocm/pytorch:6.2", SLIM),
+    ]
+    assert [(item["tag"], item["slim"], item["disk-gb"], item["fits"]) for item in document["images"]] == [
+        ("rocm/pytorch:torch-and-python", False, 30, False),
+        ("rocm/pytorch:6.2", False, None, None),
+        (SLIM, True, 26, False),
+    ]
+    assert document["images"][0]["beside-gb"] == 0.59
+
+
+def test_the_disk_of_a_runner_limits_the_compile_as_well(run_plan: Plan) -> None:
+    assert "  FAIL       disk of a runner: 0.59 of 0.5 GB" in run_plan("--disk", "0.5", only=CK_CELL).out.splitlines()
 
 
 def test_the_budget_of_a_shard_says_how_many_there_are(run_plan: Plan) -> None:
@@ -160,11 +204,12 @@ def test_without_ck_cells_nothing_is_said_or_fetched(run_plan: Plan, monkeypatch
 def test_sources_that_cannot_be_had_leave_the_cells(run_plan: Plan) -> None:
     shown = run_plan(only="fa2.6.3-rocm6.4-*")
     assert shown.code == DONE
-    first, second, third, last = shown.out.splitlines()
+    first, second, third, last, _, image = shown.out.splitlines()
     assert first.startswith("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck  gfx942  ")
     assert (second, third) == ("fa2.6.3-rocm6.4-gfx942-cxx11", "  cells      1")
     assert last.startswith("  no forecast, the sources cannot be had: command failed: git fetch")
     assert "does not appear to be a git repository" in last
+    assert image.endswith("30 GB, and 0.0 GB beside it")
 
 
 def test_sources_that_cannot_be_had_are_a_reason_in_json(run_plan: Plan) -> None:
@@ -188,6 +233,7 @@ def test_sources_that_cannot_be_had_are_a_reason_in_json(run_plan: Plan) -> None
         (("--runners", "-1"), "argument --runners: not a number"),
         (("--cores", "1.5"), "argument --cores: not a number"),
         (("--memory", "16GB"), "argument --memory: not an amount"),
+        (("--disk", "0"), "argument --disk: not an amount above zero: '0'"),
         (("--ledger", "/absent.jsonl"), "no such file: /absent.jsonl"),
     ],
 )

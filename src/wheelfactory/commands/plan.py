@@ -16,6 +16,7 @@ from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_on
 from wheelfactory.compile.costs import Ledger
 from wheelfactory.errors import DONE, BuildError, InputError, SourceError
 from wheelfactory.host import Host
+from wheelfactory.images.outlook import ImageOutlook, image_outlooks, outlook_lines
 from wheelfactory.kernels.census import Census, take_census
 from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
 from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
@@ -44,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object with cells and kernel-sets")
+    parser.add_argument("--json", action="store_true", help="one JSON object with cells, kernel-sets and images")
     cutting = parser.add_mutually_exclusive_group()
     cutting.add_argument("--shards", type=_shards, metavar="N", help="cut each kernel set into N shards")
     cutting.add_argument(
@@ -54,6 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("--runners", _count, "20", "machines that compile at once"),
         ("--cores", _count, "4", "cores of each"),
         ("--memory", amount, "16", "GiB of each"),
+        ("--disk", amount, "14", "GB of each, which hold the image as well"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default})")
     parser.add_argument(
@@ -80,7 +82,7 @@ def _shards(text: str) -> int:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print each selected cell, its archs and whether it can be built here, then what each kernel set will take."""
-    runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory)
+    runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
     wish = Wish(runners, options.shards, options.budget)
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
@@ -89,12 +91,16 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         _show_cells(entries, workshop.host)
     sets = kernel_sets(workshop.matrix, cells)
     outlooks = _outlooks(workshop, sets, _knowledge(options.ledger, ledger_path(workshop)), wish)
+    images = _images(workshop.matrix, sets, outlooks, runners)
     if options.json:
-        show(json.dumps({"cells": entries, "kernel-sets": _kernel_entries(sets, outlooks, wish)}))
+        kernels = _kernel_entries(sets, outlooks, wish)
+        show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
         for line in _lines(kernel_set, outlook, runners):
             show(line)
+    for line in outlook_lines(images, runners.disk_gb):
+        show(line)
     return DONE
 
 
@@ -104,7 +110,14 @@ def _plan_entry(facts: Matrix, cell: Cell, host: Host, environ: Environ) -> dict
         here = "builds here"
     except BuildError as error:
         here = error.which
-    return {"id": cell.id, "archs": facts.archs(cell), "image": facts.image(cell).tag, "here": here}
+    slim = facts.rocm[cell.rocm].slim
+    return {
+        "id": cell.id,
+        "archs": facts.archs(cell),
+        "image": facts.image(cell).tag,
+        "slim": slim and slim.tag,
+        "here": here,
+    }
 
 
 def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
@@ -161,6 +174,18 @@ def _outlook(census: Census | str, archs: tuple[str, ...], knowledge: Knowledge,
         raise InputError(
             "no number of shards is enough for", f"--budget {wish.budget_h:g}: {error}", "give a shard more hours"
         ) from None
+
+
+def _images(
+    facts: Matrix, sets: Sequence[KernelSet], outlooks: Sequence[Outlook], runners: Runners
+) -> list[ImageOutlook]:
+    """The images in which these sets and their cells can be built, and whether the runners' disk holds each."""
+    kernel_bytes = {
+        cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
+        for kernel_set, outlook in zip(sets, outlooks, strict=True)
+        for cell in kernel_set.cells
+    }
+    return image_outlooks(facts, kernel_bytes, runners.disk_gb)
 
 
 def _lines(kernel_set: KernelSet, outlook: Outlook, runners: Runners) -> Iterator[str]:

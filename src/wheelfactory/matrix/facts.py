@@ -71,6 +71,7 @@ Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a
 SizeBand = Annotated[
     str, _like("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB")
 ]
+DiskSize = Annotated[str, _like("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
 Citation = Annotated[str, StringConstraints(min_length=8)]
 
 
@@ -183,9 +184,14 @@ class Image(Fact):
     """Where ROCm is in the image; None where it has none that compiles, and ROCm comes as Python packages (7.14 on)."""
     torch: VersionText | None = None
     """The torch in the image; None for a slim one, which has none."""
-    disk_gb: Annotated[int, Field(gt=0)] | None = None
-    """What the image takes on disk, unpacked, in units of 10^9 bytes; None where nobody has said."""
+    disk: DiskSize | None = None
+    """What the image takes on disk, unpacked; None where nobody has said."""
     source: Citation
+
+    @property
+    def disk_gb(self) -> int | None:
+        """The same as a number, in units of 10^9 bytes."""
+        return int(self.disk.removesuffix(" GB")) if self.disk else None
 
     @property
     def reference(self) -> str:

@@ -1,0 +1,137 @@
+"""A container registry on loopback: tokens, pages, manifests and digests as Docker Hub gives them, and its faults."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+Headers = dict[str, str]
+
+
+def digest_of(manifest: bytes) -> str:
+    return f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+
+
+class ContainerRegistry:
+    """What it holds, how it behaves, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, dict[str, bytes]] = {}
+        self.page = 1000
+        self.head_tells_digest = True
+        self.stated_digest = ""
+        """What it says of every manifest, instead of the truth."""
+        self.challenge = ""
+        """What it wants, instead of a token of its own."""
+        self.next_link = ""
+        """Where every page says that the list goes on, instead of the truth."""
+        self.faults: dict[str, list[tuple[int, Headers]]] = {}
+        """Part of a request line -> statuses to answer it with, one each time; 0 closes the line amid an answer."""
+        self.bodies: dict[str, bytes] = {}
+        """Part of a request line -> what to answer whatever the truth."""
+        self.asked: list[str] = []
+        self.issue = 1
+        """Of its tokens; those of an earlier one are no longer good."""
+        self.url = ""
+
+    def add(self, image: str) -> str:
+        """Have an image, such as ``rocm/pytorch:tag``; gives its digest."""
+        repository, tag = image.split(":")
+        manifest = json.dumps({"image": image}).encode()
+        self.images.setdefault(repository, {})[tag] = manifest
+        return digest_of(manifest)
+
+    def counts(self, part: str) -> int:
+        """How often a request line had this part."""
+        return sum(part in line for line in self.asked)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    registry: ContainerRegistry
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        registry, line = self.registry, f"{self.command} {self.path}"
+        registry.asked.append(line)
+        for part, faults in registry.faults.items():
+            if part in line and faults:
+                return self._fail(*faults.pop(0))
+        for part, body in registry.bodies.items():
+            if part in line:
+                return self._answer(200, body)
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        if path == "/token":
+            token = f"{registry.issue} for {query['scope'][0]} of {query['service'][0]}"
+            return self._answer(200, json.dumps({"token": token}).encode())
+        repository, _, rest = path.removeprefix("/v2/").partition("/manifests/" if "/manifests/" in path else "/tags/")
+        scope = f"repository:{repository}:pull"
+        if self.headers.get("Authorization") != f"Bearer {registry.issue} for {scope} of loopback":
+            own = f'Bearer realm="{registry.url}/token",service="loopback",scope="{scope}"'
+            return self._answer(401, b"{}", {"WWW-Authenticate": registry.challenge or own})
+        images = registry.images.get(repository)
+        if images is None or ("/manifests/" in path and rest not in images):
+            return self._answer(404, b'{"errors": []}')
+        if "/manifests/" in path:
+            return self._manifest(images[rest])
+        return self._page(repository, sorted(images), query)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _manifest(self, manifest: bytes) -> None:
+        assert "vnd.oci.image.index" in self.headers["Accept"], "Docker Hub would give a manifest of the first version"
+        tells = self.registry.head_tells_digest or (self.command == "GET" and self.registry.stated_digest)
+        stated = self.registry.stated_digest or digest_of(manifest)
+        self._answer(200, manifest, {"Docker-Content-Digest": stated} if tells else {})
+
+    def _page(self, repository: str, tags: list[str], query: dict[str, list[str]]) -> None:
+        last = query.get("last", [""])[0]
+        rest = [tag for tag in tags if tag > last]
+        page = rest[: min(self.registry.page, int(query["n"][0]))]
+        link = f"</v2/{repository}/tags/list?n={query['n'][0]}&last={page[-1]}>" if len(rest) > len(page) else ""
+        link = self.registry.next_link or link
+        headers = {"Link": f'{link}; rel="next"'} if link else {}
+        self._answer(200, json.dumps({"name": repository, "tags": page}).encode(), headers)
+
+    def _fail(self, status: int, headers: Headers) -> None:
+        if status:
+            return self._answer(status, b"{}", headers)
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"tags": [')
+        self.close_connection = True
+        return None
+
+    def _answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@contextmanager
+def running_registry() -> Iterator[ContainerRegistry]:
+    """A registry that answers on loopback until the block ends."""
+    registry = ContainerRegistry()
+    handler = type("Handler", (_Handler,), {"registry": registry})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        registry.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield registry
+        finally:
+            server.shutdown()
+            thread.join(10)
