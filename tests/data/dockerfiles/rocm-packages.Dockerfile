@@ -1,0 +1,61 @@
+# The image in which cells for ROCm 6.4, torch 2.9.1 and Python 3.11 are built.
+# Rendered from docker/Dockerfile.j2: change that.
+#
+# A layer for each reason, so that images which differ further down share those further up.
+# hadolint global ignore=DL3059
+
+FROM rocm/pytorch:torch-and-python
+
+# A base may name another user, and a folder that is closed to the one whom a container is started as.
+# The factory names the user when it starts a container; nothing below is made for one user only.
+# hadolint ignore=DL3002
+USER 0
+WORKDIR /
+
+# The compiler cache, a C++ compiler that links, and patchelf to repair a wheel by hand.
+# No versions: distributions remove the old ones, so a pin would break the build one day.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+        ccache \
+        g++ \
+        patchelf \
+ && rm -rf /var/lib/apt/lists/*
+
+# uv, which brings Pythons and packages, in a folder of its own: nothing that a build imports can come from it.
+RUN /opt/venv/bin/python -m venv /opt/uv \
+ && /opt/uv/bin/pip install --no-cache-dir uv==0.13.8
+
+# The base's own Python, without what else is installed for it: a torch there would be another.
+RUN /opt/uv/bin/uv venv --no-cache --python /opt/venv/bin/python /opt/build
+
+# torch as users have it, and the ROCm it runs on, with the compiler, from their index alone: PyPI's torch is for CUDA.
+# In one layer, because the archive that the compiler comes in is removed when it is unpacked; and what else a base
+# may have where ROCm is looked for has no compiler.
+RUN /opt/uv/bin/uv pip install --no-cache --python /opt/build/bin/python \
+        --default-index https://download.pytorch.org/whl/rocm6.4 \
+        torch==2.9.1+rocm6.4 'rocm[devel]==6.4.*' \
+ && /opt/build/bin/rocm-sdk init \
+ && rm -rf /opt/rocm \
+ && ln -s "$(/opt/build/bin/rocm-sdk path --root)" /opt/rocm \
+ && test -x /opt/rocm/bin/hipcc
+
+# What setup.py imports and calls, pinned; after torch, which is large and may bring other versions of it.
+COPY requirements.txt /opt/requirements.txt
+RUN /opt/uv/bin/uv pip install --no-cache --python /opt/build/bin/python --requirement /opt/requirements.txt
+
+# torch asks ROCM_HOME first and hipcc HIP_PATH, and a base may have set them for another ROCm.
+ENV ROCM_HOME=/opt/rocm \
+    HIP_PATH=/opt/rocm
+ENV ROCM_PATH=/opt/rocm \
+    PATH=/opt/build/bin:/opt/rocm/bin:$PATH
+
+LABEL org.opencontainers.image.title="wheelfactory build image" \
+      org.opencontainers.image.base.name="rocm/pytorch:torch-and-python" \
+      wheelfactory.rocm="6.4" \
+      wheelfactory.torch="2.9.1" \
+      wheelfactory.python="3.11"
+
+# A program that a base starts around its command would stand around ours; started by hand, there is a shell.
+ENTRYPOINT []
+CMD ["bash"]
