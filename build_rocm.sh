@@ -12,7 +12,8 @@
 #   ROCM_PATH             where ROCm is                   (default: hipcc on PATH, or /opt/rocm)
 #
 # Handed SOURCE_DIR (with setup.py), BUILD_PYTHON (with torch) and RAW_DIR, it runs that setup.py and nothing
-# else: this is how the factory calls it, on a host and in a container.
+# else: this is how the factory calls it, on a host and in a container. Where SOURCE_DIR may not be written to,
+# WORK_DIR names a folder to copy it into first.
 set -Eeuo pipefail
 trap 'echo "build_rocm.sh:${LINENO}: failed: ${BASH_COMMAND}" >&2' ERR
 
@@ -25,6 +26,9 @@ fi
 : "${BUILD_PYTHON:?is needed beside SOURCE_DIR}" "${RAW_DIR:?is needed beside SOURCE_DIR}"
 mkdir -p "${RAW_DIR}"
 "${BUILD_PYTHON}" "${here}/scripts/probe_toolchain.py" > "${RAW_DIR}/toolchain.json"
-cd "${SOURCE_DIR}"
+if [[ -n ${WORK_DIR:-} ]]; then
+    cp -R "${SOURCE_DIR}" "${WORK_DIR}"
+fi
+cd "${WORK_DIR:-${SOURCE_DIR}}"
 "${BUILD_PYTHON}" setup.py bdist_wheel --dist-dir "${RAW_DIR}" >&2
 ls "${RAW_DIR}"/*.whl

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zstandard
 
-from wheelfactory.elf import DamagedElfError
+from wheelfactory.elf.image import DamagedElfError
 from wheelfactory.elf.offload import read_bundles
 from wheelfactory.elf.targets import MACHINES
 

@@ -28,10 +28,12 @@ from wheelfactory.checkout import MATRIX as MATRIX_FILE
 from wheelfactory.compile.order import NOTE, Report
 from wheelfactory.compile.store import Finished, Store
 from wheelfactory.errors import BuildError
+from wheelfactory.executor import LocalExecutor
 from wheelfactory.host import Host
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
 from wheelfactory.matrix import Matrix, load_matrix
 from wheelfactory.process import capture
+from wheelfactory.progress import unseen
 from wheelfactory.recipe import make_recipe
 from wheelfactory.sources import Source, fetch_source, unpack
 from wheelfactory.upstream import RawWheel, Setup, run_setup
@@ -177,12 +179,13 @@ class Bench:
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
         recipe = make_recipe(self.matrix, cell, workshop.host, workshop.environ, by_hand=False)
-        setup = Setup(recipe, self.source, self.cells[cell], scratch)
+        place = LocalExecutor(workshop).place(cell, unseen)
+        setup = Setup(recipe, self.source, place, scratch)
         handed = hand_over(workshop, setup, "small", wanted)
         self._log.write_text("")
         before, raw = _cpu_s(), None
         with suppress(BuildError):  # of a shard, which is not linked; what else there was is in the report
-            raw = run_setup(workshop, setup, cell.id, handed, lambda done, total, told="": None)
+            raw = run_setup(workshop, setup, cell.id, handed, unseen)
         used = _cpu_s() - before
         log = (workshop.cache / "logs" / f"{cell.id}.log").read_text()
         report = heard(workshop, setup, cell.id)

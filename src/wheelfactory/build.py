@@ -10,17 +10,17 @@ from pathlib import Path
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.compile.order import Report
-from wheelfactory.environments import build_environment, build_requirements
+from wheelfactory.environments import build_requirements
 from wheelfactory.errors import BuildError
+from wheelfactory.executor import Executor
 from wheelfactory.files import atomic_path, scratch_dir
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.progress import Part
 from wheelfactory.recipe import Recipe, make_recipe
 from wheelfactory.repair import find_platform
-from wheelfactory.rocm_python import make_rocm_python
 from wheelfactory.sources import Source, fetch_source
-from wheelfactory.upstream import RawWheel, Setup, run_setup
+from wheelfactory.upstream import Handed, RawWheel, Setup, run_setup
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.wheel.rewrite import finish_wheel, refuse_other
@@ -28,7 +28,14 @@ from wheelfactory.workshop import Workshop
 
 
 def build_cell(
-    workshop: Workshop, cell: Cell, folder: Path, part: Part, *, by_hand: bool = False, wanted: Wanted = ALL
+    workshop: Workshop,
+    executor: Executor,
+    cell: Cell,
+    folder: Path,
+    part: Part,
+    *,
+    by_hand: bool = False,
+    wanted: Wanted = ALL,
 ) -> Path:
     """Build one cell into `folder` and give the finished wheel; `wanted` says where its kernels may come from.
 
@@ -36,7 +43,7 @@ def build_cell(
     `SourceError` for its sources, `BuildError` with the log's place if the build fails, `RunAgainError` if the time
     that was given is up.
     """
-    recipe = make_recipe(workshop.matrix, cell, workshop.host, workshop.environ, by_hand=by_hand)
+    recipe = make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=by_hand)
     source = fetch_source(
         cell.flash_attn,
         workshop.matrix.flash_attn[cell.flash_attn],
@@ -44,11 +51,11 @@ def build_cell(
         workshop.environ,
     )
     if cell.backend is Backend.TRITON:
-        payload = _triton_payload(workshop, recipe, source, part)
+        payload = _triton_payload(workshop, executor, recipe, source, part)
         return finish(payload, _record(recipe, source, Toolchain()), folder, workshop.environ)
-    python = make_rocm_python(workshop, cell)
+    place = executor.place(cell, part)
     with scratch_dir(workshop.cache) as scratch:
-        raw, report = _link(workshop, Setup(recipe, source, python, scratch), wanted, part)
+        raw, report = _link(workshop, Setup(recipe, source, place, scratch), wanted, part)
         record = _record(recipe, source, raw.toolchain, report.key if report else None)
         return finish(raw.path, record, folder, workshop.environ)
 
@@ -89,16 +96,16 @@ def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, s
     return finish_wheel(raw, record, folder, platform)
 
 
-def _triton_payload(workshop: Workshop, recipe: Recipe, source: Source, part: Part) -> Path:
+def _triton_payload(workshop: Workshop, executor: Executor, recipe: Recipe, source: Source, part: Part) -> Path:
     """The Triton wheel of a flash-attn release, built once for all its labels."""
     content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.environment, sort_keys=True)])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
     kept = workshop.cache / "raw" / key
     for path in kept.glob("*.whl"):
         return path
-    python = build_environment(workshop.cache).python
+    place = executor.place(recipe.cell, part)
     with scratch_dir(workshop.cache) as scratch:
-        raw = run_setup(workshop, Setup(recipe, source, python, scratch), recipe.cell.id, {}, part)
+        raw = run_setup(workshop, Setup(recipe, source, place, scratch), recipe.cell.id, Handed(), part)
         with atomic_path(kept / raw.path.name) as written:
             shutil.copyfile(raw.path, written)
     return kept / raw.path.name

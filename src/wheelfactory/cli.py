@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,7 +19,7 @@ COMMANDS = {
     "kernels": "compile the CK kernels of a set once, or one shard of them",
     "run": "build, verify, publish into a directory, and index",
     "build": "build one cell; the path of its wheel is the only line on stdout",
-    "explain": "say what a cell is, or why it is not built",
+    "explain": "say what a build log tells, or what a cell is and why it is not built",
     "repair": "give a raw wheel its METADATA, label and platform tag",
     "verify": "refuse wheels that are not what they say (exit code 3)",
     "inspect": "print the facts of any wheel",
@@ -35,6 +36,7 @@ CLOSED_PIPE = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code. A user's mistake ends as one error line and a hint, never a traceback."""
     try:
+        signal.signal(signal.SIGTERM, _interrupt)
         given = sys.argv[1:] if arguments is None else list(arguments)
         chosen = next((text for text in given if not text.startswith("-")), None)
         options = _parser(chosen).parse_args(given)
@@ -44,14 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error)
     except BrokenPipeError:
         return CLOSED_PIPE
-    except KeyboardInterrupt:
-        return _fail(FactoryError("interrupted", "by Ctrl-C", "run the same command again to go on"))
+    except KeyboardInterrupt as interruption:
+        by = str(interruption) or "Ctrl-C"
+        return _fail(FactoryError("interrupted", f"by {by}", "run the same command again to go on"))
     except OSError as error:
         what, which = error.strerror or type(error).__name__, error.filename or "while reading or writing"
         return _fail(FactoryError(what, which, "when that is mended, run the same command again"))
     finally:
         _drop_unwritten()
     return code
+
+
+def _interrupt(number: int, _frame: object) -> NoReturn:
+    """As Ctrl-C does: what is under way is ended and cleaned up on the way out."""
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def _fail(error: FactoryError) -> int:

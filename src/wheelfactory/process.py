@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from wheelfactory.compile.order import NOTE
-from wheelfactory.errors import BuildError, FactoryError
+from wheelfactory.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.explain.causes import find_cause
 from wheelfactory.progress import Part, logger
 
 LAST_LINES = 15
@@ -81,36 +87,98 @@ def _ending(returncode: int) -> str:
     return f"killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exit status {returncode}"
 
 
-def run_logged(command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str], part: Part) -> str:
+def run_logged(
+    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str], part: Part, deadline: float | None = None
+) -> str:
     """Run a long command with its stderr in `log` and return its stdout; ninja's ``[n/m]`` lines feed `part`.
 
-    Raises `BuildError` with the last lines of the log and its place.
+    It is ended with all of its session if this is interrupted, or at `deadline` (seconds since 1970). Raises
+    `BuildError` with the last lines of the log and its place, `RunAgainError` at the deadline.
     """
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    name = Path(command[0]).name
     # stdout goes to a file: a pipe that nobody reads while stderr is read would stop the command when it is full
     with log.open("w", encoding="utf-8") as file, tempfile.TemporaryFile("w+", errors="replace") as output:
         file.write(f"+ {shlex.join(map(str, command))}\n")
         file.flush()
         with _started(command, BuildError):
             process = subprocess.Popen(
-                command, env=environ, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace"
+                command,
+                env=environ,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
             )
-        with process:
-            assert process.stderr
-            for line in process.stderr:
-                file.write(line)
-                last.append(line.rstrip())
-                if line.startswith(NOTE):
-                    logger.warning("%s", line.removeprefix(NOTE).rstrip())
-                if match := _NINJA.match(line):
-                    part(int(match[1]), int(match[2]), match[3] or "")
+        assert process.stderr
+        with process, _not_outliving(process), ending_at(deadline, partial(_end, process)) as was_ended:
+            last = follow(process.stderr, file, part)
+        if was_ended():
+            raise time_is_up(name)
         output.seek(0)
         said = output.read()
     if process.returncode:
-        tail = "\n".join(last)
-        raise BuildError(
-            "build failed",
-            f"{Path(command[0]).name} ({_ending(process.returncode)})\n{tail}",
-            f"the full log is {log}",
-        )
+        raise failed_build(name, _ending(process.returncode), log, last)
     return said
+
+
+@contextmanager
+def _not_outliving(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # compiles are groups of their own, and end when they are left alone
+
+
+@contextmanager
+def ending_at(deadline: float | None, end: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Call `end` at a time (seconds since 1970) if the block still runs then; gives whether that has happened."""
+    happened = threading.Event()
+
+    def at_deadline() -> None:
+        happened.set()
+        end()
+
+    timer = threading.Timer(max(0.0, (deadline or 0.0) - time.time()), at_deadline)
+    timer.daemon = True
+    if deadline is not None:
+        timer.start()
+    try:
+        yield happened.is_set
+    finally:
+        timer.cancel()
+
+
+def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
+    """Write what a build says to its log as it comes, tell a person what is for them, and give the last lines."""
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    for line in lines:
+        log.write(line)
+        log.flush()
+        last.append(line.rstrip())
+        if line.startswith(NOTE):
+            logger.warning("%s", line.removeprefix(NOTE).rstrip())
+        if match := _NINJA.match(line):
+            part(int(match[1]), int(match[2]), match[3] or "")
+    return list(last)
+
+
+def failed_build(name: str, ending: str, log: Path, last: Sequence[str], hint: str = "") -> BuildError:
+    """The error for a build that failed: how it ended, the last lines, what is known to help, and where the log is."""
+    tail = "\n".join(last)
+    with log.open(encoding="utf-8", errors="replace") as file:
+        cause = find_cause(file)
+    known = hint or (f"{cause.name}: {cause.remedy}" if cause else "")
+    place = f"the full log is {log}"
+    return BuildError("build failed", f"{name} ({ending})\n{tail}", f"{known}; {place}" if known else place)
+
+
+def time_is_up(name: str) -> RunAgainError:
+    """The error for a build that was ended at its deadline."""
+    return RunAgainError("the time is up", name, "run the same command again: what was compiled is kept")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,8 +25,12 @@ from rich.progress import (
 class Part(Protocol):
     """Says how far the running step is."""
 
-    def __call__(self, done: int, total: int, told: str = "") -> None:
+    def __call__(self, done: int, total: int, told: str = "", /) -> None:
         """`done` of `total`, in any unit (bytes, objects); `told` is what else there is to say, as the time left."""
+
+
+def unseen(_done: int, _total: int, _told: str = "") -> None:
+    """A `Part` for what nobody waits for."""
 
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -71,6 +76,7 @@ class Steps:
         self._open = ExitStack()
         self._total = total
         self._done = 0
+        self._counting = threading.Lock()  # steps may run beside each other
         self._bars: Progress | None = None
         self._all: TaskID | None = None
 
@@ -110,8 +116,10 @@ class Steps:
             yield self._parts(bar, text, start)
             ending = ""
         finally:
-            self._done += 1
-            self._console.print(f"[{self._done}/{self._total}] {text}: {ending}{time.monotonic() - start:.1f} s")
+            with self._counting:
+                self._done += 1
+                done = self._done
+            self._console.print(f"[{done}/{self._total}] {text}: {ending}{time.monotonic() - start:.1f} s")
             if self._bars and bar is not None and self._all is not None:
                 self._bars.remove_task(bar)
                 self._bars.advance(self._all)

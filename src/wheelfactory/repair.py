@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.elf import ElfFile
+from wheelfactory.elf.read import ElfFile
 from wheelfactory.errors import VerificationError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import reason, run

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.build import build_cell
-from wheelfactory.cell import Cell
+from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import BuildError, FactoryError, PublishError, RunAgainError
+from wheelfactory.executor import Executor
 from wheelfactory.files import scratch_dir
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.kernels.handover import ALL, Wanted
+from wheelfactory.kernels.kernel_set import kernel_sets
 from wheelfactory.manifest import published_cells
+from wheelfactory.matrix import Matrix
 from wheelfactory.matrix.select import unpublished
-from wheelfactory.progress import Steps
-from wheelfactory.publish import Publisher, publish
+from wheelfactory.progress import Part, Steps
+from wheelfactory.publish import DirectoryPublisher, Publisher, publish
 from wheelfactory.publish.additions import addition, missing_dependencies
 from wheelfactory.recipe import make_recipe
 from wheelfactory.verify.gates import verify
@@ -39,7 +44,7 @@ class Job:
     refusals: tuple[Failure, ...]
 
 
-def plan_job(workshop: Workshop, cells: Sequence[Cell], publisher: Publisher) -> Job:
+def plan_job(workshop: Workshop, executor: Executor, cells: Sequence[Cell], publisher: Publisher) -> Job:
     """Split the cells into those to build, those published already, and those this machine cannot build.
 
     A cell whose published file is gone is built again, which gives the same file. Raises `PublishError` if a
@@ -47,7 +52,7 @@ def plan_job(workshop: Workshop, cells: Sequence[Cell], publisher: Publisher) ->
     """
     held = [row for row in publisher.rows() if publisher.holds(row)]
     missing = unpublished(cells, published_cells(held))
-    refusals = tuple(_refusals(workshop, missing))
+    refusals = tuple(_refusals(workshop, executor, missing))
     refused_cells = {refusal.cell for refusal in refusals}
     return Job(
         todo=tuple(cell for cell in missing if cell not in refused_cells),
@@ -56,46 +61,129 @@ def plan_job(workshop: Workshop, cells: Sequence[Cell], publisher: Publisher) ->
     )
 
 
-def _refusals(workshop: Workshop, cells: Sequence[Cell]) -> Iterator[Failure]:
+def _refusals(workshop: Workshop, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
     for cell in cells:
         try:
-            make_recipe(workshop.matrix, cell, workshop.host, workshop.environ, by_hand=False)
+            make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=False)
         except BuildError as error:
             yield Failure(cell, error)
 
 
 def run_job(
     workshop: Workshop,
+    executor: Executor,
     job: Job,
-    publisher: Publisher,
-    folder: Path,
+    publisher: DirectoryPublisher,
     extended: Collection[str] = (),
     wanted: Wanted = ALL,
 ) -> tuple[Failure, ...]:
-    """Build, verify and publish what is to do, wheel by wheel, then write the index below `folder`.
+    """Build, verify and publish what is to do, wheel by wheel, then write the index of the release.
 
     `extended` names the gates to run beside the required ones; `wanted` says where kernels may come from, and how long
-    it may take.
+    it may take. As many cells are built at a time as the executor allows.
 
-    A wheel is published as soon as it is verified, so an interrupted run has lost one cell at most. A cell that
-    fails does not stop the others; gives those that did.
+    A wheel is published as soon as it is verified, so an interrupted run has lost what was under way at most. A cell
+    that fails does not stop the others; gives those that did.
     """
-    failures = []
     with Steps(len(job.todo) + 1) as steps, scratch_dir(workshop.cache) as scratch:
         if job.todo:
             publish(publisher, missing_dependencies(workshop, publisher))
-        for cell in job.todo:
-            try:
-                with steps.step(cell.id) as part:
-                    path = build_cell(workshop, cell, scratch, part, wanted=wanted)
-                    publish(publisher, [addition(path, verify(path, workshop, cell, extended))])
-            except RunAgainError as error:
-                failures.append(Failure(cell, error))
+        line = _Line(workshop, publisher, scratch, steps, extended, wanted)
+        failures: list[Failure] = []
+        for wave in waves(workshop.matrix, job.todo) if executor.at_once > 1 else (job.todo,):
+            failures += _build(line, executor, wave)
+            if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the others would only get as far
-            except PublishError:
-                raise  # the release is not as it should be, so no other wheel may go into it
-            except FactoryError as error:
-                failures.append(Failure(cell, error))
         with steps.step("index"):
-            write_index(folder, make_pages(publisher.rows()))
+            write_index(publisher.folder, make_pages(publisher.rows()))
     return tuple(failures)
+
+
+def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
+    """The cells in two groups to build one after the other; those of a group share nothing that takes long to make.
+
+    The first has one cell of each kernel set and of each release's Triton wheel, the second those that then only link
+    or label.
+    """
+    first: dict[object, Cell] = {}
+    for cell in cells:
+        if cell.backend is Backend.TRITON:
+            first.setdefault(cell.flash_attn, cell)
+    leaders = {*first.values(), *(kernel_set.cells[0] for kernel_set in kernel_sets(matrix, cells))}
+    groups = ([cell for cell in cells if cell in leaders], [cell for cell in cells if cell not in leaders])
+    return tuple(tuple(group) for group in groups if group)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What a cell passes through from its build to the release."""
+
+    workshop: Workshop
+    publisher: DirectoryPublisher
+    scratch: Path
+    steps: Steps
+    extended: Collection[str]
+    wanted: Wanted
+    publishing: threading.Lock = field(default_factory=threading.Lock)
+    """A release is changed by one cell at a time."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, executor: Executor, cell: Cell) -> None:
+        """Build, verify and publish a cell. Raises `FactoryError`."""
+        with self.steps.step(cell.id) as part:
+            path = build_cell(
+                self.workshop, executor, cell, self.scratch, self._stopping_with(part), wanted=self.wanted
+            )
+            added = addition(path, verify(path, self.workshop, cell, self.extended, executor.elsewhere))
+            with self.publishing:
+                publish(self.publisher, [added])
+
+    def _stopping_with(self, part: Part) -> Part:
+        def checked(done: int, total: int, told: str = "") -> None:
+            if self.stopping.is_set():
+                raise FactoryError("interrupted", "while another cell was", "run the same command again to go on")
+            part(done, total, told)
+
+        return checked
+
+
+def _build(line: _Line, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    """Put cells through the line, as many at a time as the executor allows; gives those that failed.
+
+    After one whose time is up no other is begun. Raises `PublishError` if the release is not as it should be, as no
+    other wheel may go into it then.
+    """
+    count = min(executor.at_once, len(cells))
+    if count == 1:
+        return list(_build_in_turn(line, executor, cells))
+    failures = []
+    with ThreadPoolExecutor(count) as pool:
+        waiting = {pool.submit(line.run, executor.divided(count), cell): cell for cell in cells}
+        try:
+            for done in as_completed(waiting):
+                error = None if done.cancelled() else done.exception()
+                if isinstance(error, FactoryError) and not isinstance(error, PublishError):
+                    failures.append(Failure(waiting[done], error))
+                elif error:
+                    raise error
+                if isinstance(error, RunAgainError):
+                    pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            line.stopping.set()
+            while wait(waiting, timeout=1).not_done:
+                executor.stop()
+            raise
+    return failures
+
+
+def _build_in_turn(line: _Line, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+    for cell in cells:
+        try:
+            line.run(executor, cell)
+        except PublishError:
+            raise
+        except FactoryError as error:
+            yield Failure(cell, error)
+            if isinstance(error, RunAgainError):
+                return

@@ -1,14 +1,14 @@
-"""Recipe + sources -> raw wheel: upstream's own setup.py, run by build_rocm.sh, on a host now and in an image alike."""
+"""Recipe + sources -> raw wheel: upstream's own setup.py, run by build_rocm.sh, on a host and in an image alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from wheelfactory.checkout import BUILD_SCRIPT
+from wheelfactory.checkout import BUILD_SCRIPT, PROBE
 from wheelfactory.errors import BuildError
-from wheelfactory.process import run_logged
+from wheelfactory.executor import Errand, Place
 from wheelfactory.progress import Part, logger
 from wheelfactory.recipe import Recipe
 from wheelfactory.sources import Source, unpack
@@ -26,35 +26,53 @@ class RawWheel:
 
 @dataclass(frozen=True)
 class Setup:
-    """One run of setup.py: for which recipe, from which sources, by which Python, in which folder of its own."""
+    """One run of setup.py: for which recipe, from which sources, where, and with which folder of its own for files."""
 
     recipe: Recipe
     source: Source
-    python: Path
+    place: Place
     scratch: Path
 
 
-def run_setup(workshop: Workshop, setup: Setup, log_name: str, handed: Mapping[str, str], part: Part) -> RawWheel:
+@dataclass(frozen=True)
+class Handed:
+    """What a run of setup.py is handed beside its recipe."""
+
+    environ: Mapping[str, str] = field(default_factory=dict)
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    deadline: float | None = None
+
+
+def run_setup(workshop: Workshop, setup: Setup, log_name: str, handed: Handed, part: Part) -> RawWheel:
     """Run setup.py with everything it needs handed to it, `handed` included; its output goes to a log of that name.
 
-    Raises `BuildError` with the last lines and the place of the log, `SourceError` for sources that cannot be unpacked.
+    Raises `BuildError` with the last lines and the place of the log, `SourceError` for sources that cannot be
+    unpacked, `RunAgainError` if the time is up.
     """
-    raw = setup.scratch / "raw"
+    raw, source = setup.scratch / "raw", unpack(setup.source, setup.scratch / "source")
     log = log_path(workshop, log_name)
     log.parent.mkdir(parents=True, exist_ok=True)
-    environ = {
-        **workshop.clean_environ,
-        **setup.recipe.environment,
-        "SOURCE_DIR": str(unpack(setup.source, setup.scratch / "source")),
-        "RAW_DIR": str(raw),
-        "BUILD_PYTHON": str(setup.python),
-        "SOURCE_DATE_EPOCH": str(setup.source.epoch),
-        "PYTHONNOUSERSITE": "1",
-        "PATH": f"{setup.python.parent}:{workshop.environ.get('PATH', '')}",  # ninja is beside the Python
-        **handed,
-    }
+    errand = Errand(
+        name=log_name,
+        command=(str(BUILD_SCRIPT),),
+        environ={
+            **setup.place.environ,
+            **setup.recipe.environment,
+            "SOURCE_DIR": str(source),
+            "RAW_DIR": str(raw),
+            "BUILD_PYTHON": str(setup.place.python),
+            "SOURCE_DATE_EPOCH": str(setup.source.epoch),
+            "PYTHONNOUSERSITE": "1",
+            **handed.environ,
+        },
+        log=log,
+        reads=(BUILD_SCRIPT, PROBE, source, *handed.reads),
+        writes=(setup.scratch, *handed.writes),
+        deadline=handed.deadline,
+    )
     logger.info("running setup.py, log in %s", log)
-    wheels = run_logged([BUILD_SCRIPT], log, environ=environ, part=part).splitlines()
+    wheels = setup.place.run(errand, part).splitlines()
     if len(wheels) != 1:
         raise BuildError("the build made no wheel", setup.recipe.cell.id, f"the full log is {log}")
     return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))

@@ -10,9 +10,9 @@ import pytest
 
 from elf_factory import packed
 from hip_toolchain import HipToolchain
-from wheelfactory.elf import DamagedElfError, ElfFile, Image, read_elf
+from wheelfactory.elf.image import DamagedElfError, Image
 from wheelfactory.elf.offload import Bundle, read_bundles
-from wheelfactory.elf.read import FATBIN
+from wheelfactory.elf.read import FATBIN, ElfFile, read_elf
 
 pytestmark = pytest.mark.slow
 

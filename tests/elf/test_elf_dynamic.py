@@ -6,8 +6,8 @@ import pytest
 
 import elf_bytes as e
 from elf_bytes import GLOBAL, LOCAL, WEAK, ElfBytes, Form
-from wheelfactory.elf import DamagedElfError, Image
 from wheelfactory.elf.dynamic import Dynamic, Symbol, read_dynamic
+from wheelfactory.elf.image import DamagedElfError, Image
 
 FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
 

@@ -12,8 +12,9 @@ import elf_bytes as e
 from bounded import outcome
 from elf_bytes import GLOBAL, ElfBytes, Form, with_sections
 from elf_factory import packed
-from wheelfactory.elf import offload, read_elf
+from wheelfactory.elf import offload
 from wheelfactory.elf.offload import read_bundles
+from wheelfactory.elf.read import read_elf
 
 FORM = Form()
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"

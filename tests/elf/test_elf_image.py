@@ -9,8 +9,7 @@ import pytest
 
 import elf_bytes as e
 from elf_bytes import ElfBytes, Form, with_sections
-from wheelfactory.elf import DamagedElfError, Image
-from wheelfactory.elf.image import LONGEST_NAME, Names, Segment
+from wheelfactory.elf.image import LONGEST_NAME, DamagedElfError, Image, Names, Segment
 
 FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
 EVERY_FORM = pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{'64' if form.wide else '32'}{form.order}")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.elf import ElfFile, Image, read_elf
+from wheelfactory.elf.image import Image
+from wheelfactory.elf.read import ElfFile, read_elf
 from wheelfactory.environments import build_environment
 
 SYSTEM = Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from elf_factory import HOST, bundle, code_object, hip_bundle, packed, section
-from wheelfactory.elf import DamagedElfError
+from wheelfactory.elf.image import DamagedElfError
 from wheelfactory.elf.offload import Bundle, CodeObject, read_bundles
 from wheelfactory.elf.targets import Target
 

@@ -7,7 +7,8 @@ from packaging.version import Version
 
 from elf_bytes import ElfBytes, Form, with_sections
 from elf_factory import code_object, hip_bundle, library, section
-from wheelfactory.elf import DamagedElfError, ElfFile, read_elf
+from wheelfactory.elf.image import DamagedElfError
+from wheelfactory.elf.read import ElfFile, read_elf
 
 
 def needing(*versions: str) -> ElfFile:

@@ -14,9 +14,10 @@ import atheris
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_workshop
 from wheelfactory.compile.store import read_journal
-from wheelfactory.elf import DamagedElfError, read_elf
+from wheelfactory.elf.image import DamagedElfError
 from wheelfactory.elf.mangled import qualified_name
 from wheelfactory.elf.offload import read_bundles
+from wheelfactory.elf.read import read_elf
 from wheelfactory.errors import InputError
 from wheelfactory.files import sha256_of
 from wheelfactory.kernels.archive import read_manifest as read_kernels

@@ -9,6 +9,7 @@ import pytest
 
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_workshop
 from wheelfactory.errors import PublishError, VerificationError
+from wheelfactory.executor import LocalExecutor
 from wheelfactory.files import sha256_of
 from wheelfactory.matrix.facts import Dependency
 from wheelfactory.publish import DirectoryPublisher, publish
@@ -92,7 +93,7 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
 
 @pytest.mark.usefixtures("released")
 def test_a_published_cell_is_not_built_again(workshop: Workshop, publisher: DirectoryPublisher) -> None:
-    job = plan_job(workshop, [TRITON], publisher)
+    job = plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
     assert (job.todo, job.already) == ((), (TRITON,))
 
 
@@ -100,7 +101,7 @@ def test_a_cell_whose_published_file_is_gone_is_built_again(
     workshop: Workshop, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.unlink()
-    job = plan_job(workshop, [TRITON], publisher)
+    job = plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
     assert (job.todo, job.already) == ((TRITON,), ())
 
 
@@ -109,7 +110,7 @@ def test_a_published_file_that_was_changed_is_an_error_that_names_it(
 ) -> None:
     released.write_bytes(released.read_bytes() + b"x")
     with pytest.raises(PublishError) as refused:
-        plan_job(workshop, [TRITON], publisher)
+        plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
     assert refused.value.which == str(released)
     assert "remove it and run the same command again" in refused.value.hint
 

@@ -12,8 +12,10 @@ from wheelfactory.build import build_cell
 from wheelfactory.cell import Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.environments import build_environment, interpreter_environment, triton_environment
+from wheelfactory.executor import LocalExecutor
 from wheelfactory.host import Host
 from wheelfactory.matrix import load_matrix
+from wheelfactory.progress import unseen
 from wheelfactory.workshop import Workshop
 
 
@@ -22,7 +24,8 @@ def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[s
     """The members of the Triton wheel of flash-attn 2.8.3, outside of dist-info."""
     workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
-    path = build_cell(workshop, cell, tmp_path_factory.mktemp("upstream"), lambda done, total, told="": None)
+    folder = tmp_path_factory.mktemp("upstream")
+    path = build_cell(workshop, LocalExecutor(workshop), cell, folder, unseen)
     return {name: data for name, data in read_zip(path).items() if ".dist-info/" not in name}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
+from wheelfactory.commands.executor_options import add_executor, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
     Environ,
@@ -43,6 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="where to put it (default: %(default)s)",
     )
     add_kernels(parser)
+    add_executor(parser)
     add_matrix(parser)
     add_cache(parser)
 
@@ -53,13 +55,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     workshop, dest = workshop_of(options, environ), directory(options.dest)
     wanted = wanted_of(options, started)
     cells, by_hand = _cells_to_build(options, environ, workshop)
-    for cell in cells:  # refuse all before the first download
-        make_recipe(workshop.matrix, cell, workshop.host, environ, by_hand=by_hand)
     paths = []
-    with Steps(len(cells)) as steps:
-        for cell in cells:
-            with steps.step(cell.id) as part:
-                paths.append(build_cell(workshop, cell, dest, part, by_hand=by_hand, wanted=wanted))
+    with executor_of(options, workshop, cells) as executor:
+        for cell in cells:  # refuse all before the first download
+            make_recipe(workshop.matrix, cell, executor.host(cell), environ, by_hand=by_hand)
+        with Steps(len(cells)) as steps:
+            for cell in cells:
+                with steps.step(cell.id) as part:
+                    paths.append(build_cell(workshop, executor, cell, dest, part, by_hand=by_hand, wanted=wanted))
     for path in paths:
         show(str(path))
     return DONE

@@ -3,30 +3,98 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from wheelfactory.cell import Cell
 from wheelfactory.commands.options import Environ, add_matrix, require_cell, show
-from wheelfactory.errors import DONE
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.errors import DONE, InputError
+from wheelfactory.explain.describe import describe
+from wheelfactory.explain.document import document
+from wheelfactory.explain.explanation import Explanation, explain
+from wheelfactory.explain.lines import read_lines
+from wheelfactory.explain.reading import read_log
+from wheelfactory.host import read_host
+from wheelfactory.matrix import Matrix, expand, load_matrix
+
+STDIN = "-"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("cell", help="a cell id")
+    parser.add_argument("subject", metavar="CELL|LOG", help="a cell id, a build log, or - for a log on stdin")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--jobs", type=_jobs, metavar="N", help="compiles at once (default: what the log says)")
     add_matrix(parser)
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print what a cell is, or refuse it with the reasons."""
-    facts = load_matrix(options.matrix)
-    expansion = expand(facts)
-    cell = require_cell(expansion, options.cell)
-    image, torch = facts.image(cell), facts.torch[cell.torch]
-    show(cell.id)
-    show(f"  label    {facts.label(cell)}")
-    show(f"  pythons  {', '.join(sorted(expansion.pythons[cell], key=lambda text: int(text[2:])))}")
-    show(f"  archs    {', '.join(facts.archs(cell))}")
-    show(f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})")
-    show(f"  index    {facts.rocm[cell.rocm].index}")
-    show(f"  triton   {torch.triton} ({torch.triton_package})")
-    show(f"  image    {image.tag} ({image.distribution}, glibc {image.glibc})")
+def _jobs(text: str) -> int:
+    """A number of jobs. Raises `argparse.ArgumentTypeError`."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
+        raise argparse.ArgumentTypeError(f"not a number of jobs: {text}")
+    return int(text)
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Explain a log, or say what a cell is; a cell that is not built is refused with the reasons."""
+    path = Path(options.subject)
+    if options.subject == STDIN or (path.exists() and not path.is_dir()):
+        explanation = _explained(options, environ)
+        lines = [json.dumps(document(explanation), indent=2)] if options.json else describe(explanation)
+    else:
+        _require_form(options.subject)
+        facts = load_matrix(options.matrix)
+        expansion = expand(facts)
+        cell = require_cell(expansion, options.subject)
+        pythons = sorted(expansion.pythons[cell], key=lambda text: int(text[2:]))
+        told = _cell_document(facts, cell, pythons)
+        lines = [json.dumps(told, indent=2)] if options.json else _cell_lines(facts, cell, pythons)
+    for line in lines:
+        show(line)
     return DONE
+
+
+def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
+    cores = read_host(environ).cores
+    if options.subject == STDIN:
+        reading = read_log(read_lines(sys.stdin.buffer, "stdin"), "stdin")
+        return explain("stdin", reading, options.jobs, cores)
+    with Path(options.subject).open("rb") as stream:
+        reading = read_log(read_lines(stream, options.subject), options.subject)
+    return explain(options.subject, reading, options.jobs, cores)
+
+
+def _require_form(text: str) -> None:
+    """Refuse what can be neither. Raises `InputError`."""
+    try:
+        Cell.parse(text)
+    except InputError as error:
+        raise InputError("neither a log nor a cell id", text, f"there is no such file; {error.hint}") from None
+
+
+def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[str]:
+    image, torch = facts.image(cell), facts.torch[cell.torch]
+    yield cell.id
+    yield f"  label    {facts.label(cell)}"
+    yield f"  pythons  {', '.join(pythons)}"
+    yield f"  archs    {', '.join(facts.archs(cell))}"
+    yield f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})"
+    yield f"  index    {facts.rocm[cell.rocm].index}"
+    yield f"  triton   {torch.triton} ({torch.triton_package})"
+    yield f"  image    {image.tag} ({image.distribution}, glibc {image.glibc})"
+
+
+def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[str, object]:
+    image, torch = facts.image(cell), facts.torch[cell.torch]
+    return {
+        "cell": cell.id,
+        "label": str(facts.label(cell)),
+        "pythons": list(pythons),
+        "archs": list(facts.archs(cell)),
+        "torch": {"version": cell.torch, "platform": torch.platform, "cxx11_abi": torch.cxx11_abi},
+        "index": facts.rocm[cell.rocm].index,
+        "triton": {"version": torch.triton, "package": torch.triton_package},
+        "image": {"tag": image.tag, "distribution": image.distribution, "glibc": image.glibc},
+    }

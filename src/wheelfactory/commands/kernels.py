@@ -6,6 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
+from wheelfactory.commands.executor_options import add_executor, executor_of
 from wheelfactory.commands.kernel_options import add_budget, deadline_of
 from wheelfactory.commands.options import (
     Environ,
@@ -46,6 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="cut shards by these measurements, the same for every shard (default: by the table that comes along)",
     )
     add_budget(parser)
+    add_executor(parser)
     add_matrix(parser)
     add_cache(parser)
 
@@ -77,8 +79,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         return DONE
     wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline)
     name = f"{kernel_set.id} {options.shard or ''}".rstrip()
-    with Steps(1) as steps, steps.step(name) as part:
-        archive = compile_kernels(workshop, kernel_set, wanted, dest, part)
+    with (
+        executor_of(options, workshop, kernel_set.cells) as executor,
+        Steps(1) as steps,
+        steps.step(name) as part,
+    ):
+        archive = compile_kernels(workshop, executor, kernel_set, wanted, dest, part)
     show(str(archive))
     return DONE
 

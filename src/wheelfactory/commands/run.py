@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory import advice
+from wheelfactory.commands.executor_options import add_executor, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
     Environ,
@@ -39,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_cache(parser)
     add_extended(parser)
     add_kernels(parser)
+    add_executor(parser)
     parser.add_argument(
         "--dest",
         type=Path,
@@ -55,11 +57,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
     publisher = DirectoryPublisher(directory(options.dest))
-    with locked(publisher.folder):
+    with locked(publisher.folder), executor_of(options, workshop, cells) as executor:
         remove_scratch(publisher.folder)
         remove_scratch(workshop.cache)
-        job = plan_job(workshop, cells, publisher)
-        failures = run_job(workshop, job, publisher, publisher.folder, extended, wanted_of(options, started))
+        job = plan_job(workshop, executor, cells, publisher)
+        wanted = wanted_of(options, started)
+        failures = run_job(workshop, executor, job, publisher, extended, wanted)
     _report(workshop, job, failures, publisher)
     if failures or job.refusals:
         return failures[-1].error.exit_code if failures else BUILD_FAILED

@@ -4,8 +4,3 @@ The readers trust nothing they read: offsets, sizes and counts are checked befor
 size of the file. That is why they do not stand on pyelftools, which auditwheel uses: it resolves a name by reading
 up to the next zero byte however far that is, so a file of 12 MB can keep it busy for days.
 """
-
-from wheelfactory.elf.image import DamagedElfError, Image
-from wheelfactory.elf.read import ElfFile, read_elf
-
-__all__ = ["DamagedElfError", "ElfFile", "Image", "read_elf"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from wheelfactory.elf import ElfFile
 from wheelfactory.elf.mangled import provider
+from wheelfactory.elf.read import ElfFile
 from wheelfactory.label import Label
 from wheelfactory.wheel.record import BuildRecord
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from wheelfactory.elf import ElfFile
 from wheelfactory.elf.image import MAGIC
+from wheelfactory.elf.read import ElfFile
 from wheelfactory.errors import InputError
 from wheelfactory.files import sha256_of
 from wheelfactory.inspect.facts import Distribution, ElfFacts, Facts

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from ninja import BIN_DIR
 
 from wheelfactory.compile import launcher
 from wheelfactory.compile import ninja as our_ninja
@@ -25,7 +22,7 @@ from wheelfactory.files import write_atomic
 from wheelfactory.kernels.archive import find_archives, needed, unpack
 from wheelfactory.kernels.timeline import draw
 from wheelfactory.progress import logger
-from wheelfactory.upstream import Setup, log_path
+from wheelfactory.upstream import Handed, Setup, log_path
 from wheelfactory.workshop import Workshop
 
 
@@ -57,16 +54,17 @@ def ledger_path(workshop: Workshop) -> Path:
     return workshop.cache / "ledger.jsonl"
 
 
-def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> dict[str, str]:
-    """The variables that make setup.py compile through the factory. Raises `InputError` for an unusable archive."""
+def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> Handed:
+    """What makes setup.py compile through the factory. Raises `InputError` for an unusable archive."""
+    place, kept, ccache_folder = setup.place, kernels_folder(workshop), workshop.cache / "ccache"
     order = Order(
-        ninja=str(Path(BIN_DIR) / "ninja"),
-        kernels=str(kernels_folder(workshop)),
+        ninja=str(place.ninja),
+        kernels=str(kept),
         ledger=str(ledger_path(workshop)),
         report=str(_report_path(setup)),
         jobs=setup.recipe.jobs,
-        ccache=_ccache(workshop),
-        ccache_dir=str(workshop.cache / "ccache"),
+        ccache=place.ccache,
+        ccache_dir=str(ccache_folder),
         shard=str(wanted.shard or ""),
         cut_by=str(wanted.cut_by or ""),
         deadline=wanted.deadline,
@@ -76,15 +74,19 @@ def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> 
     order.write(written)
     bin_folder = setup.scratch / "bin"
     bin_folder.mkdir()
-    _write_program(bin_folder / "ninja", _python_program(setup.python, our_ninja.__file__))
-    rocm = workshop.host.rocm_path
-    appended = workshop.environ.get(APPENDED)
-    return {
+    _write_program(bin_folder / "ninja", _python_program(place.python, our_ninja.__file__))
+    appended, hipcc = workshop.environ.get(APPENDED), shlex.quote(f"{place.host.rocm_path}/bin/hipcc")
+    environ = {
         VARIABLE: str(written),
-        "PYTORCH_NVCC": f"{_python_program(setup.python, launcher.__file__)} {shlex.quote(f'{rocm}/bin/hipcc')}",
-        "PATH": f"{bin_folder}:{setup.python.parent}:{workshop.environ.get('PATH', '')}",
+        "PYTORCH_NVCC": f"{_python_program(place.python, launcher.__file__)} {hipcc}",
+        "PATH": f"{bin_folder}:{place.environ['PATH']}",
         **({APPENDED: appended} if appended else {}),
     }
+    for folder in (kept, ccache_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    ledger_path(workshop).touch()
+    reads = (Path(str(launcher.__file__)).resolve().parent, *((wanted.cut_by,) if wanted.cut_by else ()))
+    return Handed(environ, reads, (kept, ccache_folder, ledger_path(workshop)), wanted.deadline)
 
 
 def _python_program(python: Path, file: str | None) -> str:
@@ -95,13 +97,6 @@ def _python_program(python: Path, file: str | None) -> str:
 def _write_program(path: Path, command: str) -> None:
     path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
-
-
-def _ccache(workshop: Workshop) -> str:
-    found = shutil.which("ccache", path=workshop.environ.get("PATH", ""))
-    if not found:
-        logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
-    return found or ""
 
 
 def _unpacked(workshop: Workshop, set_id: str, folder: Path) -> Iterator[dict[str, object]]:

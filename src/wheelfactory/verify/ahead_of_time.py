@@ -15,8 +15,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.elf import DamagedElfError, Image
-from wheelfactory.elf.image import EM_AMDGPU
+from wheelfactory.elf.image import EM_AMDGPU, DamagedElfError, Image
 from wheelfactory.elf.targets import arch_of_flags
 from wheelfactory.environments import triton_environment
 from wheelfactory.host import Host

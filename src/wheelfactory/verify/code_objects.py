@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from wheelfactory.elf import ElfFile
 from wheelfactory.elf.offload import Bundle, CodeObject
+from wheelfactory.elf.read import ElfFile
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wheelfactory.cell import Backend, Cell
+from wheelfactory.executor import Place
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord
@@ -20,6 +21,8 @@ class Subject:
     record: BuildRecord
     cell: Cell
     workshop: Workshop
+    place: Place | None = None
+    """Where the torch of a CK cell is, if that is not this machine."""
 
 
 @dataclass(frozen=True)

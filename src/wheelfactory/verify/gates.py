@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import InputError
+from wheelfactory.executor import Place
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.verify.ahead_of_time import ahead_of_time
@@ -50,11 +51,16 @@ EXTENDED = tuple(gate.name for gate in GATES if not gate.required)
 
 
 def verify(
-    path: Path, workshop: Workshop, cell: Cell | None = None, extended: Collection[str] = ()
+    path: Path,
+    workshop: Workshop,
+    cell: Cell | None = None,
+    extended: Collection[str] = (),
+    place_of: Callable[[Cell], Place | None] = lambda _: None,
 ) -> tuple[GateResult, ...]:
     """What every gate says of a wheel, taken for `cell` (by default the one its build record names).
 
-    The required gates run, and those named in `extended`; a gate that does not run says so. A wheel that cannot be
+    The required gates run, and those named in `extended`; `place_of` gives where the torch of a CK cell is, if that is
+    not this machine; a gate that does not run says so. A wheel that cannot be
     read far enough to ask more has the results up to there. Raises `InputError` for a file whose name is no wheel's,
     or for a cell that the matrix does not have.
     """
@@ -69,7 +75,7 @@ def verify(
     if record is None:
         return opened, _foreign(wheel)
     cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, workshop)
+    subject = Subject(wheel, record, cell, workshop, place_of(cell))
     results = [opened]
     for gate in GATES:
         if cell.backend in gate.backends:

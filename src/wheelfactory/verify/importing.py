@@ -18,8 +18,9 @@ from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import reason, run
 from wheelfactory.rocm_python import find_rocm_python, probe
+from wheelfactory.verify.cell_python import PROGRAMS, cell_python, no_python
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.result import Finding, GateResult, Status
+from wheelfactory.verify.result import Finding, GateResult
 
 _IMPORT = """
 import importlib.metadata, flash_attn
@@ -32,15 +33,27 @@ def importing(subject: Subject) -> GateResult:
     """Install into a fresh environment and import, without the Triton variable for CK and with it for Triton."""
     if subject.cell.backend is Backend.TRITON:
         return _triton(subject)
+    if subject.place:
+        return _in_place(subject)
     python = find_rocm_python(subject.workshop, subject.cell)
     if python is None:
-        detail = "needs the ROCm torch of the cell; run it where that is on PATH, or in the cell's image"
-        return GateResult(gate="import", status=Status.NOT_RUN, detail=detail)
+        return no_python("import")
     workshop = subject.workshop
     layers = package_folders(python, workshop.clean_environ)
     findings = _install_and_import(subject, python, subject.cell.python, layers)
     # the manifest is public, so it names the torch and not where it lay
     return GateResult.of("import", findings, f"torch {probe(python, workshop).torch}")
+
+
+def _in_place(subject: Subject) -> GateResult:
+    """Where the cell was built: with that Python and torch, and nothing else of this machine."""
+    python = cell_python(subject)
+    assert python, "a place has a Python"
+    try:
+        said = python.run([PROGRAMS / "import_wheel.py", subject.wheel.path])
+    except BuildError as error:
+        return GateResult.of("import", [_not_imported(subject, error.which.splitlines()[-1])])
+    return GateResult.of("import", _other_version(subject, said), f"torch {python.toolchain.torch}")
 
 
 def _triton(subject: Subject) -> GateResult:
@@ -71,12 +84,18 @@ def _import(subject: Subject, environment: Environment) -> list[Finding]:
         cwd=environment.folder,
     )
     if done.returncode:
-        cure = "the kernels do not fit this torch or Triton; correct the matrix, or build against the cell's torch"
-        return [_finding(subject, "to import", reason(done), cure)]
-    expected, found = str(subject.wheel.version), (done.stdout.splitlines() or ["nothing"])[-1]
-    if found != expected:
-        return [_finding(subject, f"version {expected}", found, "build the wheel again")]
-    return []
+        return [_not_imported(subject, reason(done))]
+    return _other_version(subject, done.stdout)
+
+
+def _not_imported(subject: Subject, why: str) -> Finding:
+    cure = "the kernels do not fit this torch or Triton; correct the matrix, or build against the cell's torch"
+    return _finding(subject, "to import", why, cure)
+
+
+def _other_version(subject: Subject, said: str) -> list[Finding]:
+    expected, found = str(subject.wheel.version), (said.splitlines() or ["nothing"])[-1]
+    return [] if found == expected else [_finding(subject, f"version {expected}", found, "build the wheel again")]
 
 
 def _finding(subject: Subject, expected: str, found: str, cure: str) -> Finding:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
-from wheelfactory.elf import ElfFile
+from wheelfactory.elf.read import ElfFile
 from wheelfactory.repair import OUTSIDE
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult

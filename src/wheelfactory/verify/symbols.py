@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from wheelfactory.elf import ElfFile, Image
-from wheelfactory.elf.dynamic import Dynamic, Symbol, read_dynamic
+from wheelfactory.elf.dynamic import Symbol
 from wheelfactory.elf.mangled import provider, qualified_name, readable, string_abi
-from wheelfactory.process import capture
-from wheelfactory.rocm_python import find_rocm_python, probe
+from wheelfactory.elf.read import ElfFile
+from wheelfactory.elf.scope import Scope
+from wheelfactory.verify.cell_python import cell_python, no_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.record import Toolchain
 
-_PLACES = """
-import importlib.util, json, os, sys, sysconfig
-torch = importlib.util.find_spec("torch").submodule_search_locations[0]
-print(json.dumps([os.path.realpath(sys.executable), sysconfig.get_config_var("LIBDIR"), os.path.join(torch, "lib")]))
-"""
-
-_SYSTEM = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib/aarch64-linux-gnu")
-"""Where Debian and Red Hat keep shared libraries."""
-
 _MOST = 20
 """Findings shown of one wheel; a wrong torch misses hundreds."""
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What the loader has found when it resolves an extension: which names are defined, which libraries are missing."""
-
-    defined: frozenset[str]
-    libraries: tuple[str, ...]
-    missing: tuple[str, ...]
 
 
 def symbols(subject: Subject) -> GateResult:
@@ -45,59 +23,19 @@ def symbols(subject: Subject) -> GateResult:
     Where a library is not at hand, such as libamdhip64 on a machine without ROCm, the symbols that it must have
     are counted and not judged; without the torch of the cell the gate does not run.
     """
-    python = find_rocm_python(subject.workshop, subject.cell)
+    python = cell_python(subject)
     if python is None:
-        why = "needs the ROCm torch of the cell; run it where that is on PATH, or in the cell's image"
-        return GateResult.not_run("symbols", why)
-    toolchain = probe(python, subject.workshop)
-    interpreter, *folders = json.loads(capture([python, "-c", _PLACES], environ=subject.workshop.clean_environ))
-    places = [Path(folder) for folder in (*folders, *_rocm(subject), *_SYSTEM)]
+        return no_python("symbols")
+    toolchain = python.toolchain
     findings: list[Finding] = []
     figures = {"undefined": 0, "not at hand": 0}
     for elf in subject.wheel.elf_files:
-        scope = load_scope(elf.needed, Path(interpreter), places)
-        found, unknown = judge(elf, scope, toolchain)
+        found, unknown = judge(elf, python.scope(elf.needed), toolchain)
         findings += found
         figures["undefined"] += len(elf.undefined)
         figures["not at hand"] += unknown
     versions = {"torch": str(toolchain.torch), "HIP": str(toolchain.hip)}
     return GateResult.of("symbols", findings, f"torch {toolchain.torch}", versions=versions, figures=figures)
-
-
-def _rocm(subject: Subject) -> list[str]:
-    root = subject.workshop.host.rocm_path
-    return [f"{root}/lib"] if root else []
-
-
-def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]) -> Scope:
-    """The names that an extension can be resolved with: those of its libraries, of theirs, and of the interpreter."""
-    defined: set[str] = set()
-    found: list[str] = []
-    missing: list[str] = []
-    waiting = list(needed)
-    seen = set(waiting)
-    roots = [_dynamic(interpreter)]
-    while roots or waiting:
-        dynamic = roots.pop() if roots else _library(waiting.pop(), folders, found, missing)
-        defined |= dynamic.defined
-        new = [name for name in dynamic.needed if name not in seen]
-        seen.update(new)
-        waiting += new
-    return Scope(frozenset(defined), tuple(sorted(found)), tuple(sorted(missing)))
-
-
-def _library(name: str, folders: Sequence[Path], found: list[str], missing: list[str]) -> Dynamic:
-    for folder in folders:
-        if (folder / name).is_file():
-            found.append(name)
-            return _dynamic(folder / name)
-    missing.append(name)
-    return Dynamic()
-
-
-def _dynamic(path: Path) -> Dynamic:
-    with path.open("rb") as file:
-        return read_dynamic(Image(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
 def judge(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[Finding], int]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wheelfactory.elf import DamagedElfError, Image
 from wheelfactory.elf.dynamic import Dynamic, read_dynamic
-from wheelfactory.elf.image import PT_LOAD, Buffer
+from wheelfactory.elf.image import PT_LOAD, Buffer, DamagedElfError, Image
 from wheelfactory.elf.read import FATBIN
 
 _READ_BY_SECTION = (

@@ -20,8 +20,8 @@ from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, parse_wheel_filename
 from packaging.version import Version
 
-from wheelfactory.elf import DamagedElfError, ElfFile, read_elf
-from wheelfactory.elf.image import MAGIC
+from wheelfactory.elf.image import MAGIC, DamagedElfError
+from wheelfactory.elf.read import ElfFile, read_elf
 from wheelfactory.errors import InputError
 from wheelfactory.wheel.archive import open_archive
 

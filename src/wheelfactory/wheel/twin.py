@@ -8,8 +8,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from wheelfactory.elf import DamagedElfError
-from wheelfactory.elf.image import Buffer
+from wheelfactory.elf.image import Buffer, DamagedElfError
 from wheelfactory.errors import InputError, VerificationError
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.light import lighten

@@ -1,0 +1,51 @@
+"""Options of the commands that run setup.py: on this machine or in containers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.commands.kernel_options import amount
+from wheelfactory.commands.options import tell
+from wheelfactory.errors import BuildError
+from wheelfactory.executor import ByBackend, Executor, LocalExecutor
+from wheelfactory.workshop import Workshop
+
+
+def add_executor(parser: argparse.ArgumentParser) -> None:
+    """``--executor``, ``--slim`` and ``--memory``"""
+    parser.add_argument(
+        "--executor",
+        choices=["auto", "local", "docker"],
+        default="auto",
+        help="where setup.py runs; auto: CK cells in containers if an engine answers, all else on this machine",
+    )
+    parser.add_argument("--slim", action="store_true", help="containers from the ROCm image without torch: less disk")
+    parser.add_argument(
+        "--memory", type=amount, metavar="GIB", help="memory of all containers together (default: what is free)"
+    )
+
+
+@contextmanager
+def executor_of(options: argparse.Namespace, workshop: Workshop, cells: Sequence[Cell]) -> Iterator[Executor]:
+    """Where these cells are built. Raises `BuildError` if containers are asked for and no engine answers."""
+    local = LocalExecutor(workshop)
+    compiled = any(cell.backend is Backend.CK for cell in cells)
+    if options.executor == "local" or (options.executor == "auto" and not compiled):
+        yield local
+        return
+    from wheelfactory.containers.engine import connect  # takes a third of a second to import, and is not always wanted
+    from wheelfactory.containers.executor import containers
+
+    try:
+        engine = connect(workshop.environ)
+    except BuildError as error:
+        if options.executor == "docker":
+            raise
+        tell(f"building on this machine: {error}")
+        yield local
+        return
+    with containers(workshop, engine, options.memory, slim=options.slim) as executor:
+        yield executor if options.executor == "docker" else ByBackend(executor, local)

@@ -1,0 +1,92 @@
+"""The container engine of this machine: found by its socket, asked what it can do; Docker's API, podman's too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+
+from wheelfactory.containers.troubles import trouble
+from wheelfactory.errors import BuildError
+
+ANSWER_S = 60
+"""How long a request that is answered at once may take; output that is waited for has no limit."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that answered."""
+
+    client: docker.DockerClient
+    url: str
+    user: str
+    """Who a container runs as, ``UID:GID``, so that what it leaves in a mounted folder belongs to the caller."""
+    bridge: bool
+    """Whether containers can have a network of their own."""
+    storage: Path
+    """Where it keeps images, on this machine."""
+
+    @property
+    def build_network(self) -> str | None:
+        """The network that the steps of an image are given: the engine's own, else that of this machine."""
+        return None if self.bridge else "host"
+
+    def free_gb(self) -> float | None:
+        """Room for images, in units of 10^9 bytes; None if its storage cannot be seen from here."""
+        return shutil.disk_usage(self.storage).free / 1e9 if self.storage.is_dir() else None
+
+
+def connect(environ: Mapping[str, str]) -> Engine:
+    """The engine that ``DOCKER_HOST`` names, or the first that answers where Docker and podman have their sockets.
+
+    Raises `BuildError` that says why none does.
+    """
+    reasons: list[tuple[str, Exception]] = []
+    for url in addresses(environ):
+        try:
+            return _ask(url)
+        except (DockerException, OSError) as error:
+            reasons.append((url, error))
+    url, reason = next((pair for pair in reasons if not _is_absent(pair[1])), reasons[0])
+    raise trouble(reason, url)
+
+
+def addresses(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where an engine may answer, as URLs. Raises `BuildError` for one on another machine."""
+    named = environ.get("DOCKER_HOST")
+    if named:
+        if not named.startswith("unix://"):
+            raise BuildError(
+                "the container engine must be on this machine",
+                f"DOCKER_HOST={named}",
+                "a container is handed folders of this machine: unset DOCKER_HOST, or run the factory over there",
+            )
+        yield named
+        return
+    own = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    for path in ("/var/run/docker.sock", f"{own}/docker.sock", f"{own}/podman/podman.sock", "/run/podman/podman.sock"):
+        yield f"unix://{path}"
+
+
+def _ask(url: str) -> Engine:
+    client = docker.DockerClient(base_url=url, timeout=ANSWER_S)
+    said = client.info()
+    rootless = any("rootless" in option for option in said.get("SecurityOptions") or ())
+    networks = {network["Name"] for network in client.api.networks()}
+    return Engine(
+        client=client,
+        url=url,
+        user="0:0" if rootless else f"{os.getuid()}:{os.getgid()}",  # there, root is who runs the engine
+        bridge=bool(networks & {"bridge", "podman"}),  # as Docker and podman name it
+        storage=Path(said.get("DockerRootDir") or "/nowhere"),
+    )
+
+
+def _is_absent(error: BaseException) -> bool:
+    """Whether nobody has a socket there, which is the least telling of all reasons."""
+    return "FileNotFoundError" in repr(error) or "No such file" in str(error)

@@ -1,0 +1,25 @@
+"""``python -m wheelfactory.containers.reaper URL FOLDER``: cleans up after a run when its process has ended.
+
+Its stdin is a pipe that the run holds open and the kernel closes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from wheelfactory.containers.engine import connect
+from wheelfactory.containers.leftovers import remove_containers
+from wheelfactory.files import remove_scratch
+
+
+def main(url: str, folder: Path) -> None:
+    """Wait for the end of stdin, then remove the run's containers and the scratch folders that nobody holds."""
+    engine = connect({"DOCKER_HOST": url})
+    sys.stdin.buffer.read()
+    remove_containers(engine, folder)
+    remove_scratch(folder.parent)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

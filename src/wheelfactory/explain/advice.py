@@ -1,0 +1,79 @@
+"""A reading and its forecast -> why the build takes this long, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wheelfactory.compile.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
+from wheelfactory.compile.flags import EARLY_INLINE, is_runaway
+from wheelfactory.explain.forecast import GIB_PER_JOB, RELEASES, Forecast
+from wheelfactory.explain.reading import FAILED, FINISHED, Reading
+
+TOO_MUCH = ("out of memory", "runaway inlining", "time limit")
+"""Causes that lie in how much is compiled; after any other the remedy alone is what to change."""
+
+
+def reasons(reading: Reading, forecast: Forecast | None) -> tuple[str, ...]:
+    """Why it takes this long, the weightiest first; nothing for a build that failed of something else."""
+    return tuple(_reasons(reading, forecast)) if _is_about_size(reading) else ()
+
+
+def _is_about_size(reading: Reading) -> bool:
+    return reading.state != FAILED or (reading.cause is not None and reading.cause.name in TOO_MUCH)
+
+
+def _reasons(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
+    if reading.progress and forecast:
+        total = reading.progress.total
+        release = f" ({RELEASES[total]})" if total in RELEASES else ""
+        yield (
+            f"{total} sources{release}: one for each head dim, type, mask, bias, dropout and padding; "
+            f"about {forecast.cpu_hours:.0f} CPU hours for {_archs(reading)} (predicted)"
+        )
+    if forecast and forecast.archs > 1:
+        yield f"each source is compiled {forecast.archs} times, for one arch after another"
+    if reading.command and is_runaway(reading.command.words):
+        yield (
+            f"{EARLY_INLINE}=true with function calls off: LLVM {RUNAWAY_UPSTREAM} or newer runs away on the pair "
+            f"(a kernel took over 9 minutes, not 24 s); AMD's own builds keep it in check until {RUNAWAY_AMD}"
+        )
+    if reading.no_ninja:
+        yield "torch found no ninja, so one file is compiled after another"
+    elif reading.jobs:
+        yield f"{reading.jobs} compiles at once (MAX_JOBS={reading.jobs}), whatever cores there are"
+    elif forecast:
+        yield "MAX_JOBS is not in the log; if unset, flash-attn starts a job for 2 cores and 9 GB, whichever is fewer"
+    if reading.command and not reading.ccache and forecast:
+        yield "no compiler cache on the command line: a build in a new folder or environment compiles all again"
+
+
+def advice(reading: Reading, forecast: Forecast | None) -> tuple[str, ...]:
+    """What to change, the most effective first; nothing for a build that is finished."""
+    if reading.state == FINISHED:
+        return ()
+    remedy = (reading.cause.remedy,) if reading.cause else ()
+    return (*remedy, *(_advice(reading, forecast) if _is_about_size(reading) else ()))
+
+
+def _advice(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
+    if forecast and forecast.archs > 1:
+        yield "compile for your GPU alone: GPU_ARCHS=gfx942 (PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
+    if reading.no_ninja:
+        yield "pip install ninja into the environment that builds"
+    if forecast and not reading.cause:
+        yield (
+            f"MAX_JOBS by memory: free GiB / {GIB_PER_JOB}, at most the cores; "
+            f"{forecast.jobs} jobs need {forecast.jobs * GIB_PER_JOB:.0f} GiB (measured with Debian's compiler)"
+        )
+    if reading.command and is_runaway(reading.command.words) and not reading.command.rocm:
+        yield f'not AMD\'s compiler? export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
+    if forecast:
+        yield "need only some head dims? OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
+        yield "compile the kernels once for every torch and Python: wheelfactory kernels SET, then build --kernels"
+        yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
+
+
+def _archs(reading: Reading) -> str:
+    if not reading.archs:
+        return "one arch, as the log names none"
+    return "one arch" if len(reading.archs) == 1 else f"{len(reading.archs)} archs"

@@ -1,0 +1,118 @@
+"""Lines of a failed build -> the first real cause and its remedy. Pure; also called where a build fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from wheelfactory.explain.known_causes import KNOWN, UNSPECIFIC, Known
+from wheelfactory.explain.lines import clean
+
+TROUBLE = (
+    *("rror", "ailed", "illed", "FAILED", "ERROR", "annot", "ould not", "does not", "not found"),
+    *("ot set", "No such", "No module", "No HIP", "No CUDA", "no GPU", "NVIDIA", "issing", "invalid"),
+    *("nsupported", "incompatible", "mismatch", "duplicate", "ultiple", "undefined", "unable"),
+    *("nreachable", "refuse", "nterrupt", "Exception", "erminated", "canceled", "exceeded", "xhausted"),
+    *("bad_alloc", "memory", "oom-", "SIG", "signal", "code=", "code: 137", "relocation", "truncated"),
+    *("out of range", "too long", "E2BIG", "o space", "quota", "LIMIT", "Running pass", "PLEASE"),
+    "is required",
+)
+"""One of these is in every line that tells a cause; looking for them is quick, and most lines have none."""
+
+_NEVER = ("Retrying (", "UserWarning", "warning:", "WARNING:", "[-W", "DeprecationWarning")
+"""A line with one of these warns; the build went on."""
+
+_LONGEST_EVIDENCE = 500
+_HINT = "hint: "
+_SHORT = 300
+"""Letters of a line for which it is kept whether it may tell a cause: 16,384 of them are 5 MB."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a build failed."""
+
+    name: str
+    """The kind, as `known_causes` names it."""
+    evidence: str
+    """The line that tells it, cut if it is very long."""
+    remedy: str
+
+
+class Search:
+    """Looks for the cause line by line, for logs that are too large to hold."""
+
+    def __init__(self) -> None:
+        self._specific: Cause | None = None
+        self._unspecific: Cause | None = None
+        self._error = ""
+
+    @property
+    def cause(self) -> Cause | None:
+        """The cause among the lines seen so far; None if none of them tells one."""
+        return self._specific or self._unspecific
+
+    def see(self, text: str) -> None:
+        """Take the next line, already cleaned."""
+        if self._specific:
+            self._take_hint(text)
+            return
+        if self._error and text.startswith(_HINT):
+            self._specific = Cause("refused by the factory", self._error, text[len(_HINT) :])
+            return
+        self._error = text[:_LONGEST_EVIDENCE] if _is_ours(text) else ""
+        if not in_trouble(text) or _says_nothing(text):
+            return
+        self._specific = _told(KNOWN, text)
+        if not self._specific and not self._unspecific:
+            self._unspecific = _told(UNSPECIFIC, text)
+
+    def _take_hint(self, text: str) -> None:
+        """The hint that this program gives right after its error is about this very case."""
+        cause = self._specific
+        if cause and self._error == cause.evidence and text.startswith(_HINT):
+            self._specific = Cause(cause.name, cause.evidence, text[len(_HINT) :])
+        self._error = ""
+
+
+def find_cause(lines: Iterable[str]) -> Cause | None:
+    """The first real cause in a log's lines, raw or cleaned; None if no line tells one, as in a log without failure.
+
+    What only follows from a cause is passed over: that ninja stopped, that torch's extension was not compiled.
+    """
+    search = Search()
+    for line in lines:
+        search.see(clean(line).text)
+    return search.cause
+
+
+def in_trouble(text: str) -> bool:
+    """Whether a line may tell a cause. Headers warn of the same in each of thousands of files, so answers are kept."""
+    return _short_in_trouble(text) if len(text) < _SHORT else any(word in text for word in TROUBLE)
+
+
+@lru_cache(maxsize=16_384)
+def _short_in_trouble(text: str) -> bool:
+    return any(word in text for word in TROUBLE)
+
+
+def _told(table: tuple[Known, ...], text: str) -> Cause | None:
+    found = next((known for known in table if known.pattern.search(text)), None)
+    return Cause(found.name, text[:_LONGEST_EVIDENCE], found.remedy) if found else None
+
+
+def _is_ours(text: str) -> bool:
+    """Whether it has the form of this program's errors; what follows of it may be its hint."""
+    return text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
+
+
+def _says_nothing(text: str) -> bool:
+    """Whether a line with a word of trouble is a command, a file's name or a warning."""
+    if text.endswith("]") and " -> " in text:  # hipify's account of a file
+        return True
+    if " -c " in text and " -o " in text:
+        return True
+    if text.startswith(("copying ", "adding '", "adding ", "creating ", "removing ", "+ ")):
+        return True
+    return any(word in text for word in _NEVER)

@@ -1,0 +1,145 @@
+"""A compile command of a log, taken apart: compiler, source, archs, header folders, and each flag with its meaning."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from wheelfactory.compile.flags import HEADER_FOLDERS, kernel_name
+from wheelfactory.explain.flag_meanings import meaning_of
+
+_COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
+_STATUS = re.compile(r"^\[\d+/\d+\] ")
+_ROCM = re.compile(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)")
+_PAIRS = ("-x", "-D", "-U", "-mllvm", "-Xclang", "-Xarch_device", "-Xarch_host", "-include", "-MF", "-MT", "-MQ")
+_SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
+
+_FOLDERS: tuple[tuple[str, str], ...] = (
+    ("composable_kernel", "Composable Kernel, the templates that kernels are made of"),
+    ("/torch/include", "torch; no generated kernel reads it, the seven binding files do"),
+    ("/aiter", "aiter"),
+    ("flash_attn_ck", "flash-attn's bindings"),
+    ("/rocm", "ROCm"),
+    ("/python3", "Python"),
+)
+"""By a part of the path, the first that fits: whose headers a folder holds."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag, or a pair of words that belong together."""
+
+    text: str
+    does: str
+    given_by: str
+    """Empty where anybody may give it."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A compile command."""
+
+    compiler: str
+    rocm: str
+    """The version in the compiler's path, ``7.2.0``; empty if it tells none."""
+    before: tuple[str, ...]
+    """What stands before the compiler: a launcher, ccache."""
+    source: str
+    output: str
+    archs: tuple[str, ...]
+    headers: tuple[tuple[str, str], ...]
+    """Header folders, each with whose they are."""
+    flags: tuple[Flag, ...]
+    unknown: tuple[str, ...]
+    """Flags that are not known here."""
+    words: tuple[str, ...]
+    """All words after the compiler."""
+
+    @property
+    def name(self) -> str:
+        """The name of its source, without folder and extension."""
+        return kernel_name(self.source)
+
+
+def read_command(line: str) -> Command | None:
+    """The compile command in a line, with or without ninja's ``[n/m]``; None if the line is none.
+
+    A line that was cut off is read as far as it goes.
+    """
+    if not (" -c " in line or " --offload-arch=" in line or " -o " in line):
+        return None
+    words = _words(_STATUS.sub("", line))
+    at = next((index for index, word in enumerate(words) if _COMPILER.search(word)), None)
+    if at is None or any(word.startswith("-") and word not in ("-ISB", "-I", "-S", "-B") for word in words[:at]):
+        return None
+    told = tuple(words[at + 1 :])
+    source = next((word for word in told if word.endswith(_SOURCES) and not word.startswith("-")), "")
+    if not source:
+        return None
+    return _taken_apart(words[at], tuple(words[:at]), source, told)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:  # cut off within quotes
+        return line.split()
+
+
+def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> Command:
+    flags: dict[str, Flag] = {}
+    unknown: dict[str, None] = {}
+    headers: dict[str, str] = {}
+    output, archs = "", []
+    for option, value in _options(words):
+        if option == "-o":
+            output = value
+        elif option in HEADER_FOLDERS:
+            headers.setdefault(value, _whose(value))
+        elif option == "--offload-arch":
+            archs.append(value)
+        elif option:
+            text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
+            known = meaning_of(text)
+            if known:
+                flags.setdefault(text, Flag(text, *known))
+            else:
+                unknown.setdefault(text)
+        elif value != source:
+            unknown.setdefault(value)
+    match = _ROCM.search(str(PurePosixPath(compiler).parent))
+    return Command(
+        compiler=compiler,
+        rocm=match[1] if match else "",
+        before=before,
+        source=source,
+        output=output,
+        archs=tuple(dict.fromkeys(archs)),
+        headers=tuple(headers.items()),
+        flags=tuple(flags.values()),
+        unknown=tuple(unknown),
+        words=words,
+    )
+
+
+def _options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Each option with its value, in one word or two; a word that is no option has no option."""
+    rest = iter(words)
+    for word in rest:
+        if word == "-o" or word in HEADER_FOLDERS or word in _PAIRS:
+            yield word, next(rest, "")
+        elif word.startswith(("-I", "-D", "-U")):
+            yield word[:2], word[2:]
+        elif word.startswith(("--offload-arch=", "--amdgpu-target=")):
+            yield "--offload-arch", word.partition("=")[2]
+        elif word.startswith("-"):
+            yield word, ""
+        else:
+            yield "", word
+
+
+def _whose(folder: str) -> str:
+    return next((whose for part, whose in _FOLDERS if part in folder), "another")

@@ -1,0 +1,172 @@
+"""An explanation -> lines for a person, the answers first."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from wheelfactory.compile.status import duration
+from wheelfactory.explain.command import Command
+from wheelfactory.explain.explanation import Explanation
+from wheelfactory.explain.forecast import Forecast
+from wheelfactory.explain.kernel_name import KernelName, family
+from wheelfactory.explain.name_parts import TYPES
+from wheelfactory.explain.products import product
+from wheelfactory.explain.progress import Progress
+from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING
+
+_LABEL, _FLAG, _LINE = 10, 42, 120
+"""Widths of the columns and of a line; a path or flag that is longer is not cut."""
+
+_SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
+"""What parts of a kernel's name have a line of their own."""
+
+_OFF = "no "
+
+
+def describe(explanation: Explanation) -> Iterator[str]:
+    """The lines of an explanation: how far, the cause of a failure, the kernel, why, what to change, the command."""
+    reading = explanation.reading
+    yield from _head(explanation)
+    if reading.cause:
+        yield from _section(
+            "why it failed",
+            [("cause", reading.cause.name), ("said", reading.cause.evidence), ("remedy", reading.cause.remedy)],
+        )
+    if explanation.kernel and reading.state != FINISHED:
+        yield from _kernel(explanation.kernel, "failed" if reading.state == FAILED else "compiles")
+    yield from _list("why it takes this long", explanation.reasons)
+    told = reading.cause.remedy if reading.cause else ""
+    yield from _list("what to change", [line for line in explanation.advice if line != told])
+    if reading.command:
+        yield from _command(reading.command)
+
+
+def _head(explanation: Explanation) -> Iterator[str]:
+    progress, forecast = explanation.reading.progress, explanation.forecast
+    state = _state(explanation)
+    yield f"{explanation.log}: {state}"
+    if progress and forecast and explanation.reading.state == RUNNING and progress.done < progress.total:
+        yield from _rows(_times(progress, forecast, explanation))
+    yield from _rows(("for", f"{arch}  {product(arch)}".rstrip()) for arch in explanation.reading.archs)
+
+
+def _state(explanation: Explanation) -> str:
+    reading, progress = explanation.reading, explanation.reading.progress
+    far = ""
+    if progress:
+        percent = progress.done * 100 // progress.total if progress.total else 0
+        far = f"{progress.done} of {progress.total} compiled ({percent} %)"
+    if reading.state == FAILED:
+        count = f", {reading.failed_objects} failed" if reading.failed_objects else ""
+        unknown = "" if reading.cause else "; no line tells a cause that is known here"
+        return ", ".join(filter(None, ("failed", far))) + count + unknown
+    if reading.state == FINISHED:
+        return f"finished, {far}" if far else "finished, nothing was compiled (Triton backend, or a ready wheel)"
+    if reading.state == RUNNING and progress and progress.done == progress.total:
+        return f"running, {far}: linking, or stopped there"
+    words = {RUNNING: "running, or stopped without a word", PREPARING: "preparing: no compile has ended yet"}
+    return ", ".join(filter(None, (words.get(reading.state, "a compile command"), far)))
+
+
+def _times(progress: Progress, forecast: Forecast, explanation: Explanation) -> Iterator[tuple[str, str]]:
+    rate = progress.rate
+    with_jobs = f"with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_from})"
+    if rate:
+        yield "rate", f"{rate:.1f} a minute"
+    else:
+        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / forecast.whole_s:.1f} a minute"
+    by = "by the rate so far" if forecast.measured else f"predicted: {forecast.cpu_hours_left:.1f} CPU hours"
+    yield "left", f"{progress.total - progress.done} sources, {duration(forecast.left_s)} {with_jobs}, {by}"
+    if progress.told_left:
+        yield "said", f"the build itself: {progress.told_left} left"
+    yield "ends", _end(forecast)
+    if progress.peak_mib:
+        yield "memory", f"{progress.peak_mib} MiB the largest compile so far"
+
+
+def _end(forecast: Forecast) -> str:
+    if forecast.ends_at is None:
+        return f"{duration(forecast.left_s)} after the last line of the log, which has no clock"
+    return f"{clock(forecast.ends_at)} by the log's clock"
+
+
+def clock(seconds: float) -> str:
+    """A time of a log's clock, whose zone was ignored: ``2026-11-21 19:05``."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+
+
+def _kernel(kernel: KernelName, title: str) -> Iterator[str]:
+    rows = [("kernel", kernel.name), ("is", f"{kernel.direction}: {kernel.operation}")]
+    if kernel.head_dim:
+        rows.append(("head dim", f"{kernel.head_dim}, {TYPES[kernel.type]}"))
+    if kernel.arch:
+        rows.append(("code for", family(kernel)))
+    sized = [part.meaning.partition(": ") for part in kernel.parts if part.meaning.startswith(_SIZED)]
+    for name in dict.fromkeys(label for label, _, _ in sized):
+        rows += _joined(name, [text for label, _, text in sized if label == name])
+    options = [part.meaning for part in kernel.parts if not part.meaning.startswith(_SIZED)]
+    rows += _joined("options", [option for option in options if not option.startswith(_OFF)])
+    rows += _joined("without", [option.removeprefix(_OFF) for option in options if option.startswith(_OFF)])
+    rows += [("unknown", ", ".join(kernel.unknown))] if kernel.unknown else []
+    yield from _section(title, rows)
+
+
+def _joined(label: str, texts: list[str]) -> list[tuple[str, str]]:
+    return [(label, "; ".join(texts))] if texts else []
+
+
+def _command(command: Command) -> Iterator[str]:
+    rocm = f" of ROCm {command.rocm}" if command.rocm else ""
+    rows = [("compiler", command.compiler + rocm)]
+    rows.append(("source", command.source))
+    counts = Counter(whose for _, whose in command.headers)
+    rows += [("headers", f"{whose} ({count} -I)") for whose, count in counts.items()]
+    yield from _section("the command", rows)
+    for giver in dict.fromkeys(flag.given_by for flag in command.flags):
+        by_meaning: dict[str, list[str]] = {}
+        for flag in command.flags:
+            if flag.given_by == giver:
+                by_meaning.setdefault(flag.does, []).append(flag.text)
+        yield from _section(f"its flags from {giver}" if giver else "its other flags", ())
+        for does, flags in by_meaning.items():
+            yield from (f"  {text}" for text in flags[:-1])
+            yield from _row(flags[-1], does, _FLAG)
+    if command.unknown:
+        yield from _section("flags that are not known here", [("", " ".join(command.unknown))])
+
+
+def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
+    told = list(lines)
+    if told:
+        yield ""
+        yield title
+        for line in told:
+            yield from _wrapped(line, "  - ", "    ")
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield ""
+    yield title
+    yield from _rows(rows)
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    last = ""
+    for label, text in rows:
+        yield from _row(label if label != last else "", text, _LABEL)
+        last = label
+
+
+def _row(label: str, text: str, width: int) -> Iterator[str]:
+    start, further = f"  {label:<{width}} ", " " * (width + 3)
+    yield from _wrapped(text, start, further) or [start.rstrip()]
+
+
+def _wrapped(text: str, start: str, further: str) -> list[str]:
+    wrapper = textwrap.TextWrapper(
+        _LINE, initial_indent=start, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(text)

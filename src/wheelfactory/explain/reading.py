@@ -1,0 +1,164 @@
+"""The lines of a log -> all that is read from it, in one pass and in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from wheelfactory.errors import InputError
+from wheelfactory.explain.causes import Cause, Search, in_trouble
+from wheelfactory.explain.command import Command, read_command
+from wheelfactory.explain.lines import Line
+from wheelfactory.explain.progress import Follower, Progress
+
+PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
+"""What a log is of: a build before its compiles, one that compiles or was left, one that made a wheel, one that
+failed, and no build at all but a compile command."""
+
+_JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|ninja'?,? .*'?-j'?,? ?'?(\d{1,4})\b")
+_ARCHS = re.compile(r"GPU_ARCHS=[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
+_BEGUN = re.compile(
+    r"running (?:build_ext|bdist_wheel|install)\b|^torch\.__version__ +=|Building wheels? for .*flash[-_]attn"
+    r"|building 'flash_attn_2_cuda'|flash_attn\S* -> \S+ \[|Preparing metadata|generate\.py|^Collecting flash[-_]attn"
+)
+_FINISHED = re.compile(
+    r"Successfully (?:built|installed)\b.*flash[-_]attn|creating '\S*flash_attn-\S*\.whl'"
+    r"|Created wheel for flash[-_]attn|Finished processing dependencies for flash[-_]attn"
+    r"|^\S*/flash_attn-[^/ ]+\.whl$|Adding flash-attn .* to easy-install"
+)
+_FAILED = re.compile(
+    r"^ninja: (?:build stopped|error|fatal)|Error compiling objects for extension|subprocess-exited-with-error"
+    r"|Failed building wheel for flash|^build_rocm\.sh:\d+: failed|^(?:error|ERROR|FAILED): |^##\[error\]"
+)
+_TORCH = re.compile(r"^torch\.__version__ += (\S+)")
+_CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
+_TELLING = ("flash", "MAX_JOBS", "GPU_ARCHS", "ninja", "running ", "torch.__version__", "generate.py", "Preparing")
+"""One of these, or of the words of trouble, is in every line that a pattern above fits."""
+_NO_NINJA = "we could not find ninja"
+_COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
+"""torch writes ``-c -c SOURCE`` for HIP, and pip's own commands hold ``-c`` too."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a log says."""
+
+    state: str
+    lines: int
+    progress: Progress | None
+    command: Command | None
+    """The last compile command, that of a failure if something failed."""
+    cause: Cause | None
+    failed_objects: int
+    jobs: int | None
+    """``MAX_JOBS`` or ``-j``, if the log names it."""
+    archs: tuple[str, ...]
+    """What the command is for, else what ``GPU_ARCHS`` in the log names; empty if the log does not say."""
+    torch: str
+    """The version that setup.py prints; empty if it did not."""
+    no_ninja: bool
+    """Whether torch found no ninja, and so compiles one file after another."""
+    ccache: bool
+
+
+def read_log(lines: Iterable[Line], name: str) -> Reading:
+    """Read a whole log; `name` is for the error. Raises `InputError` if there is no build in it."""
+    reader = _Reader()
+    for line in lines:
+        reader.see(line)
+    return reader.reading(name)
+
+
+def _tells(text: str) -> bool:
+    """Whether a line may say something of the build itself; most are warnings about headers."""
+    return in_trouble(text) or any(word in text for word in _TELLING)
+
+
+class _Reader:
+    """What was read so far."""
+
+    def __init__(self) -> None:
+        self.lines = self.failed_objects = 0
+        self.follower, self.search = Follower(), Search()
+        self.command_line = ""
+        self.jobs: int | None = None
+        self.torch = ""
+        self.archs: tuple[str, ...] = ()
+        self.begun = self.finished = self.failed = self.no_ninja = self.ccache = self.after_failure = False
+
+    def see(self, line: Line) -> None:
+        self.lines += 1
+        text = line.text
+        progress = self.follower.see(line)
+        if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
+            self.command_line = text
+            self.ccache = self.ccache or bool(_CCACHE.search(text))
+        self.after_failure = False
+        if progress:
+            return
+        self.search.see(text)
+        if _tells(text):
+            self._see_ending(text)
+            self._see_facts(text)
+
+    def _see_ending(self, text: str) -> None:
+        """The last word counts: a build that failed may have been started again."""
+        if _FINISHED.search(text):
+            self.finished, self.failed = True, False
+        elif _FAILED.search(text):
+            self.failed, self.finished = True, False
+            if text.startswith("FAILED: "):
+                self.after_failure = not self.failed_objects  # ninja prints the command of a failure below it
+                self.failed_objects += 1
+
+    def _see_facts(self, text: str) -> None:
+        if "MAX_JOBS" in text or "ninja" in text:
+            match = _JOBS.search(text)
+            found = next((number for number in match.groups() if number), "0") if match else "0"
+            self.jobs = int(found) or self.jobs
+            self.no_ninja = self.no_ninja or _NO_NINJA in text
+        if "GPU_ARCHS=" in text:
+            named = _ARCHS.search(text)
+            self.archs = tuple(named[1].split(";")) if named else self.archs
+        if not self.begun or not self.torch:
+            self.begun = self.begun or bool(_BEGUN.search(text))
+            torch = _TORCH.match(text)
+            self.torch = torch[1] if torch else self.torch
+
+    def reading(self, name: str) -> Reading:
+        """All of it. Raises `InputError` if no build was seen."""
+        progress, cause = self.follower.progress, self.search.cause
+        command = read_command(self.command_line) if self.command_line else None
+        state = self._state(progress, cause)
+        if state is None and command is None:
+            if not self.lines:
+                raise InputError("an empty log", name, "give what the build printed: its stdout and stderr together")
+            raise InputError(
+                "no flash-attn build in this log",
+                f"{name} ({self.lines} lines)",
+                "give what pip, setup.py or wheelfactory printed; with pip, `pip install -v` prints the build",
+            )
+        return Reading(
+            state=state or COMMAND,
+            lines=self.lines,
+            progress=progress,
+            command=command,
+            cause=cause if state == FAILED else None,
+            failed_objects=self.failed_objects,
+            jobs=self.jobs,
+            archs=command.archs if command and command.archs else self.archs,
+            torch=self.torch,
+            no_ninja=self.no_ninja,
+            ccache=self.ccache,
+        )
+
+    def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:
+        if self.finished:
+            return FINISHED
+        under_way = progress is not None or self.begun
+        if cause or (self.failed and (under_way or self.command_line)):
+            return FAILED
+        if progress or (under_way and self.command_line):  # without ninja commands are all there is to see
+            return RUNNING
+        return PREPARING if self.begun else None

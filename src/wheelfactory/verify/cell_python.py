@@ -1,0 +1,76 @@
+"""The Python of a CK cell, with its torch for ROCm: one of this machine, or that of the image it was built in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from wheelfactory.checkout import PROBE
+from wheelfactory.elf.scope import Scope
+from wheelfactory.executor import Errand, Place
+from wheelfactory.process import capture
+from wheelfactory.progress import unseen
+from wheelfactory.rocm_python import find_rocm_python
+from wheelfactory.upstream import log_path
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.result import GateResult
+from wheelfactory.wheel.record import Toolchain
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class CellPython:
+    """A way to run programs by that Python."""
+
+    rocm: str
+    """Where ROCm is there; empty if it is not known."""
+    run: Callable[[Sequence[str | Path]], str]
+    """Runs a Python file with its arguments and gives what it prints. Raises `BuildError`."""
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """Which torch it has."""
+        return Toolchain.model_validate_json(self.run([PROBE]))
+
+    def scope(self, needed: Sequence[str]) -> Scope:
+        """What an extension that needs these libraries is resolved with."""
+        said = json.loads(self.run([PROGRAMS / "read_scope.py", self.rocm, *needed]))
+        return Scope(frozenset(said["defined"]), tuple(said["libraries"]), tuple(said["missing"]))
+
+
+def cell_python(subject: Subject) -> CellPython | None:
+    """The Python of a cell: that of its place where it has one, else one of this machine; None if there is none."""
+    if subject.place:
+        return CellPython(str(subject.place.host.rocm_path), partial(_run_in_place, subject, subject.place))
+    python = find_rocm_python(subject.workshop, subject.cell)
+    if python is None:
+        return None
+    environ, rocm = subject.workshop.clean_environ, subject.workshop.host.rocm_path
+    return CellPython(str(rocm or ""), lambda program: capture([python, "-IB", *program], environ=environ))
+
+
+def no_python(gate: str) -> GateResult:
+    """The result of a gate that has nobody to ask."""
+    return GateResult.not_run(
+        gate, "needs the ROCm torch of the cell: have it on PATH, or build with --executor docker, which has it"
+    )
+
+
+def _run_in_place(subject: Subject, place: Place, program: Sequence[str | Path]) -> str:
+    """Run it where the cell was built; it sees the wheel, and of the factory what it imports."""
+    name = f"{subject.cell.id}.{Path(program[0]).stem}"
+    log = log_path(subject.workshop, name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    errand = Errand(
+        name=name,
+        command=(str(place.python), "-IB", *map(str, program)),
+        environ=place.environ,
+        log=log,
+        reads=(PROBE, PROGRAMS, PROGRAMS.parents[1] / "elf", subject.wheel.path),
+        writes=(),
+    )
+    return place.run(errand, unseen)
