@@ -92,7 +92,7 @@ def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
         refusal("option", "plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
         refusal("no cell", "explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
         refusal("no such backend", "build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
-        refusal("not a cell id", "explain", "junk", error="not a cell id: junk", hint="wheelfactory matrix"),
+        refusal("neither", "explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
         refusal(
             "unknown cell",
             *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
@@ -512,7 +512,7 @@ def start(
 
 def test_the_program_does_what_main_does() -> None:
     done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
-    assert_refused(Shown(done.returncode, done.stdout, done.stderr), BAD_INPUT, "not a cell id: junk", "a cell id")
+    assert_refused(Shown(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wheelfactory.compile.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.compile.flags import EARLY_INLINE, is_runaway
-from wheelfactory.explain.forecast import GIB_PER_JOB, RELEASES, Forecast
+from wheelfactory.explain.forecast import GIB_PER_JOB, ONE_HEAD_DIM, RELEASES, Forecast
 from wheelfactory.explain.reading import FAILED, FINISHED, Reading
 
 TOO_MUCH = ("out of memory", "runaway inlining", "time limit")
@@ -57,7 +57,10 @@ def advice(reading: Reading, forecast: Forecast | None) -> tuple[str, ...]:
 
 def _advice(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
     if forecast and forecast.archs > 1:
-        yield "compile for your GPU alone: GPU_ARCHS=gfx942 (PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
+        yield (
+            f"compile for your GPU alone: GPU_ARCHS={reading.archs[0]}, say "
+            "(PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
+        )
     if reading.no_ninja:
         yield "pip install ninja into the environment that builds"
     if forecast and not reading.cause:
@@ -67,8 +70,9 @@ def _advice(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
         )
     if reading.command and is_runaway(reading.command.words) and not reading.command.rocm:
         yield f'not AMD\'s compiler? export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
-    if forecast:
+    if forecast and reading.progress and reading.progress.total > ONE_HEAD_DIM:
         yield "need only some head dims? OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
+    if forecast:
         yield "compile the kernels once for every torch and Python: wheelfactory kernels SET, then build --kernels"
         yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
 

@@ -62,7 +62,7 @@ class Search:
             self._specific = Cause("refused by the factory", self._error, text[len(_HINT) :])
             return
         self._error = text[:_LONGEST_EVIDENCE] if _is_ours(text) else ""
-        if not in_trouble(text) or _says_nothing(text):
+        if not in_trouble(text) or any(word in text for word in _NEVER):
             return
         self._specific = _told(KNOWN, text)
         if not self._specific and not self._unspecific:
@@ -105,14 +105,3 @@ def _told(table: tuple[Known, ...], text: str) -> Cause | None:
 def _is_ours(text: str) -> bool:
     """Whether it has the form of this program's errors; what follows of it may be its hint."""
     return text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
-
-
-def _says_nothing(text: str) -> bool:
-    """Whether a line with a word of trouble is a command, a file's name or a warning."""
-    if text.endswith("]") and " -> " in text:  # hipify's account of a file
-        return True
-    if " -c " in text and " -o " in text:
-        return True
-    if text.startswith(("copying ", "adding '", "adding ", "creating ", "removing ", "+ ")):
-        return True
-    return any(word in text for word in _NEVER)

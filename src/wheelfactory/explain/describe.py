@@ -37,7 +37,7 @@ def describe(explanation: Explanation) -> Iterator[str]:
         )
     if explanation.kernel and reading.state != FINISHED:
         yield from _kernel(explanation.kernel, "failed" if reading.state == FAILED else "compiles")
-    yield from _list("why it takes this long", explanation.reasons)
+    yield from _list(f"why it {'took' if reading.state == FINISHED else 'takes'} this long", explanation.reasons)
     told = reading.cause.remedy if reading.cause else ""
     yield from _list("what to change", [line for line in explanation.advice if line != told])
     if reading.command:

@@ -25,11 +25,14 @@ USUAL_MIX: Mapping[str, int] = {
 """How many sources of each kind flash-attn 2.8.3 compiles for all head dims, by a name that stands for them (counted
 from its generator's output: 2,775). What a log does not name is taken to be of this mix."""
 
+ONE_HEAD_DIM = 704
+"""Objects of 2.8.3 with one head dim: fewer would not make a library."""
+
 RELEASES = {
     1387: "flash-attn 2.6.3",
     2206: "flash-attn 2.7.4",
     2782: "flash-attn 2.8.3 with all head dims",
-    704: "flash-attn 2.8.3 with one head dim (OPT_DIM)",
+    ONE_HEAD_DIM: "flash-attn 2.8.3 with one head dim",
 }
 """By the number of objects: generated kernels and seven binding files (five in 2.6.3), counted from the generators."""
 

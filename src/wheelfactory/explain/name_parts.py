@@ -57,7 +57,7 @@ BLOCK_TILES: dict[str, tuple[str, ...]] = {
 _PRODUCTS = {"fwd": ("QK", "PV"), "bwd": ("QK and dP", "dV and dK", "dQ")}
 
 LETTERS = {"s": "queries", "sk": "keys", "d": "head dim of Q", "dv": "head dim of V"}
-_PADDING = re.compile(r"p(s(?!k))?(sk)?(?:(d)([0-9]*)(?!v))?(?:(dv)([0-9]*))?")
+_PADDING = re.compile(r"p(s)?(sk)?(?:(d)([0-9]*))?(?:(dv)([0-9]*))?")
 
 FIXED: dict[str, str] = {
     "batch": "batch: sequences of one length",

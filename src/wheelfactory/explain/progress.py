@@ -57,7 +57,9 @@ class Follower:
     """Takes the lines of a log in their order, and knows how far the compile is."""
 
     def __init__(self) -> None:
-        self._done = self._total = self._runs = 0
+        self._done = self._total = 0
+        self.runs = 0
+        """How often ninja began."""
         self._reset()
 
     def _reset(self) -> None:
@@ -88,7 +90,7 @@ class Follower:
     def _advance(self, done: int, total: int, time: float | None) -> None:
         if total != self._total or done < self._done:
             self._reset()
-            self._runs += 1
+            self.runs += 1
         self._done, self._total = done, total
         if time is not None:
             self._first = self._first or (time, done)
@@ -110,7 +112,7 @@ class Follower:
     @property
     def progress(self) -> Progress | None:
         """What the lines so far tell; None if none told of progress."""
-        if not self._runs:
+        if not self.runs:
             return None
         first, last = self._first, self._last
         return Progress(
@@ -125,7 +127,7 @@ class Follower:
             told_rate=self._rate,
             told_left=self._left,
             peak_mib=self._peak,
-            runs=self._runs,
+            runs=self.runs,
         )
 
 

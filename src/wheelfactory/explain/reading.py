@@ -81,7 +81,7 @@ class _Reader:
     def __init__(self) -> None:
         self.lines = self.failed_objects = 0
         self.follower, self.search = Follower(), Search()
-        self.command_line = ""
+        self.command_line = self.before_last = ""
         self.jobs: int | None = None
         self.torch = ""
         self.archs: tuple[str, ...] = ()
@@ -90,9 +90,12 @@ class _Reader:
     def see(self, line: Line) -> None:
         self.lines += 1
         text = line.text
+        runs = self.follower.runs
         progress = self.follower.see(line)
+        if self.follower.runs > runs:  # compiling again: what went wrong before did not end the build
+            self.search, self.failed, self.failed_objects = Search(), False, 0
         if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
-            self.command_line = text
+            self.before_last, self.command_line = self.command_line, text
             self.ccache = self.ccache or bool(_CCACHE.search(text))
         self.after_failure = False
         if progress:
@@ -105,7 +108,7 @@ class _Reader:
     def _see_ending(self, text: str) -> None:
         """The last word counts: a build that failed may have been started again."""
         if _FINISHED.search(text):
-            self.finished, self.failed = True, False
+            self.finished = True
         elif _FAILED.search(text):
             self.failed, self.finished = True, False
             if text.startswith("FAILED: "):
@@ -129,7 +132,7 @@ class _Reader:
     def reading(self, name: str) -> Reading:
         """All of it. Raises `InputError` if no build was seen."""
         progress, cause = self.follower.progress, self.search.cause
-        command = read_command(self.command_line) if self.command_line else None
+        command = self._command()
         state = self._state(progress, cause)
         if state is None and command is None:
             if not self.lines:
@@ -152,6 +155,11 @@ class _Reader:
             no_ninja=self.no_ninja,
             ccache=self.ccache,
         )
+
+    def _command(self) -> Command | None:
+        """The last command; the one before it where the log ends in the midst of the last."""
+        last, before = (read_command(line) for line in (self.command_line, self.before_last))
+        return before if before and not (last and last.archs) else last
 
     def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:
         if self.finished:

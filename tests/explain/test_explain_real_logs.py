@@ -1,0 +1,80 @@
+"""Logs of the real setup.py, hipify, torch and ninja, with a stand-in for hipcc: by hand, and by this program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocm_machine import make_machine
+from wheelfactory.checkout import MATRIX
+from wheelfactory.cli import main
+from wheelfactory.errors import DONE
+from wheelfactory.matrix import load_matrix
+from wheelfactory.sources import fetch_source, unpack
+
+pytestmark = pytest.mark.slow
+
+CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
+ONE_HEAD_DIM = 704
+"""Objects of 2.8.3 with one head dim: 697 generated and 7 bindings."""
+
+
+def explained(log: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["explain", str(log), "--json"]) == DONE
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_setup_py_prints_by_hand_is_understood(
+    rocm: Mapping[str, str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = fetch_source("2.8.3", load_matrix(MATRIX).flash_attn["2.8.3"], cache / "sources", rocm)
+    settings = {"GPU_ARCHS": "gfx942;gfx950", "MAX_JOBS": "3", "OPT_DIM": "64"}
+    environ = {**rocm, **settings, "FLASH_ATTENTION_FORCE_BUILD": "TRUE", "BUILD_TARGET": "rocm"}
+    log = tmp_path / "build.log"
+    with log.open("wb") as file:
+        command = ["python", "setup.py", "bdist_wheel"]
+        tree = unpack(source, tmp_path / "source")
+        done = subprocess.run(command, cwd=tree, env=environ, stdout=file, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, log.read_text()[-2000:]
+
+    told = explained(log, capsys)
+    assert (told["state"], told["cause"], told["torch"]) == ("finished", None, "2.13.0+rocm7.2")
+    assert (told["progress"]["done"], told["progress"]["total"]) == (ONE_HEAD_DIM, ONE_HEAD_DIM)
+    assert [entry["arch"] for entry in told["archs"]] == ["gfx942", "gfx950"]
+    assert told["command"]["unknown"] == []
+    assert told["command"]["compiler"] == f"{rocm['ROCM_PATH']}/bin/hipcc"
+
+    half = tmp_path / "half.log"
+    text = log.read_text()
+    half.write_text(text[: text.index(f"[353/{ONE_HEAD_DIM}]")])
+    told = explained(half, capsys)
+    assert (told["state"], told["progress"]["left"], told["forecast"]["archs"]) == ("running", 352, 2)
+    assert told["forecast"]["left_s"] > 0
+
+
+def test_a_build_of_this_program_that_the_kernel_killed_is_out_of_memory(
+    rocm: Mapping[str, str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = shutil.copytree(rocm["ROCM_PATH"], tmp_path / "rocm")
+    hipcc = broken / "bin/hipcc"
+    said = "clang++: error: unable to execute command: Killed"
+    hipcc.write_text(hipcc.read_text().replace("\nkind=kernel\n", f"\necho '{said}' >&2\nexit 254\n"))
+    machine = make_machine(tmp_path / "cache", cache, {**rocm, "ROCM_PATH": str(broken), "ROCM_HOME": str(broken)})
+
+    done = machine.run("build", CELL, "--dest", tmp_path / "dist", MAX_JOBS="2")
+    assert done.returncode == 4, done.stderr
+
+    told = explained(machine.cache / "logs" / f"{CELL}.log", capsys)
+    assert told["state"] == "failed"
+    assert (told["cause"]["name"], told["cause"]["evidence"]) == ("out of memory", said)
+    assert told["progress"]["total"] == 2782
+    assert told["kernel"]["unknown"] == []
+    assert [entry["arch"] for entry in told["archs"]] == ["gfx90a", "gfx942", "gfx950"]
+    assert told["command"]["unknown"] == []
