@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The version of the Python that runs the factory."""
+
+_MAKING = threading.Lock()
+"""Held while an environment is made, so that cells which are verified beside each other do not make it twice."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,13 @@ def interpreter_environment(cache_dir: Path) -> Environment:
 def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-    if not folder.is_dir():
-        logger.info("installing %s", ", ".join(requirements))
-        with scratch_dir(cache_dir) as scratch:
-            made = empty_environment(scratch / "env")
-            pip_install(made, *options, *requirements, hint=hint)
-            keep(made, folder)
+    with _MAKING:
+        if not folder.is_dir():
+            logger.info("installing %s", ", ".join(requirements))
+            with scratch_dir(cache_dir) as scratch:
+                made = empty_environment(scratch / "env")
+                pip_install(made, *options, *requirements, hint=hint)
+                keep(made, folder)
     return Environment(folder)
 
 

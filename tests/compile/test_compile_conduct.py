@@ -79,6 +79,18 @@ def test_kernels_are_compiled_without_what_is_torchs_and_bindings_untouched(proj
         assert "-Icsrc/ck/include" in line
 
 
+def test_for_a_compiler_that_runs_away_on_early_inlining_it_is_taken_back_in_kernels_alone(tmp_path: Path) -> None:
+    pair = "-mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false"
+    project = make_project(tmp_path, flags=pair)
+    code, said = project.run()
+    assert code == 0, said
+    assert "wheelfactory: clang version 19.0.0 runs away on" in said
+    lines = project.log.read_text().splitlines()
+    told = {f"{BINDING}.hip" in line: "-amdgpu-early-inline-all=true" in line for line in lines}
+    assert told == {True: True, False: False}
+    assert len([line for line in lines if "-amdgpu-early-inline-all=false" in line]) == len(KERNELS)
+
+
 def test_status_lines_say_how_far_it_is(project: Project) -> None:
     _, said = project.run()
     lines = [line for line in said.splitlines() if line.startswith("[")]
