@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
-from rocm_machine import KERNEL_SET, LEAKS, SHARDS, make_machine, make_rocm
+from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
 from wheelfactory.kernels.archive import read_manifest
 
 
@@ -19,6 +19,7 @@ from wheelfactory.kernels.archive import read_manifest
 def _no_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in LEAKS:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
 
 
 @pytest.fixture(scope="session")

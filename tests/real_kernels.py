@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -237,7 +237,7 @@ def make_bench(
         made = make_paper_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
     archive = _pack(unpack(upstream, folder / "upstream"), folder / "sources", kernels)
-    return Bench(folder, rocm, replace(upstream, archive=archive), _matrix(upstream, cells, archs), cells)
+    return Bench(folder, rocm, replace(upstream, archive=archive), make_matrix(upstream, cells, archs), cells)
 
 
 def _visible(python: Path) -> Path:
@@ -286,8 +286,11 @@ def _cut(header: Path, pattern: str) -> str:
     return found[0]
 
 
-def _matrix(source: Source, cells: Mapping[Cell, Path], archs: Sequence[str]) -> Matrix:
-    """One that has these cells, with the compiler's system as the image they are built in."""
+def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **image: str) -> Matrix:
+    """One that has these cells of those sources, with the compiler's system as the image they are built in.
+
+    `image` has what is other than usual of that, by the keys of matrix.yaml.
+    """
     told, pythons = "written for the tests", sorted({cell.python for cell in cells})
     ck = {"wheel-size": "10 kB to 10 MB", "archs": archs, "source": told}
     sdist = {"file": source.archive.name, "sha256": source.identity.removeprefix("sha256:")}
@@ -299,16 +302,21 @@ def _matrix(source: Source, cells: Mapping[Cell, Path], archs: Sequence[str]) ->
         "platform": "manylinux_2_28_x86_64",
         "source": told,
     }
-    image = {
+    usual = {
         "tag": "debian:forky",
         "distribution": "debian",
         "glibc": SYSTEM_GLIBC,
         "python": pythons[0],
-        "python-path": "/usr/bin/python3",
-        "rocm-path": "/usr",
+        "python-path": "/opt/venv/bin/python",
+        "rocm-path": "/opt/rocm",
         "torch": TORCHES[0],
     }
-    rocm = {"torch": TORCHES, "index": "https://example.org", "archs": archs, "images": [{**image, "source": told}]}
+    rocm = {
+        "torch": TORCHES,
+        "index": "https://example.org",
+        "archs": archs,
+        "images": [{**usual, **image, "source": told}],
+    }
     return Matrix.model_validate(
         {
             "backend": ["ck"],

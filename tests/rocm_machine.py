@@ -20,6 +20,9 @@ STAND_IN = Path(__file__).parent / "rocm_stand_in"
 LEAKS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PYTORCH_ROCM_ARCH", "ROCM_PATH", "ROCM_HOME", "MAX_JOBS", "GPU_ARCHS")
 """Variables of the person who runs the tests that would change what they test."""
 
+NO_ENGINE = "unix:///nowhere/docker.sock"
+"""A container engine that does not answer, so that what is tested is built on this machine."""
+
 KERNEL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
 """The kernel set of the cells that such a machine can build."""
 
@@ -82,6 +85,7 @@ def make_rocm(cache: Path, root: Path, python_folder: Path) -> Mapping[str, str]
         "ROCM_PATH": str(root),
         "ROCM_HOME": str(root),
         "STAND_IN_TORCH": "2.13.0",
+        "DOCKER_HOST": NO_ENGINE,
     }
 
 

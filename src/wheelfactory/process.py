@@ -174,7 +174,7 @@ def failed_build(name: str, ending: str, log: Path, last: Sequence[str], hint: s
     tail = "\n".join(last)
     with log.open(encoding="utf-8", errors="replace") as file:
         cause = find_cause(file)
-    known = hint or (f"{cause.name}: {cause.remedy}" if cause else "")
+    known = hint or (f"{cause.name} ({cause.evidence}): {cause.remedy}" if cause else "")
     place = f"the full log is {log}"
     return BuildError("build failed", f"{name} ({ending})\n{tail}", f"{known}; {place}" if known else place)
 

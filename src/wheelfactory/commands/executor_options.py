@@ -44,7 +44,7 @@ def executor_of(options: argparse.Namespace, workshop: Workshop, cells: Sequence
     except BuildError as error:
         if options.executor == "docker":
             raise
-        tell(f"building on this machine: {error}")
+        tell(f"not in a container: {error}")
         yield local
         return
     with containers(workshop, engine, options.memory, slim=options.slim) as executor:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -86,7 +87,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     wish = Wish(runners, options.shards, options.budget)
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
-    entries = [_plan_entry(workshop.matrix, cell, workshop.host, environ) for cell in cells]
+    entries = [_plan_entry(workshop, cell) for cell in cells]
     if not options.json:
         _show_cells(entries, workshop.host)
     sets = kernel_sets(workshop.matrix, cells)
@@ -104,12 +105,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _plan_entry(facts: Matrix, cell: Cell, host: Host, environ: Environ) -> dict[str, Any]:
+def _plan_entry(workshop: Workshop, cell: Cell) -> dict[str, Any]:
+    facts = workshop.matrix
     try:
-        make_recipe(facts, cell, host, environ, by_hand=False)
+        make_recipe(facts, cell, workshop.host, workshop.environ, by_hand=False)
         here = "builds here"
     except BuildError as error:
-        here = error.which
+        here = "builds here in a container" if _has_engine(workshop.environ.get("DOCKER_HOST", "")) else error.which
     slim = facts.rocm[cell.rocm].slim
     return {
         "id": cell.id,
@@ -120,10 +122,21 @@ def _plan_entry(facts: Matrix, cell: Cell, host: Host, environ: Environ) -> dict
     }
 
 
+@cache
+def _has_engine(host: str) -> bool:
+    from wheelfactory.containers.engine import connect  # takes a third of a second to import, and is not always wanted
+
+    try:
+        connect({"DOCKER_HOST": host})
+    except BuildError:
+        return False
+    return True
+
+
 def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
     for entry in entries:
         show(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}")
-    here = sum(entry["here"] == "builds here" for entry in entries)
+    here = sum(entry["here"].startswith("builds here") for entry in entries)
     tell(
         f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, {host.memory_gib:.0f} GiB free, "
         f"ROCm {host.rocm or 'not found'})"

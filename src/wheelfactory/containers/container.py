@@ -116,7 +116,10 @@ def _failed(name: str, status: int, starved: Share | None, log: Path, last: list
         )
         return failed_build(name, f"exit status {status}, killed for want of memory", log, last, hint)
     if status == KILLED:
-        hint = "somebody killed the container; run the same command again: what was compiled is kept"
+        hint = (
+            "somebody killed the container, or this machine has no memory left (dmesg tells); run the same command "
+            "again: what was compiled is kept"
+        )
         return failed_build(name, f"exit status {status}, killed from outside", log, last, hint)
     return failed_build(name, f"exit status {status}", log, last)
 

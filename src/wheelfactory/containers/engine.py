@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from wheelfactory.errors import BuildError
 
 ANSWER_S = 60
 """How long a request that is answered at once may take; output that is waited for has no limit."""
+
+_SCHEME = "unix://"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def addresses(environ: Mapping[str, str]) -> Iterator[str]:
     """Where an engine may answer, as URLs. Raises `BuildError` for one on another machine."""
     named = environ.get("DOCKER_HOST")
     if named:
-        if not named.startswith("unix://"):
+        if not named.startswith(_SCHEME):
             raise BuildError(
                 "the container engine must be on this machine",
                 f"DOCKER_HOST={named}",
@@ -70,10 +73,12 @@ def addresses(environ: Mapping[str, str]) -> Iterator[str]:
         return
     own = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for path in ("/var/run/docker.sock", f"{own}/docker.sock", f"{own}/podman/podman.sock", "/run/podman/podman.sock"):
-        yield f"unix://{path}"
+        yield f"{_SCHEME}{path}"
 
 
 def _ask(url: str) -> Engine:
+    with socket.socket(socket.AF_UNIX) as tried:  # the SDK would keep one open that nobody answers
+        tried.connect(url.removeprefix(_SCHEME))
     client = docker.DockerClient(base_url=url, timeout=ANSWER_S)
     said = client.info()
     rootless = any("rootless" in option for option in said.get("SecurityOptions") or ())
@@ -89,4 +94,4 @@ def _ask(url: str) -> Engine:
 
 def _is_absent(error: BaseException) -> bool:
     """Whether nobody has a socket there, which is the least telling of all reasons."""
-    return "FileNotFoundError" in repr(error) or "No such file" in str(error)
+    return isinstance(error, FileNotFoundError)

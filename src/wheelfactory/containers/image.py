@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
@@ -106,8 +106,6 @@ def build(engine: Engine, dockerfile: Dockerfile, log: Path, part: Part) -> str:
                     part(int(match[1]) - 1, int(match[2]), "making the image")
                 if "error" in event:
                     raise _failed(dockerfile.tag, str(event["error"]), list(last), log)
-    except APIError as error:
-        raise trouble(error, dockerfile.tag) from None
     except ENGINE_ERRORS as error:
         raise trouble(error, dockerfile.tag) from None
     return dockerfile.tag

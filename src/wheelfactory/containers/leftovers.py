@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from docker.errors import NotFound
+from docker.errors import APIError
 
 from wheelfactory.containers.engine import Engine
 from wheelfactory.errors import FactoryError
@@ -38,18 +38,26 @@ def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
 
 def remove_containers(engine: Engine, folder: Path) -> None:
     """End and remove the containers of a run, running or not."""
-    for container in engine.client.containers.list(all=True, filters={"label": f"{LABEL}={folder}"}):
-        with suppress(NotFound):
-            container.remove(force=True, v=True)
+    for container, _ in _labelled(engine, f"{LABEL}={folder}"):
+        _remove(engine, container)
 
 
 def remove_orphans(engine: Engine) -> None:
     """End and remove the containers of runs that are no more, as after a power cut."""
-    for container in engine.client.containers.list(all=True, filters={"label": LABEL}):
-        folder = Path(container.labels[LABEL])
+    for container, folder in _labelled(engine, LABEL):
         if _is_over(folder):
-            with suppress(NotFound):
-                container.remove(force=True, v=True)
+            _remove(engine, container)
+
+
+def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
+    """The containers with a label, and the folders of their runs; by one request, as any may go before a second."""
+    found = engine.client.api.containers(all=True, filters={"label": label})
+    return [(container["Id"], Path(container["Labels"][LABEL])) for container in found]
+
+
+def _remove(engine: Engine, container: str) -> None:
+    with suppress(APIError):  # somebody was faster, or is at it; what is left the next run finds
+        engine.client.api.remove_container(container, force=True, v=True)
 
 
 def _is_over(folder: Path) -> bool:

@@ -29,7 +29,8 @@ _KNOWN = (
         "start one (sudo systemctl start docker, or podman system service), set DOCKER_HOST, or use --executor local",
     ),
     Known(
-        r"Connection (?:aborted|broken)|IncompleteRead|RemoteDisconnected|BrokenPipe|ConnectionResetError|Read timed out",
+        r"Connection (?:aborted|broken)|IncompleteRead|RemoteDisconnected|BrokenPipe|ConnectionResetError"
+        r"|Read timed out",
         "the container engine went away",
         "see why it stopped (journalctl -u docker), and run the same command again: what was compiled is kept",
     ),
@@ -80,7 +81,7 @@ _OTHER = Known("", "the container engine refused", "the engine's own log tells m
 
 def trouble(error: object, which: str) -> BuildError:
     """The error to raise for what an engine or its SDK complained of while it was asked for `which`."""
-    said = " ".join(str(error).split())
+    said = " ".join(str(getattr(error, "strerror", None) or error).split())
     seen = f"{said} {error!r}"
     known = next((known for known in _KNOWN if re.search(known.pattern, seen, re.IGNORECASE)), _OTHER)
     return BuildError(known.what, f"{which} ({_short(said)})", known.hint)
