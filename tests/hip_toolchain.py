@@ -17,7 +17,7 @@ from wheelfactory.files import scratch_dir
 
 RECIPE = (
     "--variant=minbase",
-    "--include=hipcc,libstdc++-15-dev",
+    "--include=hipcc,libstdc++-15-dev,python3-dev,python3-venv",
     # a suite in preparation may be served for longer than its Release file says; its signature is checked all the same
     '--aptopt=Acquire::Check-Valid-Until "false"',
     "--dpkgopt=path-exclude=/usr/share/man/*",

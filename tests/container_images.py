@@ -1,0 +1,139 @@
+"""Images for tests, made without a registry: one like AMD's of ROCm and torch, and one whose hipcc really compiles.
+
+Their root file systems come from Debian and are kept in the cache; an image is packed while the engine reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from docker import DockerClient
+
+import hip_toolchain
+from hip_rocm import make_hip_rocm
+from rocm_machine import make_rocm
+from wheelfactory.environments import PYTHON, build_environment, cpu_torch_version
+from wheelfactory.files import scratch_dir
+
+RECIPE = (
+    "--variant=minbase",
+    "--include=ca-certificates,g++,python3,python3-dev,python3-venv",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--dpkgopt=force-unsafe-io",  # a root that was not finished is not kept, so no file has to be safe on the disk
+    "--customize-hook=chroot $1 python3 -m venv /opt/venv",
+    # two of its versions cannot lie over each other: torch's comes with torch
+    "--customize-hook=chroot $1 /opt/venv/bin/pip --quiet uninstall --yes setuptools",
+    "--format=directory",
+    "bookworm",
+)
+RECIPE_PYTHON = "3.11"
+"""The Python of bookworm."""
+
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""Whom Debian trusts, and with it what was added for the network that this machine is in."""
+
+# lays folders over each other, because an engine refuses to import what holds a path twice; all mounts end with it
+_PACK = """\
+image=$1
+while [ $# -gt 0 ]; do
+    mount -t overlay -o "lowerdir=$2" overlay "$1"
+    shift 2
+done
+exec tar --create --numeric-owner --directory="$image" .
+"""
+_UNSHARE = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def why_not() -> str | None:
+    """Why such images cannot be made here, or None if they can."""
+    if PYTHON != RECIPE_PYTHON:
+        return f"needs Python {RECIPE_PYTHON}, for which the torch of this machine goes into the image"
+    if not CERTIFICATES.exists():
+        return f"needs {CERTIFICATES}"
+    return hip_toolchain.why_not()
+
+
+def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
+    """The tag of an image laid out as AMD's of ROCm 7: /opt/venv with torch, /opt/rocm, both first on PATH.
+
+    Real: Debian, its Python and g++, pip, which reaches PyPI. Stand-ins: those of `rocm_machine.make_rocm`. As on
+    AMD's images ROCM_PATH is not set.
+    """
+    root = _make_root(cache)
+    packages = build_environment(cache).site_packages
+    inside = f"lib/python{PYTHON}/site-packages"
+    with scratch_dir(cache) as scratch:
+        added, image, with_torch = _additions(scratch), _empty(scratch / "image"), _empty(scratch / "with-torch")
+        make_rocm(cache, _empty(added / "opt/rocm"), scratch / "python")
+        for name in ("rocm_torch.py", "stand_in.pth"):
+            shutil.copy(scratch / "python" / inside / name, with_torch)
+        layers = {
+            image: (added, root),
+            image / "opt/venv" / inside: (with_torch, packages, root / "opt/venv" / inside),
+        }
+        environ = {"PATH": f"/opt/venv/bin:/opt/rocm/bin:{_SYSTEM_PATH}", "STAND_IN_TORCH": cpu_torch_version()}
+        return _import(client, "rocm/pytorch:stand-in", environ, layers)
+
+
+def make_hip_image(cache: Path, client: DockerClient) -> str:
+    """The tag of an image with the HIP compiler of `hip_toolchain` at AMD's places, and Debian's Python; no torch."""
+    toolchain = hip_toolchain.make_hip_toolchain(cache)
+    with scratch_dir(cache) as scratch:
+        added, image = _additions(scratch), _empty(scratch / "image")
+        rocm = added / "opt/rocm"
+        make_hip_rocm(toolchain, rocm)
+        for name in ("root", "fstab", "bin/hipcc"):
+            (rocm / name).unlink()
+        for link in [path for path in rocm.rglob("*") if path.is_symlink()]:
+            target = link.readlink().relative_to(toolchain.root)
+            link.unlink()
+            link.symlink_to(Path("/") / target)
+        (rocm / "bin/hipcc").symlink_to("/usr/bin/hipcc")
+        environ = {"PATH": f"/opt/rocm/bin:/opt/rocm/llvm/bin:{_SYSTEM_PATH}"}
+        return _import(client, "rocm/hip:debian", environ, {image: (added, toolchain.root)})
+
+
+def _make_root(cache: Path) -> Path:
+    """The root file system of the recipe, made if the cache does not have it yet."""
+    key = hashlib.sha256("\0".join(RECIPE).encode()).hexdigest()[:16]
+    root = cache / f"bookworm-{key}"
+    if not root.exists():
+        with scratch_dir(cache) as scratch:
+            subprocess.run(["mmdebstrap", "--quiet", *RECIPE, scratch / "root", hip_toolchain._mirror()], check=True)
+            (scratch / "root").rename(root)
+    return root
+
+
+def _additions(scratch: Path) -> Path:
+    """A folder for what an image has beyond its root file system; with this machine's certificates in it."""
+    added = scratch / "added"
+    shutil.copy(CERTIFICATES, _empty(added / CERTIFICATES.parent.relative_to("/")))
+    return added
+
+
+def _empty(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _import(client: DockerClient, tag: str, environ: Mapping[str, str], layers: Mapping[Path, tuple[Path, ...]]) -> str:
+    """The tag of an image of the first of the places in `layers`, where folders are laid over each other, the first on
+    top. Raises `RuntimeError` if it was not imported.
+    """
+    trusted = {"PIP_CERT": str(CERTIFICATES), "SSL_CERT_FILE": str(CERTIFICATES)}
+    changes = [f"ENV {name}={value}" for name, value in {**environ, **trusted}.items()]
+    mounts = [word for place, folders in layers.items() for word in (place, ":".join(map(str, folders)))]
+    with subprocess.Popen([*_UNSHARE, _PACK, "-", *mounts], stdout=subprocess.PIPE) as packing:
+        # the tag as part of the name: podman 4.3 does not heed it elsewhere
+        answer = client.api.import_image_from_stream(packing.stdout, tag, changes=[*changes, 'CMD ["/bin/sh"]'])
+    if packing.returncode or not client.images.list(tag):
+        raise RuntimeError(f"{tag} was not imported: {answer}")
+    return tag
