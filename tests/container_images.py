@@ -5,7 +5,6 @@ Their root file systems come from Debian and are kept in the cache; an image is 
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -67,7 +66,7 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
     Real: Debian, its Python and g++, pip, which reaches PyPI. Stand-ins: those of `rocm_machine.make_rocm`. As on
     AMD's images ROCM_PATH is not set.
     """
-    root = _make_root(cache)
+    root = hip_toolchain.make_root(cache, "bookworm", RECIPE)
     packages = build_environment(cache).site_packages
     inside = f"lib/python{PYTHON}/site-packages"
     with scratch_dir(cache) as scratch:
@@ -99,17 +98,6 @@ def make_hip_image(cache: Path, client: DockerClient) -> str:
         (rocm / "bin/hipcc").symlink_to("/usr/bin/hipcc")
         environ = {"PATH": f"/opt/rocm/bin:/opt/rocm/llvm/bin:{_SYSTEM_PATH}"}
         return _import(client, "rocm/hip:debian", environ, {image: (added, toolchain.root)})
-
-
-def _make_root(cache: Path) -> Path:
-    """The root file system of the recipe, made if the cache does not have it yet."""
-    key = hashlib.sha256("\0".join(RECIPE).encode()).hexdigest()[:16]
-    root = cache / f"bookworm-{key}"
-    if not root.exists():
-        with scratch_dir(cache) as scratch:
-            subprocess.run(["mmdebstrap", "--quiet", *RECIPE, scratch / "root", hip_toolchain._mirror()], check=True)
-            (scratch / "root").rename(root)
-    return root
 
 
 def _additions(scratch: Path) -> Path:

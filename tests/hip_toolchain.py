@@ -6,10 +6,12 @@ Debian's own suites before it know neither gfx950 nor gfx1201. Making it takes r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,13 +81,18 @@ def why_not() -> str | None:
 
 def make_hip_toolchain(cache: Path) -> HipToolchain:
     """The toolchain of the recipe, made if the cache does not have it yet."""
-    key = hashlib.sha256("\0".join(RECIPE).encode()).hexdigest()[:16]
-    root = cache / f"hip-{key}"
+    return HipToolchain(make_root(cache, "hip", RECIPE))
+
+
+def make_root(cache: Path, name: str, recipe: Sequence[str]) -> Path:
+    """The root file system of an mmdebstrap recipe, made if the cache does not have it yet."""
+    root = cache / f"{name}-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:16]}"
     if not root.exists():
         with scratch_dir(cache) as scratch:
-            subprocess.run(["mmdebstrap", "--quiet", *RECIPE, scratch / "root", _mirror()], check=True)
-            (scratch / "root").rename(root)
-    return HipToolchain(root)
+            subprocess.run(["mmdebstrap", "--quiet", *recipe, scratch / "root", _mirror()], check=True)
+            with contextlib.suppress(OSError):  # another run was faster; both hold the same
+                (scratch / "root").rename(root)
+    return root
 
 
 def _mirror() -> str:

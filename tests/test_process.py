@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from wheelfactory.errors import BuildError, SourceError
-from wheelfactory.process import LAST_LINES, capture, reason, run, run_logged
+from wheelfactory.process import LAST_LINES, capture, end_all, reason, run, run_logged
 
 PYTHON = sys.executable
 
@@ -35,6 +37,18 @@ def logged(code: str, log: Path, counted: Counted | None = None) -> str:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "cell.log"
+
+
+# short commands
+
+
+def test_what_another_thread_waits_for_can_be_ended() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, [PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)"])
+        while not waiting.done():
+            end_all()
+            time.sleep(0.05)
+    assert waiting.result().returncode == -signal.SIGKILL
 
 
 # long commands

@@ -41,16 +41,41 @@ def run(
     After `timeout` seconds the command is killed and `subprocess.TimeoutExpired` raised.
     """
     with _started(command, failure):
-        return subprocess.run(
+        process = subprocess.Popen(
             command,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
             env=environ,
             cwd=cwd,
-            timeout=timeout,
         )
+    with process, _endable(process):
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+_running: set[subprocess.Popen[str]] = set()
+"""What threads wait for, so that the main one can end it when it is interrupted."""
+
+
+@contextmanager
+def _endable(process: subprocess.Popen[str]) -> Iterator[None]:
+    _running.add(process)
+    try:
+        yield
+    finally:
+        _running.discard(process)
+
+
+def end_all() -> None:
+    """End the programs that other threads wait for; those are told as of any that was killed."""
+    for process in list(_running):
+        process.kill()
 
 
 @contextmanager

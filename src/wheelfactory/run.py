@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from wheelfactory.kernels.kernel_set import kernel_sets
 from wheelfactory.manifest import published_cells
 from wheelfactory.matrix import Matrix
 from wheelfactory.matrix.select import unpublished
+from wheelfactory.process import end_all
 from wheelfactory.progress import Part, Steps
 from wheelfactory.publish import DirectoryPublisher, Publisher, publish
 from wheelfactory.publish.additions import addition, missing_dependencies
@@ -88,10 +89,10 @@ def run_job(
     with Steps(len(job.todo) + 1) as steps, scratch_dir(workshop.cache) as scratch:
         if job.todo:
             publish(publisher, missing_dependencies(workshop, publisher))
-        line = _Line(workshop, publisher, scratch, steps, extended, wanted)
+        line = Line(workshop, publisher, scratch, steps, extended, wanted)
         failures: list[Failure] = []
         for wave in waves(workshop.matrix, job.todo) if executor.at_once > 1 else (job.todo,):
-            failures += _build(line, executor, wave)
+            failures += build_side_by_side(line, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the others would only get as far
         with steps.step("index"):
@@ -115,7 +116,7 @@ def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """What a cell passes through from its build to the release."""
 
     workshop: Workshop
@@ -147,7 +148,7 @@ class _Line:
         return checked
 
 
-def _build(line: _Line, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
     """Put cells through the line, as many at a time as the executor allows; gives those that failed.
 
     After one whose time is up no other is begun. Raises `PublishError` if the release is not as it should be, as no
@@ -167,17 +168,24 @@ def _build(line: _Line, executor: Executor, cells: Sequence[Cell]) -> list[Failu
                 elif error:
                     raise error
                 if isinstance(error, RunAgainError):
-                    pool.shutdown(wait=False, cancel_futures=True)
+                    _cancel(waiting)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            _cancel(waiting)
             line.stopping.set()
             while wait(waiting, timeout=1).not_done:
                 executor.stop()
+                end_all()
             raise
     return failures
 
 
-def _build_in_turn(line: _Line, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+def _cancel(futures: Iterable[Future[None]]) -> None:
+    """Begin none of these any more; unlike those that `shutdown` drops, they are still told of as done."""
+    for future in futures:
+        future.cancel()
+
+
+def _build_in_turn(line: Line, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
     for cell in cells:
         try:
             line.run(executor, cell)

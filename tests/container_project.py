@@ -1,0 +1,150 @@
+"""What containers are given to build in tests: releases of which nothing but setup.py matters, and a matrix of them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.checkout import BUILD_SCRIPT, MATRIX, PROBE, ROOT
+from wheelfactory.containers.engine import Engine
+from wheelfactory.containers.leftovers import LABEL
+from wheelfactory.executor import Errand
+from wheelfactory.files import write_atomic
+
+ROCM, TORCH = "7.2", "2.13.0"
+"""Of the stand-in for AMD's image."""
+
+BASE = {
+    "tag": "rocm/pytorch:stand-in",
+    "distribution": "debian12",
+    "glibc": "2.36",
+    "python": "3.11",
+    "python-path": "/opt/venv/bin/python",
+    "rocm-path": "/opt/rocm",
+    "torch": TORCH,
+    "source": "made by the tests",
+}
+
+CELL = Cell.of("2.8.3", "3.11", TORCH, ROCM, Backend.TRITON)
+"""A real one, which needs no compiler."""
+
+# what is left of upstream's when it compiles nothing: a wheel of metadata
+_WRITES_A_WHEEL = """\
+import sys, zipfile
+folder, name = sys.argv[sys.argv.index("--dist-dir") + 1], "flash_attn-{version}"
+members = {{
+    "flash_attn/__init__.py": "",
+    name + ".dist-info/METADATA": "Metadata-Version: 2.1\\nName: flash_attn\\nVersion: {version}\\n",
+    name + ".dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+}}
+members[name + ".dist-info/RECORD"] = "".join(member + ",,\\n" for member in [*members, name + ".dist-info/RECORD"])
+with zipfile.ZipFile(folder + "/" + name + "-py3-none-any.whl", "w") as wheel:
+    for member, text in members.items():
+        wheel.writestr(member, text)
+"""
+
+RELEASES: Mapping[str, str] = {
+    "9.9.1": "import time\nfor second in range(3):\n    print('second', second, flush=True)\n    time.sleep(1)\n",
+    "9.9.2": "raise SystemExit('fatal: this release cannot be built')\n",
+}
+"""flash-attn releases of the tests, and what their setup.py does before it writes a wheel."""
+
+
+def setup_py(does: str, version: str = "9.9.0") -> str:
+    """A setup.py that does something, then writes a wheel."""
+    return does + _WRITES_A_WHEEL.format(version=version)
+
+
+def errand(folder: Path, does: str, deadline: float, **environ: str) -> Errand:
+    """An errand below `folder` for `setup_py`, handed out as the factory does; what it leaves is in ``scratch/raw``."""
+    source, scratch = folder / "scratch/source", folder / "scratch"
+    source.mkdir(parents=True)
+    (source / "setup.py").write_text(setup_py(does), encoding="utf-8")
+    given = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/tmp",  # noqa: S108 - in the container
+        "SOURCE_DIR": str(source),
+        "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - in the container
+        "RAW_DIR": str(scratch / "raw"),
+        "BUILD_PYTHON": "/usr/bin/python3",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    return Errand(
+        name="a cell",
+        command=(str(BUILD_SCRIPT),),
+        environ={**given, **environ},
+        log=folder / "cell.log",
+        reads=(BUILD_SCRIPT, PROBE, ROOT / "src", source),
+        writes=(scratch,),
+        deadline=deadline,
+    )
+
+
+def cell_of(version: str) -> Cell:
+    """The cell of one of `RELEASES`."""
+    return Cell.of(version, "3.11", TORCH, ROCM, Backend.TRITON)
+
+
+def sdist(version: str) -> bytes:
+    """The source distribution of one of `RELEASES`; the same bytes each time."""
+    data, packed = setup_py(RELEASES[version], version).encode(), io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        member = tarfile.TarInfo(f"flash_attn-{version}/setup.py")
+        member.size, member.mtime = len(data), 1_700_000_000
+        tar.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def write_matrix(path: Path) -> Path:
+    """Write the matrix of the checkout with `BASE` as the only image of its ROCm, and with `RELEASES`."""
+    text: dict[str, Any] = yaml.safe_load(MATRIX.read_text(encoding="utf-8"))
+    text["rocm"][ROCM].pop("slim", None)
+    text["rocm"][ROCM]["images"] = [BASE]
+    like = text["flash-attn"]["2.8.3"]
+    for version in RELEASES:
+        origin = {"file": f"flash_attn-{version}.tar.gz", "sha256": hashlib.sha256(sdist(version)).hexdigest()}
+        text["flash-attn"][version] = {**like, "sdist": origin, "source": "made by the tests"}
+    path.write_text(yaml.dump(text, sort_keys=False, Dumper=_Plain), encoding="utf-8")
+    return path
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes what occurs twice twice, without names for it."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """For everything."""
+        return True
+
+
+def put_sources(cache: Path) -> None:
+    """Have the sources of `RELEASES` in a cache, as if they had been downloaded."""
+    for version in RELEASES:
+        data = sdist(version)
+        write_atomic(cache / "sources" / hashlib.sha256(data).hexdigest()[:16] / f"flash_attn-{version}.tar.gz", data)
+
+
+def containers_of(engine: Engine, run: Path) -> list[str]:
+    """The containers of a run, running or not."""
+    return [found for found, folder in labelled(engine) if folder == run]
+
+
+def labelled(engine: Engine) -> list[tuple[str, Path]]:
+    """All containers of runs, with the folders that stand for those. Asked at once, as any may go meanwhile."""
+    found = engine.client.api.containers(all=True, filters={"label": LABEL})
+    return [(container["Id"], Path(container["Labels"][LABEL])) for container in found]
+
+
+def wait_until(happened: Callable[[], object], seconds: float = 10) -> None:
+    """Wait for something that others do. Raises `AssertionError` if it does not happen."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)

@@ -1,0 +1,88 @@
+"""Which cells are built first, so that no two of those that are built at once make the same thing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.checkout import MATRIX
+from wheelfactory.errors import RunAgainError
+from wheelfactory.matrix import Matrix, load_matrix
+from wheelfactory.run import build_side_by_side, waves
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    return load_matrix(MATRIX)
+
+
+def ck(python: str, torch: str = "2.13.0", rocm: str = "7.2", flash_attn: str = "2.8.3") -> Cell:
+    return Cell.of(flash_attn, python, torch, rocm, Backend.CK)
+
+
+def triton(torch: str = "2.13.0", flash_attn: str = "2.8.3") -> Cell:
+    return Cell.of(flash_attn, "3.12", torch, "7.2", Backend.TRITON)
+
+
+def test_one_cell_of_each_kernel_set_goes_before_those_that_only_link(matrix: Matrix) -> None:
+    cells = [ck("3.12"), ck("3.11"), ck("3.12", torch="2.12.1"), ck("3.12", rocm="7.1"), ck("3.11", rocm="7.1")]
+    first, second = waves(matrix, cells)
+    assert first == (cells[0], cells[3])
+    assert second == (cells[1], cells[2], cells[4])
+
+
+def test_one_triton_cell_of_each_release_goes_before_those_that_only_get_a_label(matrix: Matrix) -> None:
+    cells = [triton(), triton(torch="2.12.1"), triton(flash_attn="2.7.4.post1")]
+    assert waves(matrix, cells) == ((cells[0], cells[2]), (cells[1],))
+
+
+def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
+    cells = [ck("3.12"), triton(), ck("3.12", flash_attn="2.7.4.post1")]
+    assert waves(matrix, cells) == (tuple(cells),)
+
+
+def test_no_cell_is_lost_or_built_twice(matrix: Matrix) -> None:
+    cells = [ck(python, torch) for python in ("3.10", "3.11") for torch in ("2.11.0", "2.13.0")] + [triton()]
+    assert sorted((cell for wave in waves(matrix, cells) for cell in wave), key=str) == sorted(cells, key=str)
+    assert waves(matrix, []) == ()
+
+
+@dataclass(frozen=True)
+class TwoAtOnce:
+    """As much of an executor as choosing what is built next asks for."""
+
+    at_once: int = 2
+
+    def divided(self, count: int) -> TwoAtOnce:
+        return self
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class Line:
+    """Takes cells without building them; the time is up at the second, while the first is under way."""
+
+    def __init__(self) -> None:
+        self.begun: list[Cell] = []
+        self.up = threading.Event()
+
+    def run(self, executor: object, cell: Cell) -> None:
+        self.begun.append(cell)
+        if len(self.begun) == 2:
+            self.up.set()
+            raise RunAgainError("the time is up", cell.id)
+        self.up.wait(10)
+        time.sleep(0.2)
+
+
+def test_after_one_whose_time_is_up_no_other_is_begun_and_those_under_way_are_waited_for(matrix: Matrix) -> None:
+    line, cells = Line(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
+    (failure,) = build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+    assert isinstance(failure.error, RunAgainError)
+    assert line.begun == cells[:2]
