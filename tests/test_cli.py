@@ -348,7 +348,7 @@ def test_index_keeps_off_pages_that_no_manifest_made(cli: Cli, tmp_path: Path) -
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wheel is taken for verified; the gates have their own tests."""
     passed = (GateResult.of("stand-in", []),)
-    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, workshop, *, extended: passed)
+    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, workshop, **_: passed)
 
 
 @pytest.mark.usefixtures("gates_pass")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import os
 import signal
 import stat
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.errors import FactoryError
-from wheelfactory.files import atomic_path, locked, remove_scratch, scratch_dir, sha256_of, write_atomic
+from wheelfactory.files import atomic_path, locked, remove_scratch, scratch_dir, write_atomic
 
 
 class StopError(Exception):
@@ -23,14 +23,6 @@ class StopError(Exception):
 
 def everything(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-def test_the_sha256_of_a_file_of_any_size(tmp_path: Path, size: int) -> None:
-    data = os.urandom(size)
-    (tmp_path / "file").write_bytes(data)
-
-    assert sha256_of(tmp_path / "file") == hashlib.sha256(data).hexdigest()
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -203,3 +195,21 @@ def test_an_error_of_the_block_is_not_taken_for_a_held_folder(tmp_path: Path) ->
 def test_holding_a_folder_writes_nothing_into_it(tmp_path: Path) -> None:
     with locked(tmp_path):
         assert everything(tmp_path) == []
+
+
+def test_a_scratch_folder_that_another_run_removes_before_it_is_held_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    hold = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        made.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if len(made) == 1:
+            made[0].rmdir()
+        hold(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with scratch_dir(tmp_path) as folder:
+        assert folder.is_dir()
+        assert made == [made[0], folder]

@@ -11,9 +11,17 @@ import pytest
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import RunAgainError
+from wheelfactory.errors import (
+    BUILD_FAILED,
+    DONE,
+    RUN_AGAIN,
+    BuildError,
+    FactoryError,
+    RunAgainError,
+    VerificationError,
+)
 from wheelfactory.matrix import Matrix, load_matrix
-from wheelfactory.run import build_side_by_side, waves
+from wheelfactory.run import Failure, build_side_by_side, exit_code, waves
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +44,18 @@ def test_one_cell_of_each_kernel_set_goes_before_those_that_only_link(matrix: Ma
     assert second == (cells[1], cells[2], cells[4])
 
 
+def test_triton_wheels_are_made_before_the_machine_is_divided_among_kernel_sets(matrix: Matrix) -> None:
+    cells = [ck("3.12"), triton(), ck("3.12", rocm="7.1")]
+    assert waves(matrix, cells) == ((cells[1],), (cells[0], cells[2]))
+
+
 def test_one_triton_cell_of_each_release_goes_before_those_that_only_get_a_label(matrix: Matrix) -> None:
     cells = [triton(), triton(torch="2.12.1"), triton(flash_attn="2.7.4.post1")]
     assert waves(matrix, cells) == ((cells[0], cells[2]), (cells[1],))
 
 
 def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
-    cells = [ck("3.12"), triton(), ck("3.12", flash_attn="2.7.4.post1")]
+    cells = [ck("3.12"), ck("3.12", rocm="7.1"), ck("3.12", flash_attn="2.7.4.post1")]
     assert waves(matrix, cells) == (tuple(cells),)
 
 
@@ -57,6 +70,10 @@ class TwoAtOnce:
     """As much of an executor as choosing what is built next asks for."""
 
     at_once: int = 2
+
+    def place(self, cell: Cell, part: object) -> None:
+        if cell.torch == "2.12.1":
+            raise BuildError("no such image", cell.id)
 
     def divided(self, count: int) -> TwoAtOnce:
         return self
@@ -86,3 +103,24 @@ def test_after_one_whose_time_is_up_no_other_is_begun_and_those_under_way_are_wa
     (failure,) = build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
     assert isinstance(failure.error, RunAgainError)
     assert line.begun == cells[:2]
+
+
+def test_a_cell_whose_image_cannot_be_had_is_not_begun_and_the_others_are(matrix: Matrix) -> None:
+    line, cells = Line(), [ck("3.12", torch="2.12.1"), ck("3.12")]
+    line.up.set()
+    (failure,) = build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+    assert (failure.cell, failure.error.what) == (cells[0], "no such image")
+    assert line.begun == cells[1:]
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ((), DONE),
+        ((BuildError("a", "b"), VerificationError("a", "b")), BUILD_FAILED),
+        ((BuildError("a", "b"), RunAgainError("a", "b"), VerificationError("a", "b")), RUN_AGAIN),
+    ],
+    ids=["none", "the first in the order of the matrix", "time was up for one"],
+)
+def test_what_failures_come_to_does_not_depend_on_which_ended_last(errors: tuple[FactoryError, ...], code: int) -> None:
+    assert exit_code([Failure(ck("3.12"), error) for error in errors]) == code

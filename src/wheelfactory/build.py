@@ -51,7 +51,7 @@ def build_cell(
         workshop.environ,
     )
     if cell.backend is Backend.TRITON:
-        payload = _triton_payload(workshop, executor, recipe, source, part)
+        payload = _triton_payload(workshop, executor, Handed(deadline=wanted.deadline), recipe, source, part)
         return finish(payload, _record(recipe, source, Toolchain()), folder, workshop.environ)
     place = executor.place(cell, part)
     with scratch_dir(workshop.cache) as scratch:
@@ -96,7 +96,9 @@ def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, s
     return finish_wheel(raw, record, folder, platform)
 
 
-def _triton_payload(workshop: Workshop, executor: Executor, recipe: Recipe, source: Source, part: Part) -> Path:
+def _triton_payload(
+    workshop: Workshop, executor: Executor, handed: Handed, recipe: Recipe, source: Source, part: Part
+) -> Path:
     """The Triton wheel of a flash-attn release, built once for all its labels."""
     content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.environment, sort_keys=True)])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -105,7 +107,7 @@ def _triton_payload(workshop: Workshop, executor: Executor, recipe: Recipe, sour
         return path
     place = executor.place(recipe.cell, part)
     with scratch_dir(workshop.cache) as scratch:
-        raw = run_setup(workshop, Setup(recipe, source, place, scratch), recipe.cell.id, Handed(), part)
+        raw = run_setup(workshop, Setup(recipe, source, place, scratch), recipe.cell.id, handed, part)
         with atomic_path(kept / raw.path.name) as written:
             shutil.copyfile(raw.path, written)
     return kept / raw.path.name

@@ -44,6 +44,10 @@ class BuildError(FactoryError):
     exit_code = BUILD_FAILED
 
 
+class ProgramError(BuildError):
+    """A program that ran to its end and says that it failed; not one that was killed or could not be started."""
+
+
 class RunAgainError(FactoryError):
     """The time that was given is up; what was done is kept, and the same command goes on from there."""
 

@@ -41,14 +41,23 @@ def write_atomic(path: Path, data: bytes) -> None:
 def scratch_dir(parent: Path) -> Iterator[Path]:
     """A folder of this process alone, removed at the end; what a killed run left is removed by `remove_scratch`."""
     parent.mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
-    descriptor = os.open(path, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)  # says that someone is at work here, until the process ends
+    path, descriptor = _make_scratch(parent)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
+
+
+def _make_scratch(parent: Path) -> tuple[Path, int]:
+    """A new folder and its open descriptor, locked: that says that someone is at work there, until the process ends."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+        descriptor = os.open(path, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.is_dir():
+            return path, descriptor
+        os.close(descriptor)  # another run's cleaning came between making and locking it
 
 
 def remove_scratch(folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from wheelfactory.compile.order import NOTE
-from wheelfactory.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.errors import BuildError, FactoryError, ProgramError, RunAgainError
 from wheelfactory.explain.causes import find_cause
 from wheelfactory.progress import Part, logger
 
@@ -194,13 +194,17 @@ def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
     return list(last)
 
 
-def failed_build(name: str, ending: str, log: Path, last: Sequence[str], hint: str = "") -> BuildError:
-    """The error for a build that failed: how it ended, the last lines, what is known to help, and where the log is."""
-    tail = "\n".join(last)
+def failed_build(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
+    """The error for a build that failed by itself: the last lines, the cause that its log tells, and where that is."""
     with log.open(encoding="utf-8", errors="replace") as file:
         cause = find_cause(file)
-    known = hint or (f"{cause.name} ({cause.evidence}): {cause.remedy}" if cause else "")
-    place = f"the full log is {log}"
+    ended = ended_build(name, ending, log, last, f"{cause.name} ({cause.evidence}): {cause.remedy}" if cause else "")
+    return ProgramError(ended.what, ended.which, ended.hint)
+
+
+def ended_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
+    """The error for a build that was ended: how, the last lines, what is `known` to help, and where the log is."""
+    tail, place = "\n".join(last), f"the full log is {log}"
     return BuildError("build failed", f"{name} ({ending})\n{tail}", f"{known}; {place}" if known else place)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.errors import BuildError, FactoryError, PublishError, RunAgainError
+from wheelfactory.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.executor import Executor
 from wheelfactory.files import scratch_dir
 from wheelfactory.index import make_pages, write_index
@@ -20,7 +20,7 @@ from wheelfactory.manifest import published_cells
 from wheelfactory.matrix import Matrix
 from wheelfactory.matrix.select import unpublished
 from wheelfactory.process import end_all
-from wheelfactory.progress import Part, Steps
+from wheelfactory.progress import Part, Steps, unseen
 from wheelfactory.publish import DirectoryPublisher, Publisher, publish
 from wheelfactory.publish.additions import addition, missing_dependencies
 from wheelfactory.recipe import make_recipe
@@ -101,18 +101,18 @@ def run_job(
 
 
 def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
-    """The cells in two groups to build one after the other; those of a group share nothing that takes long to make.
+    """The cells in groups to build one after the other; those of a group share nothing that takes long to make.
 
-    The first has one cell of each kernel set and of each release's Triton wheel, the second those that then only link
-    or label.
+    First one cell of each release's Triton wheel, which takes seconds; then one of each kernel set, among which the
+    machine is divided for hours; then those that only link or label.
     """
-    first: dict[object, Cell] = {}
+    triton: dict[str, Cell] = {}
     for cell in cells:
         if cell.backend is Backend.TRITON:
-            first.setdefault(cell.flash_attn, cell)
-    leaders = {*first.values(), *(kernel_set.cells[0] for kernel_set in kernel_sets(matrix, cells))}
-    groups = ([cell for cell in cells if cell in leaders], [cell for cell in cells if cell not in leaders])
-    return tuple(tuple(group) for group in groups if group)
+            triton.setdefault(cell.flash_attn, cell)
+    leaders = [set(triton.values()), {kernel_set.cells[0] for kernel_set in kernel_sets(matrix, cells)}]
+    others = set(cells).difference(*leaders)
+    return tuple(tuple(cell for cell in cells if cell in group) for group in (*leaders, others) if group)
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,10 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
     count = min(executor.at_once, len(cells))
     if count == 1:
         return list(_build_in_turn(line, executor, cells))
-    failures = []
+    failures = list(_without_place(executor, cells))
+    rest = [cell for cell in cells if cell not in {failure.cell for failure in failures}]
     with ThreadPoolExecutor(count) as pool:
-        waiting = {pool.submit(line.run, executor.divided(count), cell): cell for cell in cells}
+        waiting = {pool.submit(line.run, executor.divided(count), cell): cell for cell in rest}
         try:
             for done in as_completed(waiting):
                 error = None if done.cancelled() else done.exception()
@@ -176,7 +177,23 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
                 executor.stop()
                 end_all()
             raise
-    return failures
+    return sorted(failures, key=lambda failure: cells.index(failure.cell))
+
+
+def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+    """Make the places of all, here, where an interruption ends it; gives the cells that cannot have one."""
+    for cell in cells:
+        try:
+            executor.place(cell, unseen)
+        except FactoryError as error:
+            yield Failure(cell, error)
+
+
+def exit_code(failures: Sequence[Failure]) -> int:
+    """What a command ends with for failures: run again if any cell's time was up, else the code of the first."""
+    if any(isinstance(failure.error, RunAgainError) for failure in failures):
+        return RUN_AGAIN
+    return failures[0].error.exit_code if failures else DONE
 
 
 def _cancel(futures: Iterable[Future[None]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,16 @@ GPU = [Path("/dev/kfd"), Path("/dev/dri")]
 def nowhere() -> Engine:
     """An engine that nobody serves; whoever asks it fails."""
     client = docker.DockerClient(base_url="unix:///none.sock", version="1.41")
-    return Engine(client, "unix:///none.sock", user="1000:100", bridge=True, storage=Path("/nowhere"))
+    return Engine(
+        client,
+        "unix:///none.sock",
+        user="1000:100",
+        bridge=True,
+        limits_memory=True,
+        limits_cores=True,
+        own_options={},
+        storage=Path("/nowhere"),
+    )
 
 
 @pytest.fixture
@@ -84,14 +94,42 @@ def test_it_carries_the_label_of_its_run(made: dict[str, Any]) -> None:
 
 
 def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: Errand) -> None:
-    """The list is that of AMD's documentation of its images, as seed document 004 quotes it."""
+    """The list is that of AMD's documentation of its images."""
     made = options(nowhere, errand, Share(1, 1), RUN, GPU)
     assert made["devices"] == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
-    assert made["group_add"] == ["video"]
+    assert made["group_add"][0] == "video"
     assert made["cap_add"] == ["SYS_PTRACE"]
     assert "seccomp=unconfined" in made["security_opt"]
     assert made["ipc_mode"] == "host"
     assert made["network_mode"] == "none" and made["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_it_is_in_the_groups_that_own_the_devices_whatever_their_names_are_in_the_image(
+    nowhere: Engine, errand: Errand, tmp_path: Path
+) -> None:
+    kfd, dri = tmp_path / "kfd", tmp_path / "dri"
+    dri.mkdir()
+    for node, group in ((kfd, 109), (dri / "renderD128", 110), (dri / "renderD129", 110)):
+        node.touch()
+        os.chown(node, -1, group)
+    made = options(nowhere, errand, Share(1, 1), RUN, [kfd, dri])
+    assert made["group_add"] == ["video", "109", str(dri.stat().st_gid), "110"]
+
+
+def test_an_engine_that_cannot_limit_is_not_asked_to(nowhere: Engine, errand: Errand) -> None:
+    """It would refuse the container."""
+    unlimited = replace(nowhere, limits_memory=False, limits_cores=False)
+    made = options(unlimited, errand, Share(1, 1), RUN, [])
+    assert made.keys().isdisjoint({"mem_limit", "memswap_limit", "nano_cpus"})
+
+
+def test_a_file_to_read_and_to_write_is_mounted_once(nowhere: Engine, errand: Errand) -> None:
+    """As the ledger, when shards are cut by it; engines refuse a place that is mounted twice."""
+    ledger = Path("/cache/ledger.jsonl")
+    both = replace(errand, reads=(*errand.reads, ledger), writes=(*errand.writes, ledger))
+    mounts = options(nowhere, both, Share(1, 1), RUN, [])["mounts"]
+    assert [mount["ReadOnly"] for mount in mounts if mount["Target"] == str(ledger)] == [False]
 
 
 def test_without_a_gpu_it_has_nothing_of_that(made: dict[str, Any]) -> None:

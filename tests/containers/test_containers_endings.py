@@ -103,6 +103,14 @@ def test_so_is_one_whose_compiler_was_killed_for_it_while_setup_py_lived_on(ende
     assert error.hint.startswith("out of memory: the container had 0.2 GiB")
 
 
+def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(ended: Ended) -> None:
+    """A compile that was killed for want of memory is tried again, so that alone does not end a build."""
+    killed = CHILD_TAKES_MEMORY.partition("if ")[0] + f"subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}])\n"
+    error = ended(killed + COMPILE_FAILS)
+    assert "(exit status 1)" in error.which
+    assert error.hint.startswith("arch refused (")
+
+
 def test_a_container_that_somebody_kills_is_no_want_of_memory(ended: Ended, engine: Engine, run: Path) -> None:
     error = ended(SLEEPS, lambda: engine.client.api.kill(containers_of(engine, run)[0]))
     assert "(exit status 137, killed from outside)" in error.which

@@ -47,14 +47,14 @@ def test_a_run_whose_folder_is_gone_is_over_and_its_containers_are_removed(
     engine: Engine, start: Start, tmp_path: Path
 ) -> None:
     orphan = start(tmp_path / "gone")
-    remove_orphans(engine)
+    remove_orphans(engine, tmp_path)
     assert not exists(engine, orphan)
 
 
 def test_so_is_one_whose_folder_nobody_holds(engine: Engine, start: Start, tmp_path: Path) -> None:
     """As after a power cut."""
     orphan = start(tmp_path)
-    remove_orphans(engine)
+    remove_orphans(engine, tmp_path.parent)
     assert not exists(engine, orphan)
 
 
@@ -63,8 +63,17 @@ def test_the_containers_of_a_run_that_lives_are_left_alone_and_so_are_those_of_o
 ) -> None:
     with scratch_dir(tmp_path) as folder:
         living, foreign = start(folder), start(None)
-        remove_orphans(engine)
+        remove_orphans(engine, tmp_path)
         assert exists(engine, living) and exists(engine, foreign)
+
+
+def test_a_run_with_another_cache_may_be_somebody_elses_and_is_not_judged(
+    engine: Engine, start: Start, tmp_path: Path
+) -> None:
+    """Its folder may be hidden from us, as where engines are shared between users or with other containers."""
+    theirs = start(tmp_path / "their-cache/gone")
+    remove_orphans(engine, tmp_path / "our-cache")
+    assert exists(engine, theirs)
 
 
 def test_a_run_ends_its_own_containers_and_no_other(engine: Engine, start: Start, tmp_path: Path) -> None:
@@ -78,7 +87,7 @@ def test_runs_that_begin_at_the_same_time_may_find_the_same_leftovers(
 ) -> None:
     orphans = [start(tmp_path / "gone") for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(remove_orphans, engine) for _ in range(3)]:
+        for done in [pool.submit(remove_orphans, engine, tmp_path) for _ in range(3)]:
             done.result()
     wait_until(lambda: not any(exists(engine, orphan) for orphan in orphans))
 

@@ -93,6 +93,21 @@ TOLD = [
         "##[error]The job running on runner GitHub Actions 7 has exceeded the maximum execution time of 360 minutes.",
         "--shard",
     ),
+    told("time limit", "##[error]The action 'Compile kernels' has timed out after 350 minutes.", "--shard"),
+    told("canceled", "##[error]The operation was canceled.", "does not say by what"),
+    told("canceled", "The runner has received a shutdown signal. This can happen when", "memory"),
+    told("interrupted", "##[error]Process completed with exit code 143.", "start it again"),
+    told("no space left", "failed to register layer: write /opt/rocm/a: no space left on device", "make room"),
+    told("missing header", "/t/complex.h:8:10: fatal error: 'thrust/complex.h' file not found", "rocthrust-dev"),
+    told("missing header", "/r/__clang_hip_runtime_wrapper.h:50:10: fatal error: 'cmath' file not found", "libstdc"),
+    told("git refuses the folder", "fatal: detected dubious ownership in repository at '/w'", "safe.directory"),
+    told(
+        "missing submodule",
+        "subprocess.CalledProcessError: Command '['git', 'submodule', 'update', '--init', 'csrc/composable_kernel']' "
+        "returned non-zero exit status 128.",
+        "submodule update",
+    ),
+    told("no virtual environment", "error: externally-managed-environment", "venv"),
     told("interrupted", "ninja: build stopped: interrupted by user.", "start it again"),
     told("interrupted", "clang++: error: unable to execute command: Interrupt", "start it again"),
     told(
@@ -100,6 +115,8 @@ TOLD = [
     ),
     told("library too large to link", "relocation truncated to fit: R_X86_64_PC32 against `.hip_fatbin'", "OPT_DIM"),
     told("compiler crashed", "clang++: error: unable to execute command: Segmentation fault (core dumped)", "again"),
+    told("compiler crashed", "PLEASE submit a bug report to LLVM and include the crash backtrace", "again"),
+    told("compile error", "/w/a.hip:1:2: error: unused variable 'x' [-Werror,-Wunused-variable]", "fit together"),
     told("refused by the factory", "error: cannot keep compiled kernels: /k: read-only file system", "hint"),
     told("link error", "/usr/bin/ld: a.o: undefined reference to `fmha_fwd(int)'", "build again"),
     told(
@@ -154,6 +171,18 @@ def test_a_cause_that_tells_by_itself_comes_before_an_error_that_may_follow_from
     cause = find_cause(failed(*said).splitlines())
     assert cause
     assert cause.name == "missing header"
+
+
+def test_where_a_crash_happened_counts_more_than_that_the_compiler_crashed() -> None:
+    said = (
+        "PLEASE submit a bug report to LLVM and include the crash backtrace",
+        "Stack dump:",
+        '3.\tRunning pass "require<globals-aa>,cgscc(devirt<4>(inline))" on module "x"',
+        "clang++: error: clang frontend command failed with exit code 139 (use -v to see invocation)",
+    )
+    cause = find_cause(failed(*said).splitlines())
+    assert cause
+    assert cause.name == "runaway inlining"
 
 
 def test_the_hint_that_this_program_gave_is_the_remedy() -> None:

@@ -10,7 +10,18 @@ from typing import NamedTuple, Protocol
 
 import pytest
 
-from explain.build_logs import HEALTHY, KERNEL_283, KERNEL_MAIN, PREAMBLE, command, failed, running, timed
+from explain.build_logs import (
+    HEALTHY,
+    KERNEL_283,
+    KERNEL_MAIN,
+    PREAMBLE,
+    ROCM_HIPCC,
+    command,
+    compiles,
+    failed,
+    running,
+    timed,
+)
 from wheelfactory.cli import main
 from wheelfactory.errors import BAD_INPUT, DONE
 
@@ -103,6 +114,39 @@ def test_times_in_the_log_make_a_rate_and_an_end(explain: Explain) -> None:
     assert lines[2].endswith("by the rate so far")
     assert lines[3].startswith("  ends       2026-11-21 2")
     assert lines[3].endswith("by the log's clock")
+
+
+def test_a_rate_of_unknown_jobs_is_not_told_for_a_guess_of_them(explain: Explain) -> None:
+    assert " min, by the rate so far" in explain(timed(61, seconds=6)).out.splitlines()[2]
+
+
+def test_of_several_compiles_it_says_that_one_alone_is_told(explain: Explain) -> None:
+    assert "  of         the last of 2 compiles in this log" in explain(running(7, 7) + running(3)).out
+    mixed = "\n".join(line for n in range(2, 9) for line in (*compiles(1, 2525, n), *compiles(1, 1387, n + 9)))
+    assert "  mixed      several compiles at once" in explain(mixed).out
+
+
+def test_a_build_for_cuda_is_said_to_be_one_and_nothing_is_predicted(explain: Explain) -> None:
+    source = "/w/csrc/flash_attn/src/flash_fwd_hdim128_bf16_sm80.cu"
+    shown = explain(
+        f"{PREAMBLE}[3/73] /usr/local/cuda/bin/nvcc -c {source} -o /w/a.o -gencode arch=compute_80,code=sm_80"
+    )
+    assert "this builds for CUDA, not for ROCm" in shown.out
+    assert "CPU hours" not in shown.out
+
+
+@pytest.mark.parametrize(("hipcc", "told"), [(ROCM_HIPCC, "clang 23 or newer"), ("/usr/bin/hipcc", "not AMD's")])
+def test_which_compiler_upstreams_flags_are_bad_for_is_told_by_its_kind(
+    explain: Explain, hipcc: str, told: str
+) -> None:
+    shown = explain(command(hipcc=hipcc))
+    assert any(told in line and "HIPCC_COMPILE_FLAGS_APPEND" in line for line in shown.out.splitlines())
+
+
+def test_times_that_no_calendar_has_are_no_crash(explain: Explain) -> None:
+    name = f"x/{KERNEL_283}.hip"
+    lines = [f"{year}-01-01T00:00:00Z [{n}/999999] hipcc -c {name} -o a.o" for n, year in ((1, 2001), (2, 9999))]
+    assert explain("\n".join(lines)).code == DONE
 
 
 def test_a_person_may_say_the_number_of_jobs(explain: Explain) -> None:
@@ -206,6 +250,24 @@ def test_what_is_neither_a_file_nor_a_cell_id_is_refused(
     error, hint = capsys.readouterr().err.splitlines()
     assert error == "error: neither a log nor a cell id: missing.log"
     assert hint.startswith("hint: there is no such file; a cell id looks like fa2.8.3-")
+
+
+def test_a_folder_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(tmp_path)]) == BAD_INPUT
+    assert capsys.readouterr().err.startswith(f"error: not a log: {tmp_path} is a folder\nhint: name the log")
+
+
+def test_a_command_given_instead_of_a_file_is_refused_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", command() * 3]) == BAD_INPUT
+    error, hint = capsys.readouterr().err.splitlines()
+    assert len(error) < 300
+    assert hint.endswith("a command or a part of a log goes to stdin, with -")
+
+
+def test_a_closed_stdin_is_no_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["explain", "-"]) == BAD_INPUT
+    assert "no log: stdin is closed" in capsys.readouterr().err
 
 
 def test_a_log_that_is_packed_is_refused_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wheelfactory.errors import InputError
-from wheelfactory.explain.lines import CHUNK, LONGEST, Line, clean, is_clock, read_lines
+from wheelfactory.explain.lines import CHUNK, LONGEST, Line, clean, is_clock, read_lines, rejoined
 
 
 def texts(raw: bytes) -> list[str]:
@@ -32,12 +32,17 @@ def texts(raw: bytes) -> list[str]:
         ("zone", "2026-11-21T20:00:00+01:00 [1/2] hipcc"),
         ("Python's logging", "2026-11-21 19:00:00,123 [1/2] hipcc"),
         ("BuildKit", "#12 10.47 [1/2] hipcc"),
+        ("BuildKit within a CI job", "2026-11-21T19:00:00.1234567Z #12 10.47 [1/2] hipcc"),
         ("BuildKit's summary", "10.47 [1/2] hipcc"),
     ],
     ids=lambda text: None if "hipcc" in text else text,
 )
 def test_what_surrounds_a_line_is_taken_off(raw: str, text: str) -> None:
     assert clean(text).text == "[1/2] hipcc"
+
+
+def test_nothing_is_left_that_a_terminal_would_obey() -> None:
+    assert clean("\x1b]0;title\x07a\x08\x9b2Jb\tc\x1b").text == "a2Jb\tc"
 
 
 def test_a_time_in_front_of_a_line_is_kept() -> None:
@@ -60,7 +65,28 @@ def test_a_number_that_only_begins_a_sentence_is_no_time(text: str) -> None:
 
 
 def test_a_time_that_cannot_be_is_not_a_crash() -> None:
-    assert clean("2026-13-41T29:61:61Z text").text == "text"
+    assert clean("2026-13-41T29:61:61Z text") == Line("text", None)
+
+
+def test_within_a_ci_job_the_clock_counts_and_not_the_seconds_of_a_step() -> None:
+    time = clean("2026-11-21T19:00:00Z #12 10.47 text").time
+    assert time
+    assert is_clock(time)
+
+
+WRAPPED = ["[1/2] /opt/rocm/bin/hipcc -Ia", "-Ib -c", "/w/a.hip -o", "/w/a.o -mllvm", "-x=1", "'-DA=\"b\"'"]
+
+
+def test_a_command_that_was_pasted_in_several_lines_is_one_line() -> None:
+    whole = " ".join(WRAPPED)
+    for pasted in (WRAPPED, [f"{part} \\" for part in WRAPPED[:-1]] + WRAPPED[-1:]):
+        told = list(rejoined(Line(text) for text in ["before", *pasted, "1 warning generated"]))
+        assert [line.text.replace("  ", " ") for line in told] == ["before", whole, "1 warning generated"]
+
+
+def test_only_a_compile_command_is_put_together() -> None:
+    lines = [Line(text) for text in ("usage: setup.py", "-h help", "a \\", "b", "/bin/hipcc -c a.hip -o a.o", "- item")]
+    assert list(rejoined(lines)) == lines
 
 
 def test_progress_that_is_written_over_itself_is_many_lines() -> None:

@@ -75,6 +75,66 @@ def test_a_build_that_was_started_again_and_compiles_is_not_failed() -> None:
     assert (again.state, again.cause, again.failed_objects) == (RUNNING, None, 0)
 
 
+def test_a_build_after_one_that_made_its_wheel_is_not_finished() -> None:
+    assert read(f"{running(3, 3)}Successfully built flash-attn\n{running(5, 2782)}").state == RUNNING
+
+
+def test_a_command_that_was_pasted_in_several_lines_tells_how_far_the_build_is() -> None:
+    reading = read(f"[111/2525] {command()}".replace(" -", "\n  -"))
+    assert reading.progress
+    assert (reading.progress.done, reading.progress.current, reading.archs) == (111, KERNEL_MAIN, ("gfx942",))
+
+
+@pytest.mark.parametrize("counts", ["0/0", "5/3", "1/99999999999"])
+def test_counts_that_cannot_be_are_no_progress(counts: str) -> None:
+    assert read(f"[{counts}] {command()}").progress is None
+
+
+def test_a_line_that_is_told_again_counts_once() -> None:
+    once = "\n".join(compiles(1, first=44))
+    assert read(f"{once}\n{once}\n{once}").progress == read(once).progress
+
+
+@pytest.mark.parametrize(
+    ("said", "archs"),
+    [
+        ('export GPU_ARCHS="gfx90a;gfx942"', ("gfx90a", "gfx942")),
+        ("  GPU_ARCHS: gfx942", ("gfx942",)),
+        ("hint: GPU_ARCHS=gfx942 is one, say", ()),
+        ("GPU_ARCHS=native", ()),
+    ],
+    ids=["shell", "step of a CI job", "hint", "native"],
+)
+def test_the_archs_are_read_where_they_are_set(said: str, archs: tuple[str, ...]) -> None:
+    assert read(f"{PREAMBLE}{said}\n").archs == archs
+
+
+def test_what_another_project_compiles_is_no_progress_of_this_one() -> None:
+    other = "[7/9] /usr/bin/c++ -c /w/other/a.cpp -o a.o"
+    progress = read(f"{running(3)}{other}\n").progress
+    assert progress
+    assert (progress.done, progress.total, progress.runs) == (3, 2525, 1)
+    assert read(other).state == COMMAND
+
+
+def test_compiles_at_once_in_one_log_are_said_to_be_mixed_and_hide_no_cause() -> None:
+    builds = zip(compiles(9, total=2525, first=20), compiles(9, total=1387, first=5), strict=True)
+    lines = [line for pair in builds for line in pair]
+    lines.insert(12, "clang++: error: unable to execute command: Killed")
+    reading = read("\n".join(lines))
+    assert reading.progress
+    assert reading.progress.mixed
+    assert reading.cause
+    assert reading.cause.name == "out of memory"
+
+
+def test_one_compile_after_another_is_not_mixed() -> None:
+    parts = [line for total in (7, 8, 9, 10, 11) for line in compiles(3, total=total)]
+    progress = read("\n".join(parts)).progress
+    assert progress
+    assert (progress.runs, progress.mixed) == (5, False)
+
+
 def test_a_wheel_without_compiled_kernels_is_finished_without_progress() -> None:
     reading = read(HEALTHY)
     assert (reading.state, reading.progress) == (FINISHED, None)

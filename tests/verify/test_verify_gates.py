@@ -106,6 +106,18 @@ def test_a_failed_gate_does_not_hide_what_the_next_one_finds(tmp_path: Path, imp
     assert statuses(results) == passing(CK) | {"identity": FAILED, "record": FAILED, "import": NOT_RUN}
 
 
+@pytest.mark.parametrize(("cell", "asked"), [(CK, True), (TRITON, False)], ids=["CK", "Triton"])
+def test_the_place_of_a_cell_is_asked_for_only_by_a_gate_that_needs_it(tmp_path: Path, cell: Cell, asked: bool) -> None:
+    """To make one may take an image of tens of gigabytes."""
+    places: list[Cell] = []
+
+    def elsewhere(wanted: Cell) -> None:
+        places.append(wanted)
+
+    verify(finished_wheel(tmp_path, cell), small_workshop(tmp_path), cell, (), elsewhere)
+    assert (cell in places) == asked
+
+
 def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:
     path = finished_wheel(tmp_path, CK)
 

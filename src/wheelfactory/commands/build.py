@@ -20,6 +20,7 @@ from wheelfactory.commands.options import (
     workshop_of,
 )
 from wheelfactory.errors import DONE, InputError
+from wheelfactory.files import remove_scratch
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.progress import Steps
@@ -55,6 +56,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     workshop, dest = workshop_of(options, environ), directory(options.dest)
     wanted = wanted_of(options, started)
     cells, by_hand = _cells_to_build(options, environ, workshop)
+    remove_scratch(dest)
     paths = []
     with executor_of(options, workshop, cells) as executor:
         for cell in cells:  # refuse all before the first download

@@ -22,10 +22,25 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="where setup.py runs; auto: CK cells in containers if an engine answers, all else on this machine",
     )
+    _add_containers(parser)
+
+
+def _add_containers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slim", action="store_true", help="containers from the ROCm image without torch: less disk")
     parser.add_argument(
         "--memory", type=amount, metavar="GIB", help="memory of all containers together (default: what is free)"
     )
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """``--executor`` for gates that need the torch of a CK cell, and what goes with it"""
+    parser.add_argument(
+        "--executor",
+        choices=["local", "docker"],
+        default="local",
+        help="where the ROCm torch of CK cells is: on this machine (default), or in their images",
+    )
+    _add_containers(parser)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from wheelfactory.host import read_host
 from wheelfactory.matrix import Matrix, expand, load_matrix
 
 STDIN = "-"
+_SHOWN = 200
+"""Letters of what is neither a log nor a cell id that an error repeats."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +42,7 @@ def _jobs(text: str) -> int:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Explain a log, or say what a cell is; a cell that is not built is refused with the reasons."""
-    path = Path(options.subject)
-    if options.subject == STDIN or (path.exists() and not path.is_dir()):
+    if options.subject == STDIN or _is_log(options.subject):
         explanation = _explained(options, environ)
         lines = [json.dumps(document(explanation), indent=2)] if options.json else describe(explanation)
     else:
@@ -59,6 +61,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
     cores = read_host(environ).cores
     if options.subject == STDIN:
+        if sys.stdin is None:  # closed by whoever started this
+            raise InputError("no log", "stdin is closed", "name the file of the log")
         reading = read_log(read_lines(sys.stdin.buffer, "stdin"), "stdin")
         return explain("stdin", reading, options.jobs, cores)
     with Path(options.subject).open("rb") as stream:
@@ -66,12 +70,27 @@ def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
     return explain(options.subject, reading, options.jobs, cores)
 
 
+def _is_log(text: str) -> bool:
+    """Whether it names a file, of any kind. Raises `InputError` for a folder, `OSError` where it is out of reach."""
+    path = Path(text)
+    try:
+        exists = path.exists()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # a whole command was given
+            raise
+        return False
+    if exists and path.is_dir():
+        raise InputError("not a log", f"{text} is a folder", "name the log in it")
+    return exists
+
+
 def _require_form(text: str) -> None:
     """Refuse what can be neither. Raises `InputError`."""
     try:
         Cell.parse(text)
     except InputError as error:
-        raise InputError("neither a log nor a cell id", text, f"there is no such file; {error.hint}") from None
+        hint = f"there is no such file; {error.hint}; a command or a part of a log goes to stdin, with -"
+        raise InputError("neither a log nor a cell id", text[:_SHOWN], hint) from None
 
 
 def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[str]:

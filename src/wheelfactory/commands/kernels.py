@@ -18,6 +18,7 @@ from wheelfactory.commands.options import (
 )
 from wheelfactory.compile.shards import Shard
 from wheelfactory.errors import DONE, InputError
+from wheelfactory.files import remove_scratch
 from wheelfactory.kernels.archive import find_archives, is_shard, join
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.handover import Wanted, kernels_folder
@@ -77,6 +78,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.join:
         show(str(_join(workshop, kernel_set, dest)))
         return DONE
+    remove_scratch(dest)
     wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline)
     name = f"{kernel_set.id} {options.shard or ''}".rstrip()
     with (

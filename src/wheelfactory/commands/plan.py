@@ -111,7 +111,7 @@ def _plan_entry(workshop: Workshop, cell: Cell) -> dict[str, Any]:
         make_recipe(facts, cell, workshop.host, workshop.environ, by_hand=False)
         here = "builds here"
     except BuildError as error:
-        here = "builds here in a container" if _has_engine(workshop.environ.get("DOCKER_HOST", "")) else error.which
+        here = "builds here in a container" if _has_engine(*_engine_named(workshop)) else error.which
     slim = facts.rocm[cell.rocm].slim
     return {
         "id": cell.id,
@@ -122,12 +122,16 @@ def _plan_entry(workshop: Workshop, cell: Cell) -> dict[str, Any]:
     }
 
 
+def _engine_named(workshop: Workshop) -> tuple[str, str]:
+    return workshop.environ.get("DOCKER_HOST", ""), workshop.environ.get("XDG_RUNTIME_DIR", "")
+
+
 @cache
-def _has_engine(host: str) -> bool:
+def _has_engine(host: str, runtime: str) -> bool:
     from wheelfactory.containers.engine import connect  # takes a third of a second to import, and is not always wanted
 
     try:
-        connect({"DOCKER_HOST": host})
+        connect({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})
     except BuildError:
         return False
     return True

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Collection
 from pathlib import Path
 
+from wheelfactory.commands.executor_options import add_place, executor_of
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -17,6 +18,7 @@ from wheelfactory.commands.options import (
     workshop_of,
 )
 from wheelfactory.errors import DONE, InputError
+from wheelfactory.executor import Executor
 from wheelfactory.files import locked, remove_scratch
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.progress import announcing
@@ -38,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_cache(parser)
     add_extended(parser)
+    add_place(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -51,7 +54,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         raise InputError("no such directory", str(options.dest), "name the release directory that has the file")
     extended = tuple(named(options.extended))
     workshop = workshop_of(options, environ)
-    additions = [_verified(workshop, path, extended) for path in options.wheels]
+    with executor_of(options, workshop, ()) as executor:
+        additions = [_verified(workshop, executor, path, extended) for path in options.wheels]
     with locked(publisher.folder):
         remove_scratch(publisher.folder)
         if options.yank:
@@ -63,6 +67,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _verified(workshop: Workshop, path: Path, extended: Collection[str]) -> Addition:
+def _verified(workshop: Workshop, executor: Executor, path: Path, extended: Collection[str]) -> Addition:
     with announcing():
-        return addition(path, run_gates(path, workshop, extended=extended))
+        return addition(path, run_gates(path, workshop, extended=extended, elsewhere=executor.elsewhere))

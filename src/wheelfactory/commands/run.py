@@ -28,7 +28,7 @@ from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import select
 from wheelfactory.publish import DirectoryPublisher
-from wheelfactory.run import Failure, Job, plan_job, run_job
+from wheelfactory.run import Failure, Job, exit_code, plan_job, run_job
 from wheelfactory.verify.gates import named
 from wheelfactory.workshop import Workshop
 
@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         failures = run_job(workshop, executor, job, publisher, extended, wanted)
     _report(workshop, job, failures, publisher)
     if failures or job.refusals:
-        return failures[-1].error.exit_code if failures else BUILD_FAILED
+        return exit_code(failures) or BUILD_FAILED
     return DONE if job.todo else NOTHING_TO_DO
 
 

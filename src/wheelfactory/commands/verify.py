@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.cell import Cell
+from wheelfactory.commands.executor_options import add_place, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.progress import announcing
@@ -23,6 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
     add_extended(parser)
+    add_place(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
     add_matrix(parser)
     add_cache(parser)
@@ -34,18 +36,24 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(named(options.extended))
     bad = False
-    for path in [wheel for given in options.wheels for wheel in _wheels(given)]:
-        with announcing():
-            results = run_gates(path, workshop, cell, extended)
-        bad = bad or refused(results)
-        if options.json:
-            show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
-            continue
-        show(f"{path.name}: {'refused' if refused(results) else 'verified'}")
-        for result in results:
-            for line in _lines(result):
-                show(line)
+    paths = [wheel for given in options.wheels for wheel in _wheels(given)]
+    with executor_of(options, workshop, ()) as executor:
+        for path in paths:
+            with announcing():
+                results = run_gates(path, workshop, cell, extended, executor.elsewhere)
+            bad = bad or refused(results)
+            _show(path, results, as_json=options.json)
     return VERIFICATION_REFUSED if bad else DONE
+
+
+def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None:
+    if as_json:
+        show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
+        return
+    show(f"{path.name}: {'refused' if refused(results) else 'verified'}")
+    for result in results:
+        for line in _lines(result):
+            show(line)
 
 
 def _wheels(path: Path) -> list[Path]:

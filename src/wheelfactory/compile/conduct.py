@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +42,8 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[in
     selected = _selected(order, found)
     store = Store(Path(order.kernels), found.key)
     store.make()
-    with _alone(store):
+    with ExitStack() as held:
+        held.enter_context(_alone(store))
         missing = _take(store, found, selected)
         report = Report(
             state=FAILED,
@@ -57,6 +58,8 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[in
             print(f"{NOTE}{note}", flush=True)
         if missing:
             refuse_untargetable(found.hipcc, found.archs, environ)
+        else:
+            held.close()  # what is left is bindings, which no other build shares
         coordinator = _coordinator(order, found, store)
         code = _compile(order, found, _edges(order, found, missing, coordinator), coordinator, environ)
         compiled = len(set(missing) & set(store.finished()))

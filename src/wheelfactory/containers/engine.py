@@ -31,6 +31,10 @@ class Engine:
     """Who a container runs as, ``UID:GID``, so that what it leaves in a mounted folder belongs to the caller."""
     bridge: bool
     """Whether containers can have a network of their own."""
+    limits_memory: bool
+    limits_cores: bool
+    own_options: Mapping[str, str]
+    """What a container of this engine needs beside all else, in the SDK's words."""
     storage: Path
     """Where it keeps images, on this machine."""
 
@@ -41,7 +45,10 @@ class Engine:
 
     def free_gb(self) -> float | None:
         """Room for images, in units of 10^9 bytes; None if its storage cannot be seen from here."""
-        return shutil.disk_usage(self.storage).free / 1e9 if self.storage.is_dir() else None
+        try:
+            return shutil.disk_usage(self.storage).free / 1e9
+        except OSError:
+            return None
 
 
 def connect(environ: Mapping[str, str]) -> Engine:
@@ -81,13 +88,18 @@ def _ask(url: str) -> Engine:
         tried.connect(url.removeprefix(_SCHEME))
     client = docker.DockerClient(base_url=url, timeout=ANSWER_S)
     said = client.info()
-    rootless = any("rootless" in option for option in said.get("SecurityOptions") or ())
+    security = said.get("SecurityOptions") or ()
+    rootless = any("rootless" in option for option in security)
     networks = {network["Name"] for network in client.api.networks()}
     return Engine(
         client=client,
         url=url,
         user="0:0" if rootless else f"{os.getuid()}:{os.getgid()}",  # there, root is who runs the engine
         bridge=bool(networks & {"bridge", "podman"}),  # as Docker and podman name it
+        limits_memory=bool(said.get("MemoryLimit", True)),
+        limits_cores=bool(said.get("CpuCfsQuota", True)),
+        # where the engine maps users, the caller is another one in a container unless that is left out
+        own_options={"userns_mode": "host"} if any("userns" in option for option in security) else {},
         storage=Path(said.get("DockerRootDir") or "/nowhere"),
     )
 

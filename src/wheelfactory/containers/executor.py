@@ -69,8 +69,8 @@ class ContainerExecutor:
     def place(self, cell: Cell, part: Part) -> Place:
         """The cell's image, pulled and made ready if it is not. Raises `BuildError` if that fails."""
         dockerfile = self._dockerfile(cell)
-        with self._making:
-            if not has(self.engine, dockerfile.tag):
+        if not has(self.engine, dockerfile.tag):
+            with self._making:
                 pull(self.engine, self.workshop.matrix.image(cell, slim=self.slim), part)
                 log = log_path(self.workshop, f"image-{dockerfile.tag.rpartition(':')[2]}")
                 build(self.engine, dockerfile, log, part)

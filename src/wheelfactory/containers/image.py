@@ -8,20 +8,15 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from docker.errors import DockerException, ImageNotFound
-from requests.exceptions import RequestException
-from urllib3.exceptions import HTTPError
+from docker.errors import ImageNotFound
 
 from wheelfactory.containers.dockerfile import Dockerfile
 from wheelfactory.containers.engine import Engine
-from wheelfactory.containers.troubles import trouble
+from wheelfactory.containers.troubles import ENGINE_ERRORS, trouble
 from wheelfactory.errors import BuildError
 from wheelfactory.matrix.facts import Image
 from wheelfactory.process import LAST_LINES
 from wheelfactory.progress import Part, logger
-
-ENGINE_ERRORS = (DockerException, RequestException, HTTPError, OSError)
-"""What the SDK lets through when an engine complains or goes away."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 """Docker paints what a step says on stderr red."""

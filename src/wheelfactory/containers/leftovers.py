@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from docker.errors import APIError
-
 from wheelfactory.containers.engine import Engine
+from wheelfactory.containers.troubles import ENGINE_ERRORS, trouble
 from wheelfactory.errors import FactoryError
 from wheelfactory.files import locked, scratch_dir
 
@@ -24,7 +23,7 @@ def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
 
     A process of its own sees to that (`reaper`), which waits for this one to end.
     """
-    remove_orphans(engine)
+    remove_orphans(engine, cache)
     with (
         scratch_dir(cache) as folder,
         subprocess.Popen(
@@ -37,35 +36,41 @@ def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
 
 
 def remove_containers(engine: Engine, folder: Path) -> None:
-    """End and remove the containers of a run, running or not."""
+    """End and remove the containers of a run, running or not. Raises `BuildError` if the engine does not answer."""
     for container, _ in _labelled(engine, f"{LABEL}={folder}"):
         _remove(engine, container)
 
 
-def remove_orphans(engine: Engine) -> None:
-    """End and remove the containers of runs that are no more, as after a power cut."""
+def remove_orphans(engine: Engine, cache: Path) -> None:
+    """End and remove the containers of runs with this cache that are no more, as after a power cut.
+
+    Of runs with another cache, which may be somebody else's, nobody here can tell whether they live.
+    """
     for container, folder in _labelled(engine, LABEL):
-        if _is_over(folder):
+        if folder.parent == cache and _is_over(folder):
             _remove(engine, container)
 
 
 def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
     """The containers with a label, and the folders of their runs; by one request, as any may go before a second."""
-    found = engine.client.api.containers(all=True, filters={"label": label})
+    try:
+        found = engine.client.api.containers(all=True, filters={"label": label})
+    except ENGINE_ERRORS as error:
+        raise trouble(error, "its containers") from None
     return [(container["Id"], Path(container["Labels"][LABEL])) for container in found]
 
 
 def _remove(engine: Engine, container: str) -> None:
-    with suppress(APIError):  # somebody was faster, or is at it; what is left the next run finds
+    with suppress(*ENGINE_ERRORS):  # somebody was faster, or is at it; what is left the next run finds
         engine.client.api.remove_container(container, force=True, v=True)
 
 
 def _is_over(folder: Path) -> bool:
     """Whether nobody holds the folder of a run."""
-    if not folder.is_dir():
-        return True
     try:
-        with locked(folder):
-            return True
-    except FactoryError:
+        if folder.is_dir():
+            with locked(folder):
+                return True
+    except (FactoryError, OSError):  # held, or not ours to ask
         return False
+    return True

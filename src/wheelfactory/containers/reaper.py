@@ -6,18 +6,20 @@ Its stdin is a pipe that the run holds open and the kernel closes.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from wheelfactory.containers.engine import connect
 from wheelfactory.containers.leftovers import remove_containers
+from wheelfactory.errors import FactoryError
 from wheelfactory.files import remove_scratch
 
 
 def main(url: str, folder: Path) -> None:
     """Wait for the end of stdin, then remove the run's containers and the scratch folders that nobody holds."""
-    engine = connect({"DOCKER_HOST": url})
     sys.stdin.buffer.read()
-    remove_containers(engine, folder)
+    with suppress(FactoryError):  # the engine is gone, and nobody is left to be told
+        remove_containers(connect({"DOCKER_HOST": url}), folder)
     remove_scratch(folder.parent)
 
 

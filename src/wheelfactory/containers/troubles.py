@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
 from wheelfactory.errors import BuildError
+
+ENGINE_ERRORS = (DockerException, RequestException, HTTPError, OSError)
+"""What the SDK lets through when an engine complains or goes away."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from wheelfactory.compile.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.compile.flags import EARLY_INLINE, is_runaway
+from wheelfactory.explain.command import Command
 from wheelfactory.explain.forecast import GIB_PER_JOB, ONE_HEAD_DIM, RELEASES, Forecast
+from wheelfactory.explain.known_causes import ROCM_TORCH
 from wheelfactory.explain.reading import FAILED, FINISHED, Reading
 
-TOO_MUCH = ("out of memory", "runaway inlining", "time limit")
+TOO_MUCH = ("out of memory", "runaway inlining", "time limit", "canceled")
 """Causes that lie in how much is compiled; after any other the remedy alone is what to change."""
 
 
@@ -32,11 +34,11 @@ def _reasons(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
         )
     if forecast and forecast.archs > 1:
         yield f"each source is compiled {forecast.archs} times, for one arch after another"
-    if reading.command and is_runaway(reading.command.words):
-        yield (
-            f"{EARLY_INLINE}=true with function calls off: LLVM {RUNAWAY_UPSTREAM} or newer runs away on the pair "
-            f"(a kernel took over 9 minutes, not 24 s); AMD's own builds keep it in check until {RUNAWAY_AMD}"
-        )
+    if reading.command and reading.command.is_cuda:
+        yield "the compiler is nvcc: this builds for CUDA, not for ROCm, of which alone something is known here"
+    runaway = reading.command if reading.command and is_runaway(reading.command.words) else None
+    if runaway and not runaway.rocm:
+        yield _runaway_reason(runaway)
     if reading.no_ninja:
         yield "torch found no ninja, so one file is compiled after another"
     elif reading.jobs:
@@ -45,6 +47,15 @@ def _reasons(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
         yield "MAX_JOBS is not in the log; if unset, flash-attn starts a job for 2 cores and 9 GB, whichever is fewer"
     if reading.command and not reading.ccache and forecast:
         yield "no compiler cache on the command line: a build in a new folder or environment compiles all again"
+    if runaway and runaway.rocm:
+        yield _runaway_reason(runaway)
+
+
+def _runaway_reason(command: Command) -> str:
+    return (
+        f"{EARLY_INLINE}=true with function calls off: if {_runaway(command)}, it runs away on the pair "
+        "(a kernel took over 9 minutes, not 24 s)"
+    )
 
 
 def advice(reading: Reading, forecast: Forecast | None) -> tuple[str, ...]:
@@ -56,6 +67,8 @@ def advice(reading: Reading, forecast: Forecast | None) -> tuple[str, ...]:
 
 
 def _advice(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
+    if reading.command and reading.command.is_cuda:
+        yield f"on an AMD GPU? {ROCM_TORCH}"
     if forecast and forecast.archs > 1:
         yield (
             f"compile for your GPU alone: GPU_ARCHS={reading.archs[0]}, say "
@@ -68,13 +81,20 @@ def _advice(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
             f"MAX_JOBS by memory: free GiB / {GIB_PER_JOB}, at most the cores; "
             f"{forecast.jobs} jobs need {forecast.jobs * GIB_PER_JOB:.0f} GiB (measured with Debian's compiler)"
         )
-    if reading.command and is_runaway(reading.command.words) and not reading.command.rocm:
-        yield f'not AMD\'s compiler? export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
+    if reading.command and is_runaway(reading.command.words):
+        yield f'if {_runaway(reading.command)}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
     if forecast and reading.progress and reading.progress.total > ONE_HEAD_DIM:
         yield "need only some head dims? OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
     if forecast:
         yield "compile the kernels once for every torch and Python: wheelfactory kernels SET, then build --kernels"
         yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
+
+
+def _runaway(command: Command) -> str:
+    """Which compiler runs away on upstream's inlining flags; its version is not in the log."""
+    if command.rocm:
+        return f"`hipcc --version` says clang {RUNAWAY_AMD} or newer"
+    return f"the compiler is not AMD's and clang {RUNAWAY_UPSTREAM} or newer"
 
 
 def _archs(reading: Reading) -> str:

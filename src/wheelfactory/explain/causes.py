@@ -16,15 +16,16 @@ TROUBLE = (
     *("nreachable", "refuse", "nterrupt", "Exception", "erminated", "canceled", "exceeded", "xhausted"),
     *("bad_alloc", "memory", "oom-", "SIG", "signal", "code=", "code: 137", "relocation", "truncated"),
     *("out of range", "too long", "E2BIG", "o space", "quota", "LIMIT", "Running pass", "PLEASE"),
-    "is required",
+    *("is required", "dubious"),
 )
 """One of these is in every line that tells a cause; looking for them is quick, and most lines have none."""
 
-_NEVER = ("Retrying (", "UserWarning", "warning:", "WARNING:", "[-W", "DeprecationWarning")
+_NEVER = ("Retrying (", "UserWarning", "warning:", "WARNING:", "DeprecationWarning")
 """A line with one of these warns; the build went on."""
 
 _LONGEST_EVIDENCE = 500
-_HINT = "hint: "
+HINT = "hint: "
+"""How the line begins that this program says after its error."""
 _SHORT = 300
 """Letters of a line for which it is kept whether it may tell a cause: 16,384 of them are 5 MB."""
 
@@ -58,8 +59,8 @@ class Search:
         if self._specific:
             self._take_hint(text)
             return
-        if self._error and text.startswith(_HINT):
-            self._specific = Cause("refused by the factory", self._error, text[len(_HINT) :])
+        if self._error and text.startswith(HINT):
+            self._specific = Cause("refused by the factory", self._error, text[len(HINT) :])
             return
         self._error = text[:_LONGEST_EVIDENCE] if _is_ours(text) else ""
         if not in_trouble(text) or any(word in text for word in _NEVER):
@@ -71,8 +72,8 @@ class Search:
     def _take_hint(self, text: str) -> None:
         """The hint that this program gives right after its error is about this very case."""
         cause = self._specific
-        if cause and self._error == cause.evidence and text.startswith(_HINT):
-            self._specific = Cause(cause.name, cause.evidence, text[len(_HINT) :])
+        if cause and self._error == cause.evidence and text.startswith(HINT):
+            self._specific = Cause(cause.name, cause.evidence, text[len(HINT) :])
         self._error = ""
 
 

@@ -59,6 +59,11 @@ class Command:
     """All words after the compiler."""
 
     @property
+    def is_cuda(self) -> bool:
+        """Whether it compiles for NVIDIA's GPUs."""
+        return self.compiler.endswith("nvcc")
+
+    @property
     def name(self) -> str:
         """The name of its source, without folder and extension."""
         return kernel_name(self.source)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from wheelfactory.compile.status import duration
 from wheelfactory.explain.command import Command
-from wheelfactory.explain.explanation import Explanation
+from wheelfactory.explain.explanation import CORES, Explanation
 from wheelfactory.explain.forecast import Forecast
 from wheelfactory.explain.kernel_name import KernelName, family
 from wheelfactory.explain.name_parts import TYPES
@@ -50,6 +50,10 @@ def _head(explanation: Explanation) -> Iterator[str]:
     yield f"{explanation.log}: {state}"
     if progress and forecast and explanation.reading.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, forecast, explanation))
+    if progress and progress.mixed:
+        yield from _rows([("mixed", "several compiles at once are in this log, of which one is told: give each alone")])
+    elif progress and progress.runs > 1:
+        yield from _rows([("of", f"the last of {progress.runs} compiles in this log; of the others nothing is told")])
     yield from _rows(("for", f"{arch}  {product(arch)}".rstrip()) for arch in explanation.reading.archs)
 
 
@@ -73,13 +77,15 @@ def _state(explanation: Explanation) -> str:
 
 def _times(progress: Progress, forecast: Forecast, explanation: Explanation) -> Iterator[tuple[str, str]]:
     rate = progress.rate
-    with_jobs = f"with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_from})"
+    with_jobs = f" with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_from})"
+    if forecast.measured and explanation.jobs_from == CORES:
+        with_jobs = ""  # the rate is that of the jobs there were, not of a guess
     if rate:
         yield "rate", f"{rate:.1f} a minute"
     else:
         yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / forecast.whole_s:.1f} a minute"
     by = "by the rate so far" if forecast.measured else f"predicted: {forecast.cpu_hours_left:.1f} CPU hours"
-    yield "left", f"{progress.total - progress.done} sources, {duration(forecast.left_s)} {with_jobs}, {by}"
+    yield "left", f"{progress.total - progress.done} sources, {duration(forecast.left_s)}{with_jobs}, {by}"
     if progress.told_left:
         yield "said", f"the build itself: {progress.told_left} left"
     yield "ends", _end(forecast)

@@ -46,6 +46,7 @@ def _progress(progress: Progress) -> Document:
         "told_left": progress.told_left or None,
         "peak_mib": progress.peak_mib,
         "runs": progress.runs,
+        "mixed": progress.mixed,
     }
 
 

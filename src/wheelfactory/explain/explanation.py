@@ -9,6 +9,10 @@ from wheelfactory.explain.forecast import Forecast, forecast
 from wheelfactory.explain.kernel_name import KernelName, read_name
 from wheelfactory.explain.reading import FAILED, Reading
 
+NO_NINJA = "the log: no ninja"
+CORES = "the cores of this machine"
+"""Where the number of jobs is from if nothing tells it: a guess."""
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -19,9 +23,9 @@ class Explanation:
     kernel: KernelName | None
     """What is compiled now, or what failed; None if the log names no generated kernel."""
     forecast: Forecast | None
-    """None if the log tells of no compile."""
+    """None if the log tells of no compile, or of one for CUDA."""
     jobs_from: str
-    """Where the number of jobs is from: ``--jobs``, ``the log``, ``the cores of this machine``."""
+    """Where the number of jobs is from: ``--jobs``, ``the log``, `NO_NINJA`, `CORES`."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
 
@@ -33,7 +37,9 @@ def explain(log: str, reading: Reading, jobs: int | None, cores: int) -> Explana
     """
     at_once, jobs_from = _jobs(reading, jobs, cores)
     so_far = reading.jobs or at_once
-    ahead = forecast(reading.progress, at_once, max(len(reading.archs), 1), so_far) if reading.progress else None
+    ahead = None
+    if reading.progress and not (reading.command and reading.command.is_cuda):  # costs were measured for AMD
+        ahead = forecast(reading.progress, at_once, max(len(reading.archs), 1), so_far)
     return Explanation(
         log=log,
         reading=reading,
@@ -49,8 +55,8 @@ def _jobs(reading: Reading, jobs: int | None, cores: int) -> tuple[int, str]:
     if jobs:
         return jobs, "--jobs"
     if reading.no_ninja:
-        return 1, "the log: no ninja"
-    return (reading.jobs, "the log") if reading.jobs else (cores, "the cores of this machine")
+        return 1, NO_NINJA
+    return (reading.jobs, "the log") if reading.jobs else (cores, CORES)
 
 
 def _kernel(reading: Reading) -> KernelName | None:

@@ -42,6 +42,9 @@ CHEAPEST_S = 7.9
 GIB_PER_JOB = 1.3
 """Memory to plan for a compile: 1.17 GiB the largest measured, and hipcc with its driver 0.1."""
 
+_YEAR_10000 = 253_402_300_800
+"""In seconds since 1970: no calendar of Python's goes so far."""
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -58,7 +61,7 @@ class Forecast:
     measured: bool
     """Whether `left_s` comes from the log's own rate."""
     ends_at: float | None
-    """When, in seconds since 1970 by the log's clock; None if the log has no clock."""
+    """When, in seconds since 1970 by the log's clock; None if the log has no clock, or a clock that cannot be."""
     whole_s: float
     """The whole compile with `jobs`, predicted."""
 
@@ -92,6 +95,10 @@ def forecast(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> For
         cpu_hours_left=left * factor / 3600,
         left_s=left_s,
         measured=measured,
-        ends_at=progress.last_time + left_s if progress.last_time is not None else None,
+        ends_at=_end(progress.last_time, left_s),
         whole_s=one_arch * progress.total * factor / jobs,
     )
+
+
+def _end(last_time: float | None, left_s: float) -> float | None:
+    return last_time + left_s if last_time is not None and last_time + left_s < _YEAR_10000 else None

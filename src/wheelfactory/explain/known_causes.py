@@ -22,8 +22,8 @@ class Known:
 
 
 FEWER_JOBS = (
-    "start fewer compiles at once: MAX_JOBS=N with N = free GiB / 1.3, or more where other programs need memory; "
-    "AMD's compiler may take more than the 1.3 GiB measured with Debian's"
+    "start fewer compiles at once: halve MAX_JOBS until it holds, or give the container more memory or swap; a job "
+    "takes 1.3 GiB with Debian's compiler (measured), with AMD's it may be several times as much"
 )
 ISOLATION = (
     "install ROCm's torch first (pip install torch --index-url of that ROCm), then build with --no-build-isolation "
@@ -32,6 +32,10 @@ ISOLATION = (
 ROCM_TORCH = (
     "this torch is not built for ROCm: pip uninstall torch, install the one from torch's index of your ROCm, and set "
     "FLASH_ATTENTION_FORCE_BUILD=TRUE"
+)
+CRASHED = (
+    "build again: the same file may compile; if it crashes each time, use another ROCm, or take flags of the -mllvm "
+    "pairs back with HIPCC_COMPILE_FLAGS_APPEND"
 )
 SUBMODULE = (
     "take the sources whole: the sdist of 2.7.4.post1 or later from PyPI, or a git clone with "
@@ -50,21 +54,30 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "runaway inlining",
         r"Running pass .*(?:ModuleInlinerWrapperPass|\binline\b|always-inline)",
-        "this compiler loses itself in upstream's inlining flags: export HIPCC_COMPILE_FLAGS_APPEND=\"-mllvm "
+        "the compiler broke off among the inliner's passes. Unless it is AMD's (before clang 23), it loses itself in "
+        "upstream's inlining flags: export HIPCC_COMPILE_FLAGS_APPEND=\"-mllvm "
         '-amdgpu-early-inline-all=false" (the later value wins), or let wheelfactory compile the kernels',
     ),
     (
         "time limit",
-        r"exceeded the maximum execution time|The operation was canceled|DUE TO TIME LIMIT|JobTimeoutExceeded",
+        r"exceeded the maximum execution time|has timed out after \d+ minutes|DUE TO TIME LIMIT|JobTimeoutExceeded",
         "compile in parts: `wheelfactory kernels SET --shard 1/N` on N machines; or fewer archs in GPU_ARCHS",
+    ),
+    (
+        "canceled",
+        r"The operation was canceled|received a shutdown signal|lost communication with the server",
+        "the log does not say by what: a time limit (timeout-minutes, GitHub's 6 hours), too little memory, a person "
+        "or a newer push. For time, compile in parts: `wheelfactory kernels SET --shard 1/N` on N machines; for "
+        "memory, halve MAX_JOBS",
     ),
     (
         "arch refused",
         r"One of GPU archs of .* is invalid or not supported|unsupported (?:HIP|CUDA) gpu architecture"
         r"|invalid target ID|cannot find ROCm device library for gfx|unknown target CPU 'gfx"
         r"|Unsupported device target gfx|the compiler cannot make code for|does not support: gfx",
-        "name only archs that this release and this compiler know, separated by ;: GPU_ARCHS=gfx942 (CK up to 2.8.3: "
-        "gfx90a, gfx942, gfx950); for other GPUs build the Triton backend: FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE",
+        "name only archs that this release and this compiler know, in quotes, with ; between: "
+        'GPU_ARCHS="gfx90a;gfx942" (from 2.8 on also gfx950); for other GPUs the Triton backend, from 2.7.4 on: '
+        "FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE, at build and at import",
     ),
     (
         "no GPU to ask for its arch",
@@ -94,10 +107,17 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "ROCM_PATH at the ROCm that torch was built for",
     ),
     (
+        "git refuses the folder",
+        r"detected dubious ownership in repository",
+        "the sources belong to another user than the one who builds, as in a container; setup.py calls git there: "
+        "git config --global --add safe.directory FOLDER, or build from the sdist",
+    ),
+    (
         "missing submodule",
         r"csrc/(?:composable_kernel|cutlass) is missing|can't open file '[^']*generate\.py'"
         r"|(?:fatal error: '?)(?:ck_tile|ck|fmha_fwd|fmha_bwd|mask)(?:/\S+)?\.hpp\b"
-        r"|(?:pathspec|submodule path) '\S*composable_kernel'|clone of '\S*composable_kernel\S*' into .* failed",
+        r"|(?:pathspec|submodule path) '\S*composable_kernel'|clone of '\S*composable_kernel\S*' into .* failed"
+        r"|'git', 'submodule', 'update'",
         SUBMODULE,
     ),
     (
@@ -107,9 +127,15 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "missing header",
-        r"fatal error: '?(?:hip|roc)(?:/|blas|sparse|solver|rand|fft|cub|prim|thrust|_|\.h)",
-        "install ROCm's development packages (rocm-dev; rocm-libs or hipblas-dev, hipsparse-dev, hipsolver-dev, ...): "
+        r"fatal error: '?(?:(?:hip|roc)(?:/|blas|sparse|solver|rand|fft|cub|prim|thrust|_|\.h)|thrust/)",
+        "install ROCm's development packages (rocm-dev; rocm-libs or hipblas-dev, hipsparse-dev, rocthrust-dev, ...): "
         "torch's headers include them",
+    ),
+    (
+        "missing header",
+        r"fatal error: '[a-z_]+' file not found",
+        "clang found no C++ library: install g++ (libstdc++-N-dev, where N is the newest GCC in /usr/lib/gcc: clang "
+        "takes that one, whether it is whole or not)",
     ),
     (
         "missing header",
@@ -124,7 +150,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "no space left",
-        r"No space left on device|\[Errno 28\]|[Dd]isk quota exceeded|fatal error: no space",
+        r"[Nn]o space left on device|\[Errno 28\]|[Dd]isk quota exceeded|fatal error: no space",
         "make room where the build and TMPDIR lie: a CK build with one arch takes about 1.5 GB, with temporary files",
     ),
     (
@@ -148,6 +174,12 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "pip install ninja (1.13 or newer) into the environment that builds; an old one on PATH may stand before it",
     ),
     (
+        "no virtual environment",
+        r"externally-managed-environment",
+        "this Python belongs to the distribution: build in a virtual environment, with ROCm's torch in it "
+        "(python3 -m venv --system-site-packages DIR where the system's torch is to be used)",
+    ),
+    (
         "no network",
         r"Temporary failure in name resolution|Could not resolve host|Failed to establish a new connection"
         r"|No matching distribution found|Could not find a version that satisfies|CERTIFICATE_VERIFY_FAILED"
@@ -163,17 +195,16 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "compiler crashed",
-        r"PLEASE submit a bug report|internal compiler error"
-        r"|unable to execute command: (?:Segmentation fault|Aborted|Illegal instruction|Bus error)"
-        r"|LLVM ERROR: ",
-        "build again: what is compiled is kept; if the same file crashes again, use another ROCm, or take flags of the "
-        "-mllvm pairs back with HIPCC_COMPILE_FLAGS_APPEND",
+        r"internal compiler error|LLVM ERROR: "
+        r"|unable to execute command: (?:Segmentation fault|Aborted|Illegal instruction|Bus error)",
+        CRASHED,
     ),
     (
         "interrupted",
         r"^KeyboardInterrupt|interrupted by user|unable to execute command: (?:Interrupt|Terminated|Hangup)"
-        r"|^Terminated\b|received a shutdown signal|SIGTERM|^error: interrupted",
-        "nothing is wrong with the build: start it again; ninja goes on from the objects that are there",
+        r"|^Terminated\b|SIGTERM|exit (?:code|status):? 143\b|^error: interrupted",
+        "nothing is wrong with the build: start it again; setup.py goes on from the objects in its build folder (pip "
+        "of a download begins anew)",
     ),
     (
         "refused by the factory",
@@ -185,6 +216,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
 )
 
 _UNSPECIFIC: tuple[tuple[str, str, str], ...] = (
+    ("compiler crashed", r"PLEASE submit a bug report", CRASHED),
     ("out of memory", r"command failed due to signal|^FAILED: \[code=(?:-9|9)\]", FEWER_JOBS),
     (
         "link error",

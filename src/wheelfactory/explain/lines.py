@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from wheelfactory.errors import InputError
 
-LONGEST = 1 << 20
-"""Bytes of a line that are read. The link command of 2,782 objects has 0.4 MB; what is longer is not for people."""
+LONGEST = 1 << 14
+"""Bytes of a line that are read. A compile command has some KB; of the link command of 2,782 objects, 0.4 MB, the
+beginning is enough, and patterns would take minutes for a megabyte made to be slow."""
 
 CHUNK = 1 << 16
 PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
 """The first bytes of what logs come packed in; GitHub hands out those of a run as a zip archive."""
 
-_COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_CONTROL = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+"""Colours, titles and whatever else is for a terminal: an explanation shows lines of strangers."""
 _STEP = re.compile(r"^[^\t]{1,200}\t[^\t]{1,200}\t\ufeff?(?=\d{4}-)")
 """``gh run view --log`` names job and step in front of each line."""
 _CLOCK = re.compile(
@@ -28,6 +32,12 @@ _CLOCK = re.compile(
 )
 _SINCE_START = re.compile(r"^(?:#\d+ )?(\d{1,6}\.\d{2,3})(?:\s|$)")
 """BuildKit's plain output: the number of the step, then seconds since it began."""
+_CALL = re.compile(r"(?:^|[/ ])(?:hipcc|nvcc|(?:amd)?clang\+\+|[cg]\+\+)(?:-\d+)?(?: |$)")
+"""That a line calls a compiler."""
+_NEXT_FLAG = re.compile(r"'?--?[A-Za-z]")
+_CONTINUES = "\\"
+_HALF = (" -c", " -o", " -I", " -isystem", " -mllvm", " -x")
+"""Flags whose value is the next word."""
 
 _FIRST_CLOCK = 1e8
 """Times below this are seconds since a start, not since 1970: no log was written in 1973."""
@@ -80,23 +90,50 @@ def _refuse_binary(start: bytes, name: str) -> None:
 
 
 def clean(raw: str) -> Line:
-    """A line as the build said it: without colours, time, step and indentation."""
-    text = _COLOUR.sub("", raw) if "\x1b" in raw else raw
+    """A line as the build said it: without colours, time, step and indentation, cut to `LONGEST` letters."""
+    text = raw[:LONGEST]
+    text = text if text.isprintable() else _CONTROL.sub("", text)
     if "\t" in text[:400]:
         text = _STEP.sub("", text)
-    match = _CLOCK.match(text)
-    if match:
-        return Line(text[match.end() :].strip(), _seconds(match))
-    match = _SINCE_START.match(text)
-    if match:
-        return Line(text[match.end() :].strip(), float(match[1]))
-    return Line(text.strip())
+    clock = _CLOCK.match(text)
+    if clock:
+        text = text[clock.end() :]
+    since = _SINCE_START.match(text)  # behind a clock too: an image that a CI job builds
+    if since:
+        text = text[since.end() :]
+    if clock:
+        return Line(text.strip(), _seconds(clock))
+    return Line(text.strip(), float(since[1]) if since else None)
 
 
-def _seconds(match: re.Match[str]) -> float:
+def rejoined(lines: Iterable[Line]) -> Iterator[Line]:
+    """The same lines, with each compile command in one line again that was pasted in several.
+
+    Its further lines begin with a flag, or follow a backslash or a flag that wants a value; one that was cut within a
+    word stays cut.
+    """
+    pending: Line | None = None
+    for line in lines:
+        if pending and _goes_on(pending.text, line.text):
+            pending = Line(f"{pending.text.rstrip(_CONTINUES)} {line.text}", pending.time)
+        else:
+            if pending:
+                yield pending
+            pending = line
+    if pending:
+        yield pending
+
+
+def _goes_on(before: str, after: str) -> bool:
+    if not (before.endswith((_CONTINUES, *_HALF)) or _NEXT_FLAG.match(after)):
+        return False
+    return len(before) < LONGEST and _CALL.search(before) is not None
+
+
+def _seconds(match: re.Match[str]) -> float | None:
     year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
     try:
         whole = timegm((year, month, day, hour, minute, second))
     except (ValueError, OverflowError):  # a month 13: not a time, though it looks like one
-        return 0.0
+        return None
     return whole + float(f"0.{match[7] or 0}")

@@ -10,13 +10,17 @@ from wheelfactory.compile.costs import seed_cost
 from wheelfactory.compile.flags import kernel_name
 from wheelfactory.explain.lines import Line, is_clock
 
-_STATUS = re.compile(r"^\[(\d{1,9})/(\d{1,9})\] (.+)$")
+_STATUS = re.compile(r"^\[(\d{1,6})/(\d{1,6})\] (.+)$")
 _OURS = re.compile(r"(\d+(?:\.\d+)?)/min, (.+?) left, peak (\d+) MiB(?:: (\S+))?$")
 """What `wheelfactory.compile.status` puts after ``[n/m]``."""
-_STEP = re.compile(r"^[^\[]+: \[(\d{1,9})/(\d{1,9})\] (\d+) s, (.+)$")
+_STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")
 """What `wheelfactory.progress` prints of a long step where there is no terminal."""
 _COMPILES = re.compile(r" -c | -o |^Building |^Compiling |^(?:hip|c)_?compile|^(?:CXX|HIP) ")
+_OF_FLASH_ATTN = ("fmha", "flash", "composable_kernel")
+"""One of these is in every compile command of flash-attn: its kernels, its module's name, its headers."""
 _OBJECT = re.compile(r"\S+\.(?:o|hip|cu|cpp)\b")
+_MIXED = 3
+"""So many runs that begin in their midst are no logs put together, of which each may have lost its beginning."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ class Progress:
     """``75 min``, as the build said itself; empty if it did not."""
     peak_mib: int | None
     runs: int
-    """How often ninja began again; only the last run is told of here."""
+    """How often ninja began; only the last run is told of here."""
+    mixed: bool
+    """Whether lines of several compiles that went on at once are mixed in the log."""
 
     @property
     def rate(self) -> float | None:
@@ -60,6 +66,7 @@ class Follower:
         self._done = self._total = 0
         self.runs = 0
         """How often ninja began."""
+        self._jumps = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -75,13 +82,15 @@ class Follower:
         if "/" not in line.text or "] " not in line.text:  # most lines; the patterns cost more
             return False
         match = _STATUS.match(line.text)
-        if match and (_OURS.match(match[3]) or _COMPILES.search(match[3]) or match[3].startswith("fmha_")):
+        if match and _is_compile(match[3]) and _can_be(match):
+            before = self._done, self._total
             self._advance(int(match[1]), int(match[2]), line.time)
-            self._name(match[3])
+            if before != (self._done, self._total):  # a log that was looked at with `tail` tells the same again
+                self._name(match[3])
             self._take_told(match[3])
             return True
         step = _STEP.match(line.text)
-        if step and step[4].endswith(("left", "MiB")):
+        if step and step[4].endswith(("left", "MiB")) and _can_be(step):
             self._advance(int(step[1]), int(step[2]), float(step[3]) if line.time is None else line.time)
             self._take_told(step[4])
             return True
@@ -90,6 +99,7 @@ class Follower:
     def _advance(self, done: int, total: int, time: float | None) -> None:
         if total != self._total or done < self._done:
             self._reset()
+            self._jumps += self.runs > 0 and done > 1
             self.runs += 1
         self._done, self._total = done, total
         if time is not None:
@@ -110,6 +120,11 @@ class Follower:
             self._rate, self._left, self._peak = float(match[1]), match[2], int(match[3])
 
     @property
+    def mixed(self) -> bool:
+        """Whether lines of several compiles are mixed: a run that begins again begins with its first compile."""
+        return self._jumps >= _MIXED
+
+    @property
     def progress(self) -> Progress | None:
         """What the lines so far tell; None if none told of progress."""
         if not self.runs:
@@ -128,7 +143,19 @@ class Follower:
             told_left=self._left,
             peak_mib=self._peak,
             runs=self.runs,
+            mixed=self.mixed,
         )
+
+
+def _is_compile(said: str) -> bool:
+    if _OURS.match(said) or said.startswith("fmha_"):
+        return True
+    return _COMPILES.search(said) is not None and any(word in said for word in _OF_FLASH_ATTN)
+
+
+def _can_be(counts: re.Match[str]) -> bool:
+    """Whether ninja can have said this ``n/m``."""
+    return int(counts[1]) <= int(counts[2]) != 0
 
 
 def source_name(text: str) -> str:

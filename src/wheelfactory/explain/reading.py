@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wheelfactory.errors import InputError
-from wheelfactory.explain.causes import Cause, Search, in_trouble
+from wheelfactory.explain.causes import HINT, Cause, Search, in_trouble
 from wheelfactory.explain.command import Command, read_command
-from wheelfactory.explain.lines import Line
+from wheelfactory.explain.lines import Line, rejoined
 from wheelfactory.explain.progress import Follower, Progress
 
 PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
@@ -17,7 +17,7 @@ PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finishe
 failed, and no build at all but a compile command."""
 
 _JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|ninja'?,? .*'?-j'?,? ?'?(\d{1,4})\b")
-_ARCHS = re.compile(r"GPU_ARCHS=[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
+_ARCHS = re.compile(r"GPU_ARCHS[=:]\s*[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
 _BEGUN = re.compile(
     r"running (?:build_ext|bdist_wheel|install)\b|^torch\.__version__ +=|Building wheels? for .*flash[-_]attn"
     r"|building 'flash_attn_2_cuda'|flash_attn\S* -> \S+ \[|Preparing metadata|generate\.py|^Collecting flash[-_]attn"
@@ -65,7 +65,7 @@ class Reading:
 def read_log(lines: Iterable[Line], name: str) -> Reading:
     """Read a whole log; `name` is for the error. Raises `InputError` if there is no build in it."""
     reader = _Reader()
-    for line in lines:
+    for line in rejoined(lines):
         reader.see(line)
     return reader.reading(name)
 
@@ -92,8 +92,8 @@ class _Reader:
         text = line.text
         runs = self.follower.runs
         progress = self.follower.see(line)
-        if self.follower.runs > runs:  # compiling again: what went wrong before did not end the build
-            self.search, self.failed, self.failed_objects = Search(), False, 0
+        if self.follower.runs > runs and not self.follower.mixed:  # what was before did not end the build
+            self.search, self.finished, self.failed, self.failed_objects = Search(), False, False, 0
         if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
             self.before_last, self.command_line = self.command_line, text
             self.ccache = self.ccache or bool(_CCACHE.search(text))
@@ -121,7 +121,7 @@ class _Reader:
             found = next((number for number in match.groups() if number), "0") if match else "0"
             self.jobs = int(found) or self.jobs
             self.no_ninja = self.no_ninja or _NO_NINJA in text
-        if "GPU_ARCHS=" in text:
+        if "GPU_ARCHS" in text and not text.startswith(HINT):  # a hint names an arch as an example
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs
         if not self.begun or not self.torch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from wheelfactory.checkout import PROBE
 from wheelfactory.elf.scope import Scope
+from wheelfactory.errors import BuildError, RunAgainError
 from wheelfactory.executor import Errand, Place
 from wheelfactory.process import capture
 from wheelfactory.progress import unseen
@@ -21,6 +23,9 @@ from wheelfactory.wheel.record import Toolchain
 
 PROGRAMS = Path(__file__).parent / "programs"
 
+LONGEST_S = 1800
+"""How long a program of a gate may take; importing torch takes seconds, on a slow disk a minute."""
+
 
 @dataclass(frozen=True)
 class CellPython:
@@ -30,6 +35,8 @@ class CellPython:
     """Where ROCm is there; empty if it is not known."""
     run: Callable[[Sequence[str | Path]], str]
     """Runs a Python file with its arguments and gives what it prints. Raises `BuildError`."""
+    in_place: bool = False
+    """Whether it is that of the cell's place, and not of this machine."""
 
     @property
     def toolchain(self) -> Toolchain:
@@ -44,8 +51,9 @@ class CellPython:
 
 def cell_python(subject: Subject) -> CellPython | None:
     """The Python of a cell: that of its place where it has one, else one of this machine; None if there is none."""
-    if subject.place:
-        return CellPython(str(subject.place.host.rocm_path), partial(_run_in_place, subject, subject.place))
+    place = subject.elsewhere(subject.cell)
+    if place:
+        return CellPython(str(place.host.rocm_path), partial(_run_in_place, subject, place), in_place=True)
     python = find_rocm_python(subject.workshop, subject.cell)
     if python is None:
         return None
@@ -56,7 +64,7 @@ def cell_python(subject: Subject) -> CellPython | None:
 def no_python(gate: str) -> GateResult:
     """The result of a gate that has nobody to ask."""
     return GateResult.not_run(
-        gate, "needs the ROCm torch of the cell: have it on PATH, or build with --executor docker, which has it"
+        gate, "needs the ROCm torch of the cell: have it on PATH, or use --executor docker, whose image has it"
     )
 
 
@@ -72,5 +80,9 @@ def _run_in_place(subject: Subject, place: Place, program: Sequence[str | Path])
         log=log,
         reads=(PROBE, PROGRAMS, PROGRAMS.parents[1] / "elf", subject.wheel.path),
         writes=(),
+        deadline=time.time() + LONGEST_S,
     )
-    return place.run(errand, unseen)
+    try:
+        return place.run(errand, unseen)
+    except RunAgainError:
+        raise BuildError("does not end", name, f"it was ended after {LONGEST_S} s; its log is {log}") from None

@@ -21,8 +21,8 @@ class Subject:
     record: BuildRecord
     cell: Cell
     workshop: Workshop
-    place: Place | None = None
-    """Where the torch of a CK cell is, if that is not this machine."""
+    elsewhere: Callable[[Cell], Place | None] = lambda _: None
+    """Gives where the torch of a CK cell is, if that is not this machine; asked only by gates that need it."""
 
 
 @dataclass(frozen=True)

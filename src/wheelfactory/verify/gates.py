@@ -55,11 +55,11 @@ def verify(
     workshop: Workshop,
     cell: Cell | None = None,
     extended: Collection[str] = (),
-    place_of: Callable[[Cell], Place | None] = lambda _: None,
+    elsewhere: Callable[[Cell], Place | None] = lambda _: None,
 ) -> tuple[GateResult, ...]:
     """What every gate says of a wheel, taken for `cell` (by default the one its build record names).
 
-    The required gates run, and those named in `extended`; `place_of` gives where the torch of a CK cell is, if that is
+    The required gates run, and those named in `extended`; `elsewhere` gives where the torch of a CK cell is, if that is
     not this machine; a gate that does not run says so. A wheel that cannot be
     read far enough to ask more has the results up to there. Raises `InputError` for a file whose name is no wheel's,
     or for a cell that the matrix does not have.
@@ -75,7 +75,7 @@ def verify(
     if record is None:
         return opened, _foreign(wheel)
     cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, workshop, place_of(cell))
+    subject = Subject(wheel, record, cell, workshop, elsewhere)
     results = [opened]
     for gate in GATES:
         if cell.backend in gate.backends:

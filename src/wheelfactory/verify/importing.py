@@ -14,11 +14,11 @@ from wheelfactory.environments import (
     pip_install,
     triton_environment,
 )
-from wheelfactory.errors import BuildError
+from wheelfactory.errors import BuildError, ProgramError
 from wheelfactory.files import scratch_dir
 from wheelfactory.process import reason, run
 from wheelfactory.rocm_python import find_rocm_python, probe
-from wheelfactory.verify.cell_python import PROGRAMS, cell_python, no_python
+from wheelfactory.verify.cell_python import PROGRAMS, CellPython, cell_python, no_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 
@@ -33,8 +33,9 @@ def importing(subject: Subject) -> GateResult:
     """Install into a fresh environment and import, without the Triton variable for CK and with it for Triton."""
     if subject.cell.backend is Backend.TRITON:
         return _triton(subject)
-    if subject.place:
-        return _in_place(subject)
+    inside = cell_python(subject)
+    if inside and inside.in_place:
+        return _in_place(subject, inside)
     python = find_rocm_python(subject.workshop, subject.cell)
     if python is None:
         return no_python("import")
@@ -45,13 +46,11 @@ def importing(subject: Subject) -> GateResult:
     return GateResult.of("import", findings, f"torch {probe(python, workshop).torch}")
 
 
-def _in_place(subject: Subject) -> GateResult:
+def _in_place(subject: Subject, python: CellPython) -> GateResult:
     """Where the cell was built: with that Python and torch, and nothing else of this machine."""
-    python = cell_python(subject)
-    assert python, "a place has a Python"
     try:
         said = python.run([PROGRAMS / "import_wheel.py", subject.wheel.path])
-    except BuildError as error:
+    except ProgramError as error:
         return GateResult.of("import", [_not_imported(subject, error.which.splitlines()[-1])])
     return GateResult.of("import", _other_version(subject, said), f"torch {python.toolchain.torch}")
 
