@@ -63,6 +63,7 @@ def test_no_cell_is_lost_or_built_twice(matrix: Matrix) -> None:
     cells = [ck(python, torch) for python in ("3.10", "3.11") for torch in ("2.11.0", "2.13.0")] + [triton()]
     assert sorted((cell for wave in waves(matrix, cells) for cell in wave), key=str) == sorted(cells, key=str)
     assert waves(matrix, []) == ()
+    assert build_side_by_side(cast(Any, Line()), cast(Any, TwoAtOnce()), []) == []
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
     other wheel may go into it then.
     """
     count = min(executor.at_once, len(cells))
-    if count == 1:
+    if count <= 1:
         return list(_build_in_turn(line, executor, cells))
     failures = list(_without_place(executor, cells))
     rest = [cell for cell in cells if cell not in {failure.cell for failure in failures}]

@@ -50,7 +50,14 @@ class Bench:
         """The command, with setup.py at work in a container."""
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            self.command(cell), env=self.environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            self.command(cell),
+            env=self.environ,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+            # what was started in the background may be told not to hear Ctrl-C, and tells that to its own
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         log = self.cache / "logs" / f"{cell}.log"
         wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 60)

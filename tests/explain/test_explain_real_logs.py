@@ -59,7 +59,7 @@ def test_what_setup_py_prints_by_hand_is_understood(
     assert told["forecast"]["left_s"] > 0
 
 
-def test_a_build_of_this_program_that_the_kernel_killed_is_out_of_memory(
+def test_a_build_of_this_program_that_the_kernel_killed_is_told_and_explained_as_out_of_memory(
     rocm: Mapping[str, str], cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = shutil.copytree(rocm["ROCM_PATH"], tmp_path / "rocm")
@@ -69,9 +69,14 @@ def test_a_build_of_this_program_that_the_kernel_killed_is_out_of_memory(
     machine = make_machine(tmp_path / "cache", cache, {**rocm, "ROCM_PATH": str(broken), "ROCM_HOME": str(broken)})
 
     done = machine.run("build", CELL, "--dest", tmp_path / "dist", MAX_JOBS="2")
-    assert done.returncode == 4, done.stderr
+    log = machine.cache / "logs" / f"{CELL}.log"
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "error: build failed: build_rocm.sh (exit status 1)\n" in done.stderr
+    assert f"\nhint: out of memory ({said}): " in done.stderr
+    assert done.stderr.endswith(f"; the full log is {log}\n")
+    assert not list((tmp_path / "dist").glob("*"))
 
-    told = explained(machine.cache / "logs" / f"{CELL}.log", capsys)
+    told = explained(log, capsys)
     assert told["state"] == "failed"
     assert (told["cause"]["name"], told["cause"]["evidence"]) == ("out of memory", said)
     assert told["progress"]["total"] == 2782
