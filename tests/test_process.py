@@ -39,16 +39,27 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "cell.log"
 
 
-# short commands
+# commands of other threads
+
+SLEEPS = "import subprocess, time; subprocess.run(['sleep', '60'])"
 
 
-def test_what_another_thread_waits_for_can_be_ended() -> None:
+def test_a_short_command_that_another_thread_waits_for_can_be_ended() -> None:
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(run, [PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)"])
+        waiting = pool.submit(run, [PYTHON, "-c", "import time; time.sleep(60)"])
         while not waiting.done():
             end_all()
             time.sleep(0.05)
     assert waiting.result().returncode == -signal.SIGKILL
+
+
+def test_so_can_a_long_one_with_all_that_it_has_started(log: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(logged, SLEEPS, log)
+        while not waiting.done():
+            end_all()
+            time.sleep(0.05)
+    assert "killed by SIGKILL" in str(waiting.exception())
 
 
 # long commands

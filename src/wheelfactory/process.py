@@ -75,7 +75,8 @@ def _endable(process: subprocess.Popen[str]) -> Iterator[None]:
 def end_all() -> None:
     """End the programs that other threads wait for; those are told as of any that was killed."""
     for process in list(_running):
-        process.kill()
+        _end(process)
+        process.kill()  # it may lead no group
 
 
 @contextmanager
@@ -136,7 +137,12 @@ def run_logged(
                 start_new_session=True,
             )
         assert process.stderr
-        with process, _not_outliving(process), ending_at(deadline, partial(_end, process)) as was_ended:
+        with (
+            process,
+            _endable(process),
+            _not_outliving(process),
+            ending_at(deadline, partial(_end, process)) as was_ended,
+        ):
             last = follow(process.stderr, file, part)
         if was_ended():
             raise time_is_up(name)
