@@ -63,7 +63,7 @@ def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, by_hand: boo
         raise BuildError(
             f"cannot build {cell.id} here",
             "CK kernels need hipcc and this machine has no ROCm",
-            "build on a machine or in an image with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
+            "start Docker or podman, or build on a machine with ROCm (set ROCM_PATH if it is not in /opt/rocm)"
             + (", or take the Triton backend: --backend triton" if triton and by_hand else ""),
         )
     if not same_rocm(host.rocm, cell.rocm):
