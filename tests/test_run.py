@@ -146,7 +146,7 @@ def test_ck_cells_without_rocm_are_refused_with_reason_and_hint(cache: Path, tmp
     done = run(tmp_path / "ck", cache, "fa2.8.3-rocm7.2-torch2.13.0-*-ck")
     assert done.returncode == 4
     assert "cannot be built here: CK kernels need hipcc and this machine has no ROCm" in done.stderr
-    assert "hint: build on a machine or in an image with ROCm" in done.stderr
+    assert "hint: start Docker or podman, or build on a machine with ROCm" in done.stderr
 
 
 def test_a_ck_cell_is_built_verified_and_published_where_rocm_is(
