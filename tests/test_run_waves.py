@@ -114,6 +114,13 @@ def test_a_cell_whose_image_cannot_be_had_is_not_begun_and_the_others_are(matrix
     assert line.begun == cells[1:]
 
 
+def test_no_place_is_made_for_wheels_that_may_only_get_a_label(matrix: Matrix) -> None:
+    line, cells = Line(), [triton(torch="2.12.1"), triton()]
+    line.up.set()
+    build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+    assert line.begun == cells
+
+
 @pytest.mark.parametrize(
     ("errors", "code"),
     [

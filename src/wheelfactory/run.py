@@ -181,10 +181,14 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
 
 
 def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
-    """Make the places of all, here, where an interruption ends it; gives the cells that cannot have one."""
+    """Make the places of CK cells, here, where an interruption ends it; gives the cells that cannot have one.
+
+    Of Triton cells most only get a label, for which no image need be made.
+    """
     for cell in cells:
         try:
-            executor.place(cell, unseen)
+            if cell.backend is Backend.CK:
+                executor.place(cell, unseen)
         except FactoryError as error:
             yield Failure(cell, error)
 

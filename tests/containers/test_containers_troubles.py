@@ -176,7 +176,7 @@ COMPLAINTS = {
     ),
     "deadline": Complaint(NETWORK, 'Get "https://registry-1.docker.io/v2/": context deadline exceeded'),
     "apt without a network": Complaint(
-        NETWORK, "Err:1 http://deb.debian.org/debian bookworm InRelease Temporary failure in name resolution"
+        NETWORK, "Err:1 http://mirror.example.org/debian bookworm InRelease Temporary failure in name resolution"
     ),
     "a folder that is not there": Complaint(
         UNKNOWN,

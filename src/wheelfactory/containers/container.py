@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -177,4 +176,4 @@ def _lines(output: Iterable[tuple[bytes | None, bytes | None]], printed: bytearr
         for line in lines:
             yield line.decode(errors="replace") + "\n"
     if rest:
-        yield rest.decode(errors="replace") + os.linesep
+        yield rest.decode(errors="replace") + "\n"

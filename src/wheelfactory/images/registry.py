@@ -128,7 +128,7 @@ class Registry:
     def _token(self, answer: _Answer, repository: str) -> str:
         """A token for anyone, from where the registry's challenge says (Docker registry token authentication)."""
         scheme, _, rest = answer.headers.get("WWW-Authenticate", "").partition(" ")
-        challenge: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]
+        challenge: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]  # its stubs lack types
         if scheme.lower() != "bearer" or not challenge.get("realm"):
             raise FactoryError("the registry wants a login", repository, "name a registry that anyone can read")
         asked = {key: challenge[key] for key in ("service", "scope") if challenge.get(key)}
