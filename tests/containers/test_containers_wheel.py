@@ -55,8 +55,9 @@ def test_it_is_byte_for_byte_the_wheel_that_this_machine_makes(
     assert (tmp_path / "dist" / NAME).read_bytes() == wheel.read_bytes()
 
 
-def test_every_required_gate_accepts_it(machine: Machine, wheel: Path, matrix_file: Path) -> None:
-    done = machine.run("verify", wheel, "--cell", CELL.id, "--matrix", matrix_file)
+@pytest.mark.parametrize("executor", ["local", "docker"])
+def test_every_required_gate_accepts_it(machine: Machine, wheel: Path, matrix_file: Path, executor: str) -> None:
+    done = machine.run("verify", wheel, "--cell", CELL.id, "--matrix", matrix_file, "--executor", executor)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{NAME}: verified" in done.stdout
 
