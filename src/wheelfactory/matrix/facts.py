@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.label import Label
+from wheelfactory.matrix.toolchain import with_one_compiler
 
 _LONGEST_WINDOW = 200
 """Characters; numbers of thousands of digits would fail where a version is compared with them."""
@@ -258,8 +259,10 @@ class Matrix(Fact):
     def image(self, cell: Cell, *, slim: bool = False) -> Image:
         """The image of a cell: the one with its torch and Python if there is one, else the first listed.
 
-        The image is a toolchain; torch is replaced in it where it does not fit (facts: no image of ROCm 6.1
-        or 6.2 carries a torch that its index has). With `slim` it is the one without torch, where there is one.
+        Only those count that have one compiler, the same for all cells of a ROCm (`with_one_compiler`), so that its
+        kernels are compiled once. The image is a toolchain; torch and Python are installed in it where it has others
+        (facts: no image of ROCm 6.1 or 6.2 carries a torch that its index has). With `slim` it is the one without
+        torch, where there is one: that is another compiler, and again one for all cells.
         """
         rocm = self.rocm[cell.rocm]
         if slim and rocm.slim:
@@ -268,7 +271,7 @@ class Matrix(Fact):
         def fit(image: Image) -> tuple[bool, bool]:
             return image.torch == cell.torch, image.python == cell.python
 
-        return max(rocm.images, key=fit)
+        return max(with_one_compiler(rocm.images), key=fit)
 
     def label(self, cell: Cell) -> Label:
         """The label of the wheel that a cell makes."""

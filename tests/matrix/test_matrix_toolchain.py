@@ -1,0 +1,70 @@
+"""One compiler for one ROCm: of the images of an entry only those of one release and one system are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from wheelfactory.checkout import MATRIX
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.facts import Image
+from wheelfactory.matrix.toolchain import release_of, with_one_compiler
+
+GLIBC = {"22.04": "2.35", "24.04": "2.39"}
+
+
+def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
+    """The image of AMD's with this ROCm; of none that it says, if it is empty."""
+    says = f"rocm{rocm}_ubuntu{system}_py3.10_pytorch_release_{torch}" if rocm else f"latest-{system}"
+    facts = {
+        "tag": f"rocm/pytorch:{says}",
+        "distribution": f"ubuntu{system}",
+        "glibc": GLIBC[system],
+        "python": "3.10",
+        "python-path": "/opt/venv/bin/python",
+        "rocm-path": "/opt/rocm",
+        "torch": torch,
+        "source": "made by the tests",
+    }
+    return Image.model_validate(facts)
+
+
+@pytest.mark.parametrize(
+    ("images", "taken"),
+    [
+        pytest.param([image("7.1"), image("7.1.1"), image("7.1")], [1], id="the newest release"),
+        pytest.param([image("7.1.9"), image("7.1.10")], [1], id="as numbers"),
+        pytest.param([image("7.1.1", torch="2.9.1"), image("7.1.1"), image("7.1")], [0, 1], id="each torch of it"),
+        pytest.param([image("7.1.1", "24.04"), image("7.1.1")], [1], id="the oldest system of it"),
+        pytest.param([image("7.1.1", "24.04"), image("7.1")], [0], id="the release before the system"),
+        pytest.param([image(""), image("7.1")], [1], id="not what says nothing"),
+        pytest.param([image(""), image("", "24.04")], [0, 1], id="all where none says anything"),
+    ],
+)
+def test_which_images_have_the_one_compiler(images: list[Image], taken: list[int]) -> None:
+    assert with_one_compiler(images) == tuple(images[number] for number in taken)
+
+
+def test_the_oldest_system_is_that_of_the_oldest_glibc_as_a_number() -> None:
+    debian = image("7.1").model_copy(update={"distribution": "debian9", "glibc": "2.9"})
+    assert with_one_compiler([image("7.1"), debian]) == (debian,)
+
+
+def test_a_registry_with_a_port_is_no_tag() -> None:
+    mirrored = image("7.1.1").model_copy(update={"tag": f"mirror:5000/{image('7.1.1').tag}"})
+    assert release_of(mirrored) == (7, 1, 1)
+
+
+def test_all_cells_of_a_rocm_have_one_release_and_one_system() -> None:
+    matrix = load_matrix(MATRIX)
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for cell in expand(matrix).cells:
+        chosen = matrix.image(cell)
+        found.setdefault(cell.rocm, set()).add((release_of(chosen), chosen.distribution, chosen.glibc))
+    assert {rocm: len(compilers) for rocm, compilers in found.items()} == dict.fromkeys(matrix.rocm, 1)
+    assert all(release for (release, *_), *_ in found.values())
+
+
+def test_a_wheel_of_the_matrix_runs_on_ubuntu_22_04_where_amd_has_an_image_of_it() -> None:
+    matrix = load_matrix(MATRIX)
+    newer = {cell.rocm for cell in expand(matrix).cells if matrix.image(cell).glibc != "2.35"}
+    assert newer == {"7.14"}
