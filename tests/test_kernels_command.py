@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from small_matrix import SMALL, small_matrix
-from wheelfactory.errors import BAD_INPUT, BUILD_FAILED
+from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, FAILED
 from wheelfactory.kernels.kernel_set import kernel_sets
 from wheelfactory.matrix import expand
 
@@ -52,8 +52,26 @@ def test_a_shard_that_is_none_is_refused(shard: str, tmp_path: Path) -> None:
     refused(run(tmp_path, "kernels", SET, "--shard", shard), BAD_INPUT, "bad arguments", "--shard")
 
 
-def test_joining_one_shard_makes_no_sense(tmp_path: Path) -> None:
-    refused(run(tmp_path, "kernels", SET, "--shard", "1/2", "--join"), BAD_INPUT, "--join with --shard")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--join", "--shard", "1/2"], "--join with --shard"),
+        (["--join", "--budget", "1"], "--join with --budget"),
+        (["--join", "--ledger", "matrix.yaml"], "--join with --ledger"),
+        (["--take", "release", "--shard", "1/2"], "--take with --shard"),
+        (["--take", "release", "--join"], "--take with --join"),
+        (["--keep", "release"], "--keep without --join"),
+        (["--keep", "release", "--shard", "1/2"], "--keep without --join"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_say_two_things_are_refused(options: list[str], said: str, tmp_path: Path) -> None:
+    refused(run(tmp_path, "kernels", SET, *options), BAD_INPUT, said)
+
+
+def test_what_is_not_on_the_shelf_cannot_be_taken(tmp_path: Path) -> None:
+    refused(run(tmp_path, "kernels", SET, "--take", "release"), FAILED, f"not on the shelf: kernels-{SET}-", "--shard")
+    assert list((tmp_path / "kernels").iterdir()) == []
 
 
 def test_joining_where_no_shards_are_is_refused(tmp_path: Path) -> None:

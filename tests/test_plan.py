@@ -11,9 +11,9 @@ import pytest
 
 from small_matrix import edited, small_matrix
 from wheelfactory.cli import main
-from wheelfactory.commands import plan
 from wheelfactory.compile.costs import Measured
 from wheelfactory.errors import BAD_INPUT, DONE
+from wheelfactory.kernels import outlook
 from wheelfactory.kernels.census import Census, keep_census
 
 SOURCES = (*(f"fmha_fwd_d64_fp16_x{number}" for number in range(1000)), "fmha_bwd_api")
@@ -195,7 +195,7 @@ def test_a_ledger_that_is_named_is_to_cut_by_too(run_plan: Plan, tmp_path: Path)
 
 
 def test_without_ck_cells_nothing_is_said_or_fetched(run_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "take_census", None)
+    monkeypatch.setattr(outlook, "take_census", None)
     shown = run_plan(only="*-triton")
     assert (shown.code, shown.out.count("\n")) == (DONE, 1)
     assert run_plan("--json", only="*-triton").sets == []

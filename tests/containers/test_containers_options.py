@@ -12,7 +12,7 @@ import pytest
 from container_project import BASE, CELL
 from small_matrix import small_matrix
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.commands.executor_options import add_executor, executor_of
+from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.containers.engine import Engine
 from wheelfactory.containers.executor import ContainerExecutor
 from wheelfactory.errors import BuildError
@@ -41,7 +41,7 @@ def options(*arguments: str) -> argparse.Namespace:
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
 def test_local_never_asks_an_engine(workshop: Workshop, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    with executor_of(options("--executor", "local"), workshop, [cell]) as executor:
+    with executor_of(options("--executor", "local"), workshop, compiled=any_compiled([cell])) as executor:
         assert executor == LocalExecutor(workshop)
     assert capsys.readouterr() == ("", "")
 
@@ -49,7 +49,7 @@ def test_local_never_asks_an_engine(workshop: Workshop, cell: Cell, capsys: pyte
 def test_neither_does_auto_for_cells_without_compiled_code(
     workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with executor_of(options(), workshop, [TRITON]) as executor:
+    with executor_of(options(), workshop, compiled=any_compiled([TRITON])) as executor:
         assert executor == LocalExecutor(workshop)
     assert capsys.readouterr() == ("", "")
 
@@ -57,7 +57,7 @@ def test_neither_does_auto_for_cells_without_compiled_code(
 def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
     workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with executor_of(options(), workshop, [TRITON, CK]) as executor:
+    with executor_of(options(), workshop, compiled=any_compiled([TRITON, CK])) as executor:
         assert executor == LocalExecutor(workshop)
     said = capsys.readouterr()
     assert said.out == ""
@@ -69,7 +69,7 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
 def test_docker_without_an_engine_is_an_error(workshop: Workshop, cell: Cell) -> None:
     with (
         pytest.raises(BuildError, match="must be on this machine"),
-        executor_of(options("--executor", "docker"), workshop, [cell]),
+        executor_of(options("--executor", "docker"), workshop, compiled=any_compiled([cell])),
     ):
         pass
 
@@ -87,7 +87,7 @@ def served(workshop: Workshop, engine: Engine) -> Workshop:
 
 @pytest.mark.slow
 def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Workshop) -> None:
-    with executor_of(options(), served, [TRITON, CK]) as executor:
+    with executor_of(options(), served, compiled=any_compiled([TRITON, CK])) as executor:
         assert isinstance(executor, ByBackend)
         assert isinstance(executor.ck, ContainerExecutor)
         assert executor.triton == LocalExecutor(served)
@@ -95,7 +95,7 @@ def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Works
 
 @pytest.mark.slow
 def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Workshop) -> None:
-    with executor_of(options("--executor", "docker"), served, [TRITON]) as executor:
+    with executor_of(options("--executor", "docker"), served, compiled=any_compiled([TRITON])) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert (executor.share.cores, executor.share.memory_gib) == (4, 32)
         assert not executor.slim
@@ -104,7 +104,7 @@ def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(se
 @pytest.mark.slow
 def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Workshop) -> None:
     asked = options("--executor", "docker", "--memory", "12", "--slim")
-    with executor_of(asked, served, [TRITON]) as executor:
+    with executor_of(asked, served, compiled=any_compiled([TRITON])) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert executor.share.memory_gib == 12
         assert executor.slim
@@ -112,7 +112,7 @@ def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Wo
 
 @pytest.mark.slow
 def test_a_run_leaves_no_folder(served: Workshop) -> None:
-    with executor_of(options("--executor", "docker"), served, [TRITON]):
+    with executor_of(options("--executor", "docker"), served, compiled=any_compiled([TRITON])):
         assert list(served.cache.iterdir())
     assert list(served.cache.iterdir()) == []
 
@@ -120,7 +120,7 @@ def test_a_run_leaves_no_folder(served: Workshop) -> None:
 @pytest.mark.slow
 def test_the_place_of_a_cell_is_its_image(engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path) -> None:
     workshop = Workshop(load_matrix(matrix_file), Host(4, 32), {**os.environ, "DOCKER_HOST": engine.url}, tmp_path)
-    with executor_of(options("--executor", "docker"), workshop, [CELL]) as executor:
+    with executor_of(options("--executor", "docker"), workshop, compiled=any_compiled([CELL])) as executor:
         place = executor.place(CELL, lambda *_: None)
         other = replace(CELL, torch="2.12.1")  # whose image is not here
         assert executor.nearest([other, CELL]) == CELL

@@ -30,7 +30,7 @@ from kernel_archive_factory import (
 )
 from wheelfactory.compile.store import SetKey, Store
 from wheelfactory.errors import BuildError, InputError
-from wheelfactory.kernels.archive import find_archives, join, needed, pack, read_manifest, unpack
+from wheelfactory.kernels.archive import check, find_archives, join, needed, pack, read_manifest, unpack
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
@@ -71,6 +71,33 @@ def test_a_shard_has_its_own_objects_and_not_those_of_others_that_this_machine_c
 
     with pytest.raises(BuildError, match="kernel set is not whole: 1 of 3 sources have no object: fmha_other"):
         pack(store, SET, tmp_path, "1/2", [*names, "fmha_other"])
+
+
+def test_a_part_of_a_shard_says_so_and_what_it_is_a_part_of(tmp_path: Path) -> None:
+    names, have = ["x_api", "fmha_fwd_d64", "fmha_fwd_d128"], ("fmha_bwd_d128", "fmha_fwd_d64", "x_api")
+    store = fill(tmp_path / "kernels", {name: OBJECTS[name] for name in have})
+    path = pack(store, SET, tmp_path, "1/2", names, partial=True)
+
+    assert path.name == f"{SET}-{KEY.digest[:16]}.shard-1-of-2.partial.tar.zst"
+    manifest = read_manifest(path)
+    assert (manifest.is_partial, manifest.shard) == (True, "1/2")
+    assert (list(manifest.objects), list(manifest.wanted)) == (["fmha_fwd_d64", "x_api"], sorted(names))
+
+
+def test_a_part_of_a_set_says_so(tmp_path: Path) -> None:
+    path = pack(fill(tmp_path / "kernels", {"x_api": b"api"}), SET, tmp_path, None, partial=True)
+
+    assert path.name == f"{SET}-{KEY.digest[:16]}.partial.tar.zst"
+    assert read_manifest(path).wanted == KEY.sources
+
+
+def test_a_part_that_lacks_nothing_is_the_whole(store: Store, archive: Path, tmp_path: Path) -> None:
+    assert pack(store, SET, tmp_path / "again", None, partial=True).name == archive.name
+
+
+def test_a_part_of_nothing_is_not_packed(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="nothing to pack"):
+        pack(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2", ["x_api"], partial=True)
 
 
 @pytest.mark.parametrize("shard", ["0/8", "9/8", "8", "", "1-of-8", "1/0"])
@@ -121,6 +148,28 @@ def test_the_manifest_says_what_there_is_and_what_it_cost(archive: Path) -> None
     assert (first.size, first.archs, first.cpu_s, first.peak_mib) == (720, ("gfx90a", "gfx942"), 40.25, 900)
     totals = manifest.totals
     assert (totals.objects, totals.size, totals.cpu_s, totals.peak_mib, totals.cached) == (4, 1423, 167.0, 903, 0)
+
+
+def test_the_whole_archive_is_checked_and_nothing_written(archive: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    assert check(archive) == read_manifest(archive)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_archive_with_one_damaged_object_does_not_pass_the_check(archive: Path) -> None:
+    members = members_of(archive.read_bytes())
+    archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+
+    with pytest.raises(InputError, match="the object of fmha_fwd_d128 is not what its sha256 says"):
+        check(archive)
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: data + b"x"], ids=["cut", "more"])
+def test_the_end_of_an_archive_is_checked(archive: Path, change: Callable[[bytes], bytes]) -> None:
+    archive.write_bytes(change(archive.read_bytes()))
+
+    with pytest.raises(InputError, match="damaged kernel archive"):
+        check(archive)
 
 
 def test_only_the_first_member_is_read_for_the_manifest(archive: Path) -> None:
@@ -364,6 +413,13 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
     "a shard outside": ({"shard": "../x"}, "not a shard"),
     "a shard in other words": ({"shard": "01/2"}, "its shard is not written such as 2/8"),
     "a shard that is no text": ({"shard": 1}, "its shard is not written such as 2/8"),
+    "a shard of unknown sources": ({"shard": "1/2"}, "it does not name the sources of its shard"),
+    "a shard of other sources": ({"shard": "1/2", "wanted": ["a"]}, "it does not name the sources of its shard"),
+    "a shard of no text": ({"shard": "1/2", "wanted": [["x"]]}, "it does not name the sources of its shard"),
+    "a shard in disorder": ({"shard": "1/2", "wanted": ["x_api", "fmha_fwd_d64"]}, "its shard are not sorted"),
+    "a source of a shard twice": ({"shard": "1/2", "wanted": ["x_api", "x_api"]}, "or one is there twice"),
+    "objects of another shard": ({"shard": "1/2", "wanted": ["x_api"]}, "no object of the set: 'fmha_bwd_d128'"),
+    "a whole set with a shard": ({"wanted": ["x_api"]}, "it is of a whole set, and names the sources of a shard"),
     "other totals": ({"totals": {"objects": 5, "size": 1, "cpu_s": 1, "peak_mib": 1, "cached": 0}}, "its totals"),
     "no objects": ({"objects": []}, "it has no objects by source"),
     "an object of nothing": ({"objects": {"x_api": None}}, "no object of the set: 'x_api'"),
@@ -396,9 +452,17 @@ def claiming(size: int, content: bytes) -> bytes:
     """A whole and true archive of one content, or one that claims to be."""
     totals = {"objects": 1, "size": size, "cpu_s": 1.0, "peak_mib": 1, "cached": 0}
     sha256 = hashlib.sha256(content).hexdigest()
-    manifest = {"format": 1, "set": "x", "key": KEY.digest, "shard": None, "parts": PARTS, "sources": list(OBJECTS)}
+    manifest: dict[str, Any] = {"format": 1, "set": "x", "key": KEY.digest, "shard": None, "wanted": None}
+    manifest |= {"parts": PARTS, "sources": list(OBJECTS)}
     text = json.dumps({**manifest, "totals": totals, "objects": objects(size=size, sha256=sha256)})
     return packed(member("manifest.json", text.encode()), member(f"objects/{sha256}", content, size=size))
+
+
+def test_a_small_archive_of_much_is_not_read_for_a_check(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
+
+    with pytest.raises(InputError, match="more than 200 times its size"):
+        check(tmp_path / "a.tar.zst")
 
 
 def test_a_small_archive_of_much_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
@@ -591,6 +655,15 @@ def test_the_archives_of_a_set_are_found_whole_and_in_shards(tmp_path: Path, arc
 
     assert find_archives(tmp_path, SET) == tuple(sorted([archive, *paths]))
     assert find_archives(tmp_path / "none", SET) == ()
+
+
+def test_parts_are_found_by_those_who_ask_for_them_and_never_taken_for_the_whole(tmp_path: Path) -> None:
+    store = fill(tmp_path / "kernels", {"x_api": b"api"})
+    parts = [pack(store, SET, tmp_path, shard, list(OBJECTS), partial=True) for shard in (None, "1/2")]
+    shards = shard_archives(tmp_path)
+
+    assert find_archives(tmp_path, SET) == tuple(shards)
+    assert find_archives(tmp_path, SET, partial=True) == tuple(parts)
 
 
 def test_beside_the_whole_set_of_its_key_a_shard_is_not_needed(tmp_path: Path) -> None:

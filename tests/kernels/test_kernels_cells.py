@@ -16,7 +16,7 @@ from rocm_machine import KERNEL_SET as SET
 from rocm_machine import Machine, make_machine
 from small_release import KERNELS, make_small_release
 from wheel_factory import read_zip
-from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, RUN_AGAIN
+from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
 from wheelfactory.inspect import inspect
 from wheelfactory.kernels.archive import read_manifest
 
@@ -168,16 +168,67 @@ def test_what_compiles_cost_is_in_the_ledger_and_plan_says_so(site: Site) -> Non
 # time that is up
 
 
-def test_a_budget_that_is_too_short_ends_with_its_own_exit_code_and_is_resumed(site: Site) -> None:
-    machine = site.machine("one")
+def test_a_budget_that_is_too_short_leaves_a_part_from_which_another_machine_goes_on(site: Site) -> None:
+    one = site.machine("one")
     # 200 s: too short for the 331 s that fmha_bwd_api is predicted to take for three archs, not for 84 s of the next
-    done = site.kernels(machine, "--budget", "0.0556", MAX_JOBS="2")
-    refused(done, RUN_AGAIN, "the time is up", "kernels are compiled", "run the same command again")
-    assert not site.archives.exists()
+    done = site.kernels(one, "--shard", "1/2", "--budget", "0.0556", MAX_JOBS="2")
+    (part,) = site.archives.iterdir()
+    refused(done, RUN_AGAIN, "the time is up", "kernels are compiled", str(part), "run the same command again")
+    assert done.stdout == ""
+    before = list(read_manifest(part).objects)
+    assert sorted(one.compiled()) == before
+    assert 0 < len(before) < len(read_manifest(part).wanted)
 
-    before = machine.compiled()
-    archive = path_of(site.kernels(machine))
-    assert sorted([*before, *machine.compiled()]) == sorted(read_manifest(archive).sources)
+    refused(site.kernels(one, "--join"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: none")
+
+    other = site.machine("two")
+    archive = path_of(site.kernels(other, "--shard", "1/2"))
+    assert sorted([*before, *other.compiled()]) == sorted(read_manifest(archive).objects)
+    assert list(site.archives.iterdir()) == [archive]
+
+
+def test_a_part_by_another_compiler_is_told_and_all_is_compiled(site: Site) -> None:
+    flags = {"HIPCC_COMPILE_FLAGS_APPEND": "--offload-compress"}
+    site.kernels(site.machine("one"), "--budget", "0.0556", MAX_JOBS="2", **flags)
+    (part,) = site.archives.iterdir()
+    machine = site.machine("two")
+    done = site.kernels(machine)
+    path_of(done)
+    assert f"{part.name} is of another key and ignored: flags: " in done.stderr
+    assert len(machine.compiled()) == KERNELS
+    assert part.exists()
+
+
+def test_a_shard_that_is_there_is_not_compiled_and_setup_does_not_run(site: Site) -> None:
+    shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
+    other = site.machine("two")
+    assert path_of(site.kernels(other, "--shard", "1/2")) == shard
+    assert not (other.cache / "logs").exists()
+
+    shard.write_bytes(shard.read_bytes()[:-20])
+    again = site.kernels(other, "--shard", "1/2")
+    assert path_of(again) == shard
+    assert "damaged kernel archive" in again.stderr
+    assert not read_manifest(shard).is_partial
+
+
+def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kernel(site: Site) -> None:
+    release = site.folder / "release"
+    refused(site.kernels(site.machine("zero"), "--take", str(release)), FAILED, "kernel set is not on the shelf", SET)
+
+    for index in (1, 2):
+        path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2"))
+    joined = path_of(site.kernels(site.machine("gather"), "--join", "--keep", str(release)))
+    again = site.kernels(site.machine("again"), "--join", "--keep", str(release))
+    assert path_of(again) == joined
+    assert "already on the shelf" in again.stderr
+    shutil.rmtree(site.archives)
+
+    builder = site.machine("builder")
+    taken = path_of(site.kernels(builder, "--take", str(release)))
+    assert taken == site.archives / joined.name
+    path_of(site.build(builder, "--kernels", site.archives))
+    assert builder.compiled() == ["flash_api"]
 
 
 def test_a_kill_loses_what_was_being_compiled_and_nothing_else(site: Site) -> None:

@@ -56,7 +56,7 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
     parts: dict[str, Any] = {}
     for _ in range(20):
         parts = {"a": parts}
-    document = json.loads(Manifest("x", SetKey(parts, ()), None, {}).to_bytes())
+    document = json.loads(Manifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
 
     with pytest.raises(InputError, match="damaged kernel manifest: here: its parts are nested too deeply"):
         parse_manifest(json.dumps(document).encode(), "here")
@@ -64,6 +64,6 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
 
 def test_a_manifest_is_read_back_as_it_was_written() -> None:
     entry = Finished("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5, cached=True)
-    manifest = Manifest("x", KEY, "2/8", {"x_api": entry})
+    manifest = Manifest("x", KEY, "2/8", ("fmha_fwd_d64", "x_api"), {"x_api": entry})
 
     assert parse_manifest(manifest.to_bytes(), "here") == manifest

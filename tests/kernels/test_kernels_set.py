@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from small_matrix import small_matrix
+from small_matrix import Edit, small_matrix
 from wheelfactory.cell import Backend
 from wheelfactory.checkout import MATRIX
 from wheelfactory.errors import InputError
-from wheelfactory.kernels.kernel_set import kernel_sets, require_set
+from wheelfactory.kernels.kernel_set import kept_name, kernel_sets, require_set
 from wheelfactory.matrix import expand, load_matrix
 
 SMALL = small_matrix()
@@ -67,3 +69,82 @@ def test_without_sets_the_refusal_says_so() -> None:
     with pytest.raises(InputError) as refused:
         require_set((), "fa9")
     assert refused.value.hint == "known: none, no CK cell is selected"
+
+
+# the name under which later runs find it
+
+SET_ID = "fa2.8.3-rocm6.2-gfx90a_gfx942-precxx11"
+TAGGED: Edit = ("rocm/pytorch:6.2", "rocm/pytorch:rocm6.2_ubuntu22.04_py3.10_pytorch_release_2.3.0")
+SLIM: Edit = (
+    "    source: index of ROCm 6.2\n",
+    """\
+    slim:
+      tag: rocm/dev-ubuntu-22.04:6.2-complete
+      distribution: ubuntu22.04
+      glibc: '2.35'
+      python: '3.10'
+      python-path: /usr/bin/python3
+      rocm-path: /opt/rocm
+      source: documentation of ROCm 6.2
+    source: index of ROCm 6.2
+""",
+)
+
+
+def name_of(*edits: Edit, slim: bool = False) -> str:
+    """The name under which a set of the edited matrix is kept."""
+    matrix = small_matrix(*edits)
+    return kept_name(matrix, require_set(kernel_sets(matrix, expand(matrix).cells), SET_ID), slim=slim)
+
+
+def test_a_set_is_kept_under_its_id_and_twelve_digits_of_what_decides_it() -> None:
+    assert re.fullmatch(f"kernels-{re.escape(SET_ID)}-[0-9a-f]{{12}}", name_of(TAGGED))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(("1e71dd64", "2e71dd64"), id="the sources"),
+        pytest.param(("rocm6.2_ubuntu", "rocm6.2.1_ubuntu"), id="the ROCm release"),
+        pytest.param(
+            ("2.3.0\n        distribution: ubuntu22.04", "2.3.0\n        distribution: debian12"), id="the system"
+        ),
+    ],
+)
+def test_what_decides_the_objects_changes_the_name(edit: Edit) -> None:
+    assert name_of(TAGGED, edit) != name_of(TAGGED)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(("torch: '2.3.0'", "torch: '2.4.0'"), id="torch"),
+        pytest.param(("pytorch_release_2.3.0", "pytorch_release_2.4.0"), id="the tag of another torch"),
+        pytest.param(("source: index of ROCm 6.2", "source: another page"), id="a source"),
+        pytest.param(("python: ['3.12', '3.11']\n\nflash", "python: ['3.11', '3.10']\n\nflash"), id="cells"),
+    ],
+)
+def test_what_does_not_reach_the_objects_does_not_change_the_name(edit: Edit) -> None:
+    assert name_of(TAGGED, edit) == name_of(TAGGED)
+
+
+def test_an_image_that_does_not_say_its_release_counts_by_its_tag() -> None:
+    assert len({name_of(), name_of(("rocm/pytorch:6.2", "rocm/pytorch:6.2.1")), name_of(TAGGED)}) == 3
+
+
+def test_the_slim_image_of_another_release_has_another_name() -> None:
+    newer = ("6.2-complete", "6.2.4-complete")
+    assert name_of(TAGGED, SLIM, newer, slim=True) != name_of(TAGGED, SLIM, newer) == name_of(TAGGED)
+    assert name_of(TAGGED, SLIM, slim=True) == name_of(TAGGED)  # the same ROCm on the same system
+
+
+def test_no_two_sets_of_the_matrix_have_one_name() -> None:
+    matrix = load_matrix(MATRIX)
+    sets = kernel_sets(matrix, expand(matrix).cells)
+    assert len({kept_name(matrix, kernel_set) for kernel_set in sets}) == len(sets)
+
+
+def test_sets_compiled_in_another_way_have_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = name_of()
+    monkeypatch.setattr("wheelfactory.kernels.kernel_set.COMPILED_AS", 0)
+    assert name_of() != before

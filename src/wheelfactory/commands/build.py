@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.commands.executor_options import add_executor, executor_of
+from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
     Environ,
@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cells, by_hand = _cells_to_build(options, environ, workshop)
     remove_scratch(dest)
     paths = []
-    with executor_of(options, workshop, cells) as executor:
+    with executor_of(options, workshop, compiled=any_compiled(cells)) as executor:
         for cell in cells:  # refuse all before the first download
             make_recipe(workshop.matrix, cell, executor.host(cell), environ, by_hand=by_hand)
         with Steps(len(cells)) as steps:

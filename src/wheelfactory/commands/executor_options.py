@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.commands.kernel_options import amount
@@ -36,18 +37,21 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     """``--executor`` for gates that need the torch of a CK cell, and what goes with it"""
     parser.add_argument(
         "--executor",
-        choices=["local", "docker"],
+        choices=["auto", "local", "docker"],
         default="local",
-        help="where the ROCm torch of CK cells is: on this machine (default), or in their images",
+        help="where the ROCm torch of CK cells is: on this machine (default), in their images, or (auto) in those if an "
+        "engine answers",
     )
     _add_containers(parser)
 
 
 @contextmanager
-def executor_of(options: argparse.Namespace, workshop: Workshop, cells: Sequence[Cell]) -> Iterator[Executor]:
-    """Where these cells are built. Raises `BuildError` if containers are asked for and no engine answers."""
+def executor_of(options: argparse.Namespace, workshop: Workshop, *, compiled: bool) -> Iterator[Executor]:
+    """Where cells are built or verified; `compiled` says whether some of them have compiled kernels.
+
+    Raises `BuildError` if containers are asked for and no engine answers.
+    """
     local = LocalExecutor(workshop)
-    compiled = any(cell.backend is Backend.CK for cell in cells)
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
@@ -64,3 +68,13 @@ def executor_of(options: argparse.Namespace, workshop: Workshop, cells: Sequence
         return
     with containers(workshop, engine, options.memory, slim=options.slim) as executor:
         yield executor if options.executor == "docker" else ByBackend(executor, local)
+
+
+def any_compiled(cells: Iterable[Cell]) -> bool:
+    """Whether one of these cells has compiled kernels."""
+    return any(cell.backend is Backend.CK for cell in cells)
+
+
+def any_with_platform(wheels: Iterable[Path]) -> bool:
+    """Whether one of these wheels is for a platform, as those with compiled kernels are, by its name."""
+    return any(not wheel.name.endswith("-any.whl") for wheel in wheels)

@@ -8,23 +8,18 @@ from pathlib import Path
 
 from wheelfactory.commands.executor_options import add_executor, executor_of
 from wheelfactory.commands.kernel_options import add_budget, deadline_of
-from wheelfactory.commands.options import (
-    Environ,
-    add_cache,
-    add_matrix,
-    directory,
-    show,
-    workshop_of,
-)
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, directory, show, workshop_of
+from wheelfactory.commands.targets import shelf_of
 from wheelfactory.compile.shards import Shard
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import remove_scratch
-from wheelfactory.kernels.archive import find_archives, is_shard, join
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.handover import Wanted, kernels_folder
-from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets, require_set
+from wheelfactory.kernels.joining import join_set
+from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets, require_set
+from wheelfactory.kernels.shelf import keep_set, take_set
 from wheelfactory.matrix import expand
-from wheelfactory.progress import Steps
+from wheelfactory.progress import Steps, announcing
 from wheelfactory.workshop import Workshop
 
 
@@ -34,6 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("set", metavar="SET", help="a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile one of N equal parts of it")
     parser.add_argument("--join", action="store_true", help="compile nothing: make one archive of the shards in DIR")
+    parser.add_argument("--keep", metavar="TARGET", help="with --join: keep it for later runs in this release")
+    parser.add_argument("--take", metavar="TARGET", help="compile nothing: take the archive that is kept there")
     parser.add_argument(
         "--dest",
         type=Path,
@@ -68,32 +65,48 @@ def _file(text: str) -> Path:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Compile a kernel set or one shard of it; print the path of the archive."""
+    """Compile a kernel set or one shard of it, join its shards, or take it from a shelf; print the archive's path."""
     started = time.time()
-    if options.join and options.shard:
-        raise InputError("bad arguments", "--join with --shard", "compile the shards first, then join them")
+    _refuse_odd(options)
     workshop, dest = workshop_of(options, environ), directory(options.dest)
     kernel_set = require_set(kernel_sets(workshop.matrix, expand(workshop.matrix).cells), options.set)
-    deadline = deadline_of(options, started)
-    if options.join:
-        show(str(_join(workshop, kernel_set, dest)))
-        return DONE
     remove_scratch(dest)
-    wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline)
-    name = f"{kernel_set.id} {options.shard or ''}".rstrip()
-    with (
-        executor_of(options, workshop, kernel_set.cells) as executor,
-        Steps(1) as steps,
-        steps.step(name) as part,
-    ):
-        archive = compile_kernels(workshop, executor, kernel_set, wanted, dest, part)
+    if options.take:
+        name = kept_name(workshop.matrix, kernel_set, slim=options.slim)
+        archive = take_set(shelf_of(options.take, environ), name, kernel_set.id, dest)
+    elif options.join:
+        with announcing():
+            archive = join_set(dest, kernel_set.id, kernels_folder(workshop))
+            if options.keep:
+                name = kept_name(workshop.matrix, kernel_set, slim=options.slim)
+                keep_set(shelf_of(options.keep, environ), name, archive)
+    else:
+        archive = _compile(options, workshop, kernel_set, dest, deadline_of(options, started))
     show(str(archive))
     return DONE
 
 
-def _join(workshop: Workshop, kernel_set: KernelSet, folder: Path) -> Path:
-    shards = [path for path in find_archives(folder, kernel_set.id) if is_shard(path)]
-    if not shards:
-        hint = f"compile them: wheelfactory kernels {kernel_set.id} --shard 1/N --dest {folder}"
-        raise InputError("no shards to join", f"of {kernel_set.id} in {folder}", hint)
-    return join(shards, folder, kernels_folder(workshop))
+def _refuse_odd(options: argparse.Namespace) -> None:
+    """Raise `InputError` for options that say different things to do."""
+    for other in ("shard", "budget", "ledger"):
+        for chosen in ("join", "take"):
+            if getattr(options, chosen) and getattr(options, other):
+                hint = "compile the shards first, then join them, or take them joined"
+                raise InputError("bad arguments", f"--{chosen} with --{other}", hint)
+    if options.take and options.join:
+        raise InputError("bad arguments", "--take with --join", "take what is kept, or join what is in DIR")
+    if options.keep and not options.join:
+        raise InputError("bad arguments", "--keep without --join", "what is kept is the archive of all shards")
+
+
+def _compile(
+    options: argparse.Namespace, workshop: Workshop, kernel_set: KernelSet, dest: Path, deadline: float | None
+) -> Path:
+    wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline)
+    name = f"{kernel_set.id} {options.shard or ''}".rstrip()
+    with (
+        executor_of(options, workshop, compiled=True) as executor,
+        Steps(1) as steps,
+        steps.step(name) as part,
+    ):
+        return compile_kernels(workshop, executor, kernel_set, wanted, dest, part)

@@ -6,39 +6,25 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from wheelfactory.cell import Cell
 from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, show, tell, workshop_of
-from wheelfactory.compile.costs import Ledger
-from wheelfactory.errors import DONE, BuildError, InputError, SourceError
+from wheelfactory.errors import DONE, BuildError
 from wheelfactory.host import Host
 from wheelfactory.images.outlook import ImageOutlook, image_outlooks, outlook_lines
-from wheelfactory.kernels.census import Census, take_census
 from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
-from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
+from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
 from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
+from wheelfactory.kernels.outlook import Outlook, Wish, make_outlooks, read_knowledge
 from wheelfactory.matrix import Matrix, expand
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select
 from wheelfactory.recipe import make_recipe
 from wheelfactory.workshop import Workshop
-
-Outlook: TypeAlias = "Forecast | str"
-"""What a kernel set will take, or why that cannot be told."""
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How kernel sets are to be cut, and for which machines; the budget is that of a shard, in hours."""
-
-    runners: Runners
-    shards: int | None
-    budget_h: float
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +77,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if not options.json:
         _show_cells(entries, workshop.host)
     sets = kernel_sets(workshop.matrix, cells)
-    outlooks = _outlooks(workshop, sets, _knowledge(options.ledger, ledger_path(workshop)), wish)
+    outlooks = make_outlooks(workshop, sets, read_knowledge(options.ledger, ledger_path(workshop)), wish)
     images = _images(workshop.matrix, sets, outlooks, runners)
     if options.json:
         kernels = _kernel_entries(sets, outlooks, wish)
@@ -145,52 +131,6 @@ def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
         f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, {host.memory_gib:.0f} GiB free, "
         f"ROCm {host.rocm or 'not found'})"
     )
-
-
-def _knowledge(given: Path | None, own: Path) -> Knowledge:
-    """What to predict by and to cut by.
-
-    A machine's own ledger is for its own predictions: another machine has another one and would cut other shards.
-    """
-    if given is None:
-        return Knowledge(Ledger.read(own), Ledger())
-    if not given.is_file():
-        raise InputError("no such file", str(given), "name a ledger with --ledger FILE, or leave the option out")
-    ledger = Ledger.read(given)
-    return Knowledge(ledger, ledger)
-
-
-def _outlooks(workshop: Workshop, sets: Sequence[KernelSet], knowledge: Knowledge, wish: Wish) -> list[Outlook]:
-    """The outlook of each set. Raises `InputError` if the budget of a shard is too small for one compile."""
-    censuses = {version: _census(workshop, version) for version in dict.fromkeys(s.flash_attn for s in sets)}
-    known: dict[tuple[str, tuple[str, ...]], Outlook] = {}
-    for kernel_set in sets:
-        key = (kernel_set.flash_attn, kernel_set.archs)
-        if key not in known:
-            known[key] = _outlook(censuses[kernel_set.flash_attn], kernel_set.archs, knowledge, wish)
-    return [known[kernel_set.flash_attn, kernel_set.archs] for kernel_set in sets]
-
-
-def _census(workshop: Workshop, version: str) -> Census | str:
-    """The sources of a release, or why they cannot be had."""
-    try:
-        return take_census(version, workshop.matrix.flash_attn[version], workshop.cache, workshop.clean_environ)
-    except SourceError as error:
-        return "; ".join(filter(None, str(error).splitlines()))
-
-
-def _outlook(census: Census | str, archs: tuple[str, ...], knowledge: Knowledge, wish: Wish) -> Outlook:
-    if isinstance(census, str):
-        return census
-    budget_s = wish.budget_h * 3600
-    try:
-        return make_forecast(
-            census.sources, census.bytes, archs, knowledge, wish.runners, shards=wish.shards, budget_s=budget_s
-        )
-    except ValueError as error:
-        raise InputError(
-            "no number of shards is enough for", f"--budget {wish.budget_h:g}: {error}", "give a shard more hours"
-        ) from None
 
 
 def _images(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory import advice
-from wheelfactory.commands.executor_options import add_executor, executor_of
+from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
     Environ,
@@ -57,7 +57,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     workshop = workshop_of(options, environ)
     cells = select(expand(workshop.matrix), options.only)
     publisher = DirectoryPublisher(directory(options.dest))
-    with locked(publisher.folder), executor_of(options, workshop, cells) as executor:
+    with locked(publisher.folder), executor_of(options, workshop, compiled=any_compiled(cells)) as executor:
         remove_scratch(publisher.folder)
         remove_scratch(workshop.cache)
         job = plan_job(workshop, executor, cells, publisher)

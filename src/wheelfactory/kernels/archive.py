@@ -1,6 +1,6 @@
 """Kernel archives: the objects of a kernel set, or of one shard of it, as one file that is checked as it is read.
 
-``<set id>-<first 16 digits of the key>[.shard-I-of-N].tar.zst`` has the members ``manifest.json``, then
+``<set id>-<first 16 digits of the key>[.shard-I-of-N][.partial].tar.zst`` has the members ``manifest.json``, then
 ``objects/<sha256>``, sorted, each content once. Only what its sha256 confirms gets into a store.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,10 @@ from wheelfactory.compile.shards import Shard
 from wheelfactory.compile.store import Finished, Store
 from wheelfactory.errors import BuildError, FactoryError, InputError
 from wheelfactory.files import atomic_path, scratch_dir, sha256_of
-from wheelfactory.kernels.manifest import (
-    Manifest,
-    describe_set,
-    parse_manifest,
-)
+from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, describe_set, parse_manifest
 from wheelfactory.kernels.tape import DamagedTapeError, Sink, Tape, end, header, packing, padding
 
-__all__ = ["Manifest", "Unpacked", "find_archives", "is_shard", "join", "needed", "pack", "read_manifest", "unpack"]
-
 MANIFEST = "manifest.json"
-SUFFIX = ".tar.zst"
 _SHARD_NAME = ".shard-"
 
 _LARGEST_MANIFEST = 1 << 23
@@ -42,6 +35,10 @@ _MOST_NAMED = 3
 """Sources that an error names; with thousands, the first ones tell what kind they are of."""
 
 
+class NotWholeError(BuildError):
+    """Sources of a set or a shard have no object yet."""
+
+
 @dataclass(frozen=True)
 class Unpacked:
     """What came out of an archive, by source."""
@@ -53,19 +50,29 @@ class Unpacked:
     """Objects whose sha256 is not that of the manifest; they are to be compiled again."""
 
 
-def pack(store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str] | None = None) -> Path:
+def pack(
+    store: Store,
+    set_id: str,
+    folder: Path,
+    shard: str | None,
+    names: Collection[str] | None = None,
+    *,
+    partial: bool = False,
+) -> Path:
     """Write the archive of a set, or of one shard of it (``2/8``) with the sources `names`; its path.
 
-    A shard without names is what the store has. The same store gives the same bytes. Raises `BuildError` if an object
-    is missing or is not what the journal says, and `FactoryError` if there is no room.
+    A shard without names is what the store has. With `partial` objects may be missing; the archive's name says so. The
+    same store gives the same bytes. Raises `BuildError` if an object is missing or is not what the journal says, and
+    `FactoryError` if there is no room.
     """
     finished = store.finished()
     wanted = frozenset((finished if shard else store.key.sources) if names is None else names)
-    if not wanted:
-        raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
     entries = {name: entry for name, entry in finished.items() if name in wanted}
-    _require(wanted, entries)
-    manifest = describe_set(store.key, set_id, shard, entries.values())
+    if not wanted or (partial and not entries):
+        raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
+    if not partial:
+        _require(wanted, entries)
+    manifest = describe_set(store.key, set_id, shard, entries.values(), wanted)
     path = folder / manifest.file_name
     with _written(path), atomic_path(path) as written, written.open("wb") as file, packing(file) as packed:
         _write(packed, MANIFEST, manifest.to_bytes())
@@ -79,11 +86,11 @@ def pack(store: Store, set_id: str, folder: Path, shard: str | None, names: Coll
 
 
 def _require(wanted: Collection[str], have: Container[str], note: str = "") -> None:
-    """Raise `BuildError` if a set or shard is not whole."""
+    """Raise `NotWholeError` if a set or shard is not whole."""
     missing = sorted(source for source in wanted if source not in have)
     if missing:
         which = f"{len(missing)} of {len(wanted)} sources have no object: {_named(missing)}{note}"
-        raise BuildError("kernel set is not whole", which, "compile what is missing, by the same command as before")
+        raise NotWholeError("kernel set is not whole", which, "compile what is missing, by the same command as before")
 
 
 def _write(packed: Sink, name: str, content: bytes) -> None:
@@ -133,6 +140,24 @@ def _manifest(tape: Tape, path: Path) -> Manifest:
     return parse_manifest(b"".join(tape.content(size)), str(path))
 
 
+def _refuse_bomb(manifest: Manifest, path: Path) -> None:
+    unpacked = manifest.totals.size  # on disk, where sources of one content have a file each
+    if unpacked > _MOST_TIMES * path.stat().st_size + _ALWAYS:
+        raise DamagedTapeError(f"it would unpack to {unpacked} bytes, more than {_MOST_TIMES} times its size")
+
+
+def check(path: Path) -> Manifest:
+    """What an archive says of itself, after all of it was read. Raises `InputError` if any of it is damaged."""
+    with _opened(path) as tape:
+        manifest = _manifest(tape, path)
+        _refuse_bomb(manifest, path)
+        for same in manifest.contents():
+            if not _read(tape, same[0], len):
+                raise DamagedTapeError(f"the object of {same[0].source} is not what its sha256 says")
+        tape.finish()
+    return manifest
+
+
 def unpack(path: Path, kernels: Path) -> Unpacked:
     """Put the objects of an archive into the store of its key below `kernels`; what is there already stays.
 
@@ -141,9 +166,7 @@ def unpack(path: Path, kernels: Path) -> Unpacked:
     """
     with _opened(path) as tape:
         manifest = _manifest(tape, path)
-        unpacked = manifest.totals.size  # on disk, where sources of one content have a file each
-        if unpacked > _MOST_TIMES * path.stat().st_size + _ALWAYS:
-            raise DamagedTapeError(f"it would unpack to {unpacked} bytes, more than {_MOST_TIMES} times its size")
+        _refuse_bomb(manifest, path)
         store = Store(kernels, manifest.set_key)
         taken: list[str] = []
         damaged: list[str] = []
@@ -165,19 +188,24 @@ def _is_there(store: Store, known: Finished | None, entry: Finished) -> bool:
     return known is not None and known.sha256 == entry.sha256 and kept.is_file() and sha256_of(kept) == entry.sha256
 
 
-def _take(tape: Tape, store: Store, first: Finished, new: Sequence[Finished], written: Path) -> bool:
-    """Read the next content, and keep it as the objects of `new` if it is what the manifest says; whether it was."""
+def _read(tape: Tape, first: Finished, sink: Callable[[memoryview], object]) -> bool:
+    """Hand on the next content, which must be that of `first` by name and size; whether it is by sha256, too."""
     name, size = tape.member()
     if (name, size) != (f"objects/{first.sha256}", first.size):
         expected = f"objects/{first.sha256} of {first.size} bytes, as its manifest says"
         raise DamagedTapeError(f"{name} of {size} bytes stands in it instead of {expected}")
     digest = hashlib.sha256()
+    for piece in tape.content(size):
+        digest.update(piece)
+        sink(piece)
+    return digest.hexdigest() == first.sha256
+
+
+def _take(tape: Tape, store: Store, first: Finished, new: Sequence[Finished], written: Path) -> bool:
+    """Read the next content, and keep it as the objects of `new` if it is what the manifest says; whether it was."""
     with written.open("wb") as file:
-        for piece in tape.content(size):
-            digest.update(piece)
-            file.write(piece)
-    if digest.hexdigest() != first.sha256:
-        return False
+        if not _read(tape, first, file.write):
+            return False
     for entry in new[1:]:
         store.keep(written, entry)
     for entry in new[:1]:
@@ -189,8 +217,8 @@ def _take(tape: Tape, store: Store, first: Finished, new: Sequence[Finished], wr
 def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
     """Make the archive of a set of those of its shards, through the store below `kernels`; its path.
 
-    Raises `InputError` if the archives are not of one set, or one of them is damaged, and `BuildError` if a source has
-    no object in any.
+    Raises `InputError` if the archives are not of one set, or one of them is damaged, `NotWholeError` if a source has
+    no object in any, and `BuildError` if that is damaged.
     """
     if not paths:
         raise InputError("nothing to join", "no kernel archives", "name the archives of all shards")
@@ -203,8 +231,8 @@ def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
     damaged = {source: path for path in paths for source in unpack(path, kernels).damaged}
     lost = sorted(damaged.keys() - store.finished().keys())
     if lost:
-        which = f"{len(lost)} in {damaged[lost[0]]}: {_named(lost)}"
-        raise BuildError("damaged objects", which, "compile them again, or fetch the archive again")
+        hint = "compile them again, or fetch the archive again"
+        raise BuildError("damaged objects", f"{len(lost)} in {damaged[lost[0]]}: {_named(lost)}", hint)
     return pack(store, manifests[0].set_id, folder, None)
 
 
@@ -212,8 +240,7 @@ def _require_same(first: Path, wanted: Manifest, path: Path, found: Manifest) ->
     if found.key == wanted.key and found.set_id == wanted.set_id:
         return
     why = differences({"set": wanted.set_id, **wanted.parts}, {"set": found.set_id, **found.parts})
-    which = f"{first.name} and {path.name} differ in {'; '.join(why)}"
-    hint = "join those that one compiler made with one set of flags"
+    which, hint = f"{first.name} and {path.name} differ in {'; '.join(why)}", "join those of one compiler and its flags"
     raise InputError("archives of different kernel sets", which, hint)
 
 
@@ -231,9 +258,10 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def find_archives(folder: Path, set_id: str) -> tuple[Path, ...]:
-    """The archives of a set in a folder, of whatever key, whole ones and shards, sorted by name."""
-    name = re.compile(rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{re.escape(SUFFIX)}")
+def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[Path, ...]:
+    """The archives of a set in a folder, of whatever key, whole sets and shards, by name; or the `partial` ones."""
+    unfinished = re.escape(PARTIAL) if partial else ""
+    name = re.compile(rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{unfinished}{re.escape(SUFFIX)}")
     return tuple(sorted(path for path in folder.glob(f"*{SUFFIX}") if name.fullmatch(path.name)))
 
 

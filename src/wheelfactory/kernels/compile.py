@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wheelfactory.compile.order import SHARD
+from wheelfactory.compile.order import SHARD, Report
 from wheelfactory.compile.shards import Shard
 from wheelfactory.compile.store import Store
-from wheelfactory.errors import BuildError
+from wheelfactory.errors import BuildError, RunAgainError
 from wheelfactory.executor import Executor
 from wheelfactory.files import scratch_dir
 from wheelfactory.kernels.archive import pack
-from wheelfactory.kernels.handover import Wanted, hand_over, heard, kernels_folder
+from wheelfactory.kernels.earlier import remove_partial, take_over, tell_ignored, whole_archive
+from wheelfactory.kernels.handover import Wanted, hand_over, heard, kernels_folder, report_of
 from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.kernels.manifest import shard_suffix
 from wheelfactory.progress import Part
 from wheelfactory.recipe import make_recipe
 from wheelfactory.sources import fetch_source
-from wheelfactory.upstream import Setup, run_setup
+from wheelfactory.upstream import Handed, Setup, run_setup
 from wheelfactory.workshop import Workshop
 
 WHOLE = Shard(1, 1)
@@ -28,29 +31,76 @@ def compile_kernels(
 ) -> Path:
     """Compile a shard of a kernel set and pack its objects into `folder`; gives the archive.
 
-    setup.py runs as for a cell of the set, up to the link. What the store has is not compiled again, so what was
-    interrupted goes on where it was. Raises `BuildError` if it cannot be compiled here or a compile fails,
-    `RunAgainError` if the time is up.
+    If that is there already, nothing runs. Else setup.py runs as for a cell of the set, up to the link. What the store
+    or a partial archive in `folder` has is not compiled again, so what was interrupted goes on where it was. Raises
+    `BuildError` if it cannot be compiled here or a compile fails, `RunAgainError` if the time is up; what there is then
+    is packed as a partial archive.
     """
+    shard, kernels = wanted.shard or WHOLE, kernels_folder(workshop)
+    shard_name = None if shard == WHOLE else str(shard)
+    archive = whole_archive(folder, kernel_set.id, shard_name, kernels)
+    if archive is None:
+        taken = take_over(folder, kernel_set.id, shard_name, kernels)
+        ended = _compile(workshop, executor, kernel_set, replace(wanted, shard=shard), part)
+        store = Store.open(kernels, ended.report.key)
+        tell_ignored(taken, store.key)
+        archive = _packed(store, kernel_set.id, folder, shard_name, ended)
+    remove_partial(archive)
+    return archive
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A compile that ended with all objects of its shard, or because the time was up."""
+
+    report: Report
+    late: RunAgainError | None = None
+
+
+def _compile(workshop: Workshop, executor: Executor, kernel_set: KernelSet, wanted: Wanted, part: Part) -> _Ended:
+    """Run setup.py of a cell of the set. Raises as `compile_kernels`, but not if time was up while it compiled."""
     cell = executor.nearest(kernel_set.cells)  # any of them gives the same kernels
     recipe = make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=False)
     release = workshop.matrix.flash_attn[cell.flash_attn]
     source = fetch_source(cell.flash_attn, release, workshop.cache / "sources", workshop.environ)
     place = executor.place(cell, part)
-    shard = wanted.shard or WHOLE
-    name = kernel_set.id if shard == WHOLE else f"{kernel_set.id}.shard-{shard.index}-of-{shard.count}"
+    shard = wanted.shard
+    name = f"{kernel_set.id}{shard_suffix(str(shard))}" if shard and shard != WHOLE else kernel_set.id
     with scratch_dir(workshop.cache) as scratch:
         setup = Setup(recipe, source, place, scratch)
-        handed = hand_over(
-            workshop, setup, kernel_set.id, Wanted(wanted.archives, shard, wanted.cut_by, wanted.deadline)
-        )
+        handed = hand_over(workshop, setup, kernel_set.id, wanted)
         try:
-            run_setup(workshop, setup, name, handed, part)
-        except BuildError:
-            report = heard(workshop, setup, name)
-            if report is None or report.state != SHARD:
+            return _Ended(_run(workshop, setup, name, handed, part))
+        except RunAgainError as error:
+            report = report_of(setup)
+            if report is None:
                 raise
-        else:
-            raise BuildError("no kernels were compiled", kernel_set.id, "its setup.py does not generate any")
-    store = Store.open(kernels_folder(workshop), report.key)
-    return pack(store, kernel_set.id, folder, None if shard == WHOLE else str(shard), report.names)
+            return _Ended(report, error)
+
+
+def _run(workshop: Workshop, setup: Setup, name: str, handed: Handed, part: Part) -> Report:
+    """Run setup.py up to the link, which our ninja refuses."""
+    try:
+        run_setup(workshop, setup, name, handed, part)
+    except BuildError:
+        report = heard(workshop, setup, name)
+        if report is None or report.state != SHARD:
+            raise
+        return report
+    raise BuildError("no kernels were compiled", name, "its setup.py does not generate any")
+
+
+def _packed(store: Store, set_id: str, folder: Path, shard: str | None, ended: _Ended) -> Path:
+    """The archive of what a compile left. Raises `RunAgainError` that names it, if it is a partial one."""
+    names = ended.report.names
+    done = store.finished().keys() & set(names)
+    if ended.late is None or len(done) == len(names):
+        return pack(store, set_id, folder, shard, names)
+    if not done:
+        raise ended.late
+    path = pack(store, set_id, folder, shard, names, partial=True)
+    raise RunAgainError(
+        ended.late.what,
+        f"{len(done)} of {len(names)} kernels are compiled, and packed as {path}",
+        "run the same command again, here or on another machine that has this file in its --dest",
+    )

@@ -115,6 +115,13 @@ def _unpacked(workshop: Workshop, set_id: str, folder: Path) -> Iterator[dict[st
         yield dict(done.store.key.parts)
 
 
+def report_of(setup: Setup) -> Report | None:
+    """How far a compile came that was ended; None if that was before it compiled, or it was refused."""
+    path = _report_path(setup)
+    refused = path.is_file() and "what" in json.loads(path.read_bytes())
+    return None if refused else Report.read(path)
+
+
 def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
     """What became of the compile; None if it did not come so far. Draws its timeline beside the log.
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import InputError
 from wheelfactory.matrix import Matrix
+from wheelfactory.matrix.toolchain import release_of, with_one_compiler
+
+COMPILED_AS = 1
+"""To be raised when kernels come out differently though the matrix is the same: the factory hands other flags to the
+compiler, or an image was changed under its tag. What was kept of them is then refused, and can never be replaced."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +56,17 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
             return kernel_set
     known = ", ".join(kernel_set.id for kernel_set in sets) or "none, no CK cell is selected"
     raise InputError("no such kernel set", text, f"known: {known}")
+
+
+def kept_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:
+    """The name under which a set is kept for later runs: ``kernels-<set id>-<12 hex digits>``.
+
+    The digits stand for what decides the objects and is known before a compiler is: the pin of the sources, and the
+    ROCm release and distribution of the images, or of the `slim` one. What this does not know of, the key of the
+    archive does: it is refused then, and never linked.
+    """
+    rocm = matrix.rocm[kernel_set.rocm]
+    images = (rocm.slim,) if slim and rocm.slim else with_one_compiler(rocm.images)
+    systems = sorted({(".".join(map(str, release_of(image))) or image.tag, image.distribution) for image in images})
+    facts = json.dumps([COMPILED_AS, matrix.flash_attn[kernel_set.flash_attn].pin, systems])
+    return f"kernels-{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"

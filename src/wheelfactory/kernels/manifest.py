@@ -18,7 +18,18 @@ _LARGEST = (1 << 33) - 1
 _DEEPEST = 8
 """Levels of the parts of a key; ours have 2."""
 _SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
-_NAMES = {"format", "set", "key", "shard", "totals", "parts", "sources", "objects"}
+_NAMES = {"format", "set", "key", "shard", "wanted", "totals", "parts", "sources", "objects"}
+
+
+SUFFIX = ".tar.zst"
+"""Of the name of an archive."""
+PARTIAL = ".partial"
+"""Stands before that if sources are left to compile."""
+
+
+def shard_suffix(shard: str | None) -> str:
+    """How a shard such as ``2/8`` stands in the name of its archive: ``.shard-2-of-8``; nothing for a whole set."""
+    return f".shard-{shard.replace('/', '-of-')}" if shard else ""
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,15 @@ class Manifest:
     """With the names of all sources of the set; a shard has objects of some of them."""
     shard: str | None
     """Such as ``2/8``; None for a whole set."""
+    wanted: tuple[str, ...]
+    """Names of the sources of the shard, sorted; of all sources for a whole set."""
     objects: Mapping[str, Finished]
     """The objects of this archive, by source."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether sources of the shard, or of the set, have no object in it: the time was up before."""
+        return len(self.objects) < len(self.wanted)
 
     @property
     def key(self) -> str:
@@ -78,9 +96,8 @@ class Manifest:
 
     @property
     def file_name(self) -> str:
-        """Such as ``fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.tar.zst``."""
-        shard = f".shard-{self.shard.replace('/', '-of-')}" if self.shard else ""
-        return f"{self.set_id}-{self.key[:16]}{shard}.tar.zst"
+        """Such as ``fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.partial.tar.zst``."""
+        return f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{PARTIAL * self.is_partial}{SUFFIX}"
 
     def contents(self) -> Iterator[tuple[Finished, ...]]:
         """The objects of each distinct content, in the order in which the archive has them."""
@@ -98,6 +115,7 @@ class Manifest:
             "set": self.set_id,
             "key": self.key,
             "shard": self.shard,
+            "wanted": self.wanted if self.shard else None,
             "totals": asdict(self.totals),
             "parts": self.parts,
             "sources": self.sources,
@@ -106,8 +124,13 @@ class Manifest:
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def describe_set(key: SetKey, set_id: str, shard: str | None, entries: Iterable[Finished]) -> Manifest:
-    """The manifest of these objects. Raises `InputError` for a name or a shard that cannot be."""
+def describe_set(
+    key: SetKey, set_id: str, shard: str | None, entries: Iterable[Finished], wanted: Iterable[str] | None = None
+) -> Manifest:
+    """The manifest of these objects of a set, or of a shard of it with the sources `wanted` (None: it is all these).
+
+    Raises `InputError` for a name or a shard that cannot be.
+    """
     if not _SET_ID.fullmatch(set_id):
         raise InputError("not a name for a kernel set", ascii(set_id), "use letters, digits and . _ + -")
     try:
@@ -115,7 +138,9 @@ def describe_set(key: SetKey, set_id: str, shard: str | None, entries: Iterable[
     except ValueError as error:
         raise InputError("not a shard", str(error), "name such as 2/6, the second of six") from None
     objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
-    manifest = Manifest(set_id, SetKey(key.parts, tuple(sorted(set(key.sources)))), shard, objects)
+    sources = tuple(sorted(set(key.sources)))
+    names = sources if shard is None else tuple(sorted(objects if wanted is None else set(wanted)))
+    manifest = Manifest(set_id, SetKey(key.parts, sources), shard, names, objects)
     try:
         _require_sound(manifest)
     except ValueError as error:
@@ -147,11 +172,25 @@ def _manifest(document: Any) -> Manifest:
         raise ValueError("the name of its set cannot be one")
     if shard is not None and not (isinstance(shard, str) and str(Shard.parse(shard)) == shard):
         raise ValueError("its shard is not written such as 2/8")
-    manifest = Manifest(set_id, key, shard, _objects(document["objects"], frozenset(key.sources)))
+    wanted = _wanted(document["wanted"], shard, key.sources)
+    manifest = Manifest(set_id, key, shard, wanted, _objects(document["objects"], frozenset(wanted)))
     _require_sound(manifest)
     if document["totals"] != asdict(manifest.totals):
         raise ValueError("its totals are not those of its objects")
     return manifest
+
+
+def _wanted(document: Any, shard: str | None, sources: tuple[str, ...]) -> tuple[str, ...]:
+    if shard is None:
+        if document is not None:
+            raise ValueError("it is of a whole set, and names the sources of a shard")
+        return sources
+    known = frozenset(sources)
+    if not isinstance(document, list) or not all(isinstance(name, str) and name in known for name in document):
+        raise ValueError("it does not name the sources of its shard")
+    if document != sorted(set(document)):
+        raise ValueError("the sources of its shard are not sorted, or one is there twice")
+    return tuple(document)
 
 
 def _is_shallow(value: Any, levels: int) -> bool:

@@ -1,0 +1,37 @@
+"""How far a compile came that was ended from outside: by what it has left so far, if that is anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+from kernel_archive_factory import KEY, OBJECTS
+from wheelfactory.compile.order import FAILED, Order, Report
+from wheelfactory.executor import Place
+from wheelfactory.kernels.handover import report_of
+from wheelfactory.recipe import Recipe
+from wheelfactory.sources import Source
+from wheelfactory.upstream import Setup
+
+BEGUN = Report(state=FAILED, key=KEY.digest, names=tuple(OBJECTS), taken=1, compiled=0, started=1.0)
+
+
+def setup(scratch: Path) -> Setup:
+    """A run of setup.py of which only its folder counts."""
+    return Setup(cast("Recipe", None), cast("Source", None), cast("Place", None), scratch)
+
+
+def test_a_compile_that_was_ended_has_said_what_it_was_about_to_compile(tmp_path: Path) -> None:
+    order = Order(ninja="", kernels="", ledger="", report=str(tmp_path / "report.json"), jobs=1)
+    BEGUN.write(order)
+    assert report_of(setup(tmp_path)) == BEGUN
+
+
+def test_one_that_was_ended_before_it_compiled_has_said_nothing(tmp_path: Path) -> None:
+    assert report_of(setup(tmp_path)) is None
+
+
+def test_one_that_was_refused_has_compiled_nothing(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps({"what": "no", "which": "it", "hint": ""}))
+    assert report_of(setup(tmp_path)) is None
