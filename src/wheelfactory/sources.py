@@ -39,13 +39,14 @@ RETRIES = Retry(total=3, backoff_factor=0.25, status_forcelist=(429, 500, 502, 5
 _GIT_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
 """What git exports to a hook, and would take for the repository to work in."""
 
-_NO_INDEX = (
+NO_INDEX = (
     requests.RequestException,
     NoSuchProjectError,
     UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
     ValueError,  # JSON that is none, or not of an index
 )
+"""What asking an index of packages raises when it cannot be reached or answers something else."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,11 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
         return path
     logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
-    with atomic_path(path) as written, PyPISimple(index, session=_session(environ)) as client:
+    with atomic_path(path) as written, PyPISimple(index, session=index_session(environ)) as client:
         try:
             package = _find(client, project, filename)
             client.download_package(package, written, verify=False, timeout=NETWORK_TIMEOUT_S)
-        except _NO_INDEX as error:
+        except NO_INDEX as error:
             reason = str(error).partition("\n")[0]
             raise SourceError(
                 "cannot download",
@@ -102,7 +103,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
     return path
 
 
-def _session(environ: Mapping[str, str]) -> requests.Session:
+def index_session(environ: Mapping[str, str]) -> requests.Session:
     """A session that asks again when a server is busy, as pip does."""
     session = requests.Session()
     session.verify = environ.get("PIP_CERT") or True

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.errors import FactoryError, InputError
-from wheelfactory.files import atomic_path
+from wheelfactory.errors import FactoryError
 from wheelfactory.images.edit import Pin, edit_images
 from wheelfactory.images.registry import Registry
 from wheelfactory.images.tags import further_tags, newest_patch, split_reference
 from wheelfactory.matrix import Matrix, load_matrix
 from wheelfactory.matrix.document import Place
+from wheelfactory.matrix.edit import rewrite
 from wheelfactory.matrix.facts import Image, Rocm
 
 Listed: TypeAlias = Callable[[str], Sequence[str]]
@@ -60,7 +60,8 @@ def refresh(path: Path, registry: Registry) -> Findings:
     findings = look_up(matrix, registry)
     pins = {renewal.place: renewal.pin for renewal in findings.renewals if renewal.changed}
     if pins:
-        _write(path, content, edit_images(content.decode(), pins), _renewed(matrix, pins))
+        text = edit_images(content.decode(), pins)
+        rewrite(path, content, text, _renewed(matrix, pins), part="the images")
     return findings
 
 
@@ -126,24 +127,3 @@ def _renewed(matrix: Matrix, pins: Mapping[Place, Pin]) -> Matrix:
         return rocm.model_copy(update={"images": tuple(images), "slim": slim})
 
     return matrix.model_copy(update={"rocm": {entry: of(entry, rocm) for entry, rocm in matrix.rocm.items()}})
-
-
-def _write(path: Path, before: bytes, text: str, meant: Matrix) -> None:
-    """Put the text in the place of the file. Raises `FactoryError` if it is not what was meant, or the file changed."""
-    try:
-        with atomic_path(path) as written:
-            written.write_bytes(text.encode())
-            if not _says(written, meant):
-                hint = "it uses anchors or a form of YAML that cannot be edited in place; nothing was changed"
-                raise FactoryError("cannot edit the images of", str(path), hint)
-            if path.read_bytes() != before:
-                raise FactoryError("changed by someone else meanwhile", str(path), "run this again")
-    except OSError as error:
-        raise FactoryError("cannot write", f"{path} ({error.strerror})", "nothing was changed") from None
-
-
-def _says(path: Path, meant: Matrix) -> bool:
-    try:
-        return load_matrix(path) == meant
-    except InputError:
-        return False

@@ -1,0 +1,89 @@
+"""Frees the disk of a GitHub-hosted runner, ubuntu-24.04: images of ROCm take 30 GB and more, and 14 GB are promised.
+
+    sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk.py
+
+Removes large software that is installed there for other work; anywhere else it does nothing. Standard library only and
+valid on Python 3.9, because it runs before anything is installed.
+"""
+
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+UNUSED = {
+    "/usr/local/lib/android": "Android SDK and NDK, 12 GB",
+    "/usr/local/.ghcup": "Haskell, 5.5 GB",
+    "/opt/hostedtoolcache/CodeQL": "CodeQL, 5 GB",
+    "/usr/share/dotnet": ".NET, 2 to 4 GB",
+    "/usr/share/swift": "Swift, 1.3 GB and more",
+    "/usr/lib/jvm": "Java, 2 GB",
+    "/usr/local/share/powershell": "PowerShell and its modules",
+    "/usr/local/share/chromium": "Chromium",
+    "/usr/local/share/vcpkg": "vcpkg",
+    "/usr/share/miniconda": "conda",
+    "/usr/lib/google-cloud-sdk": "command line of Google Cloud",
+    "/opt/az": "command line of Azure",
+    "/opt/google": "Chrome",
+    "/opt/microsoft": "Edge and PowerShell",
+    "/opt/hostedtoolcache/go": "Go",
+    "/opt/hostedtoolcache/PyPy": "PyPy",
+    "/opt/hostedtoolcache/Ruby": "Ruby",
+    "/home/linuxbrew": "Homebrew",
+    "/opt/ghc": "Haskell where earlier images have it",
+    "/usr/local/share/boost": "Boost where earlier images have it",
+}
+"""Folder -> what it is. No workflow of this project needs any of it; Python of the tool cache, node and docker stay.
+
+Sizes: actions/runner-images#10386 (2024-08: android, ghcup, CodeQL), juicedata/juicefs-csi-driver#1451 (2025-12) and
+guacsec/guac#2835 (2026-01: dotnet), argotorg/solc-bin#86 (2021: swift), grafana/beyla#2864 (2026-06: jvm). Folders
+without one are in the lists that public workflows remove on ubuntu-24.04, such as mathio/gha-cleanup, whose 30 GB are
+what to expect; peer-observer/peer-observer#447 (2026-05) measured 27 GiB.
+"""
+
+_GB = 1000**3
+
+
+def free_disk(root, environ):
+    """Remove the `UNUSED` folders below `root` on a GitHub-hosted runner; gives lines that say what was done.
+
+    A folder that is a link, or is reached through one, is left alone, as is one that the Python that runs this is in.
+    """
+    if environ.get("RUNNER_ENVIRONMENT") != "github-hosted":
+        return ["not a GitHub-hosted runner: nothing is removed"]
+    root = os.path.realpath(root)
+    places = {os.path.join(root, name.lstrip("/")): name for name in UNUSED}
+    there = [place for place in places if os.path.isdir(place)]
+    kept = {place: reason for place in there if (reason := _why_kept(place))}
+    before = shutil.disk_usage(root).free
+    with ThreadPoolExecutor(4) as pool:  # it is waiting for the disk that takes the time
+        gone = dict(pool.map(_remove, [place for place in there if place not in kept]))
+    lines = [
+        f"{'removed' if gone[place] else 'not wholly removed'}  {name} ({UNUSED[name]})"
+        for place, name in places.items()
+        if place in gone
+    ]
+    lines += [f"left alone  {places[place]} ({reason})" for place, reason in kept.items()]
+    after = shutil.disk_usage(root).free
+    return [*lines, f"freed {(after - before) / _GB:.1f} GB; {after / _GB:.1f} GB are free now"]
+
+
+def _why_kept(place):
+    """Why a folder that is there is not removed, or ""."""
+    if os.path.realpath(place) != place:
+        return "a link"
+    inside = (sys.executable, sys.prefix, sys.base_prefix, __file__)
+    if any(os.path.realpath(path).startswith(place + os.sep) for path in inside):
+        return "this runs from it"
+    return ""
+
+
+def _remove(place):
+    """Remove a folder, no link in it being followed; gives it, and whether it is gone."""
+    shutil.rmtree(place, ignore_errors=True)
+    return place, not os.path.lexists(place)
+
+
+if __name__ == "__main__":
+    for line in free_disk("/", os.environ):
+        print(line, flush=True)

@@ -1,0 +1,165 @@
+"""The disk of a hosted runner is freed of what this project does not use, and no other machine loses a file."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from wheelfactory.checkout import ROOT
+
+SCRIPT = ROOT / "scripts/free_disk.py"
+HOSTED = {"RUNNER_ENVIRONMENT": "github-hosted"}
+ANDROID, DOTNET = "usr/local/lib/android", "usr/share/dotnet"
+
+
+class Usage(NamedTuple):
+    """What `shutil.disk_usage` gives."""
+
+    free: int
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("free_disk", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def disk(tmp_path: Path, script: ModuleType) -> Path:
+    """A runner's disk: everything that is removed, and beside it what must stay."""
+    root = tmp_path / "disk"
+    for name in (*script.UNUSED, "/opt/hostedtoolcache/Python/3.12.1/x64/bin", "/opt/hostedtoolcache/node", "/usr/bin"):
+        folder = root / name.lstrip("/") / "deep"
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(name)
+    return root
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def free(script: ModuleType, root: Path, environ: Mapping[str, str] = HOSTED) -> list[str]:
+    lines: list[str] = script.free_disk(root, environ)
+    return lines
+
+
+@pytest.mark.parametrize("said", [None, "", "self-hosted", "GitHub-hosted", "github-hosted "])
+def test_no_other_machine_loses_a_file(script: ModuleType, disk: Path, said: str | None) -> None:
+    before = files(disk)
+    environ = {"GITHUB_ACTIONS": "true", "CI": "true", **({} if said is None else {"RUNNER_ENVIRONMENT": said})}
+    assert free(script, disk, environ) == ["not a GitHub-hosted runner: nothing is removed"]
+    assert files(disk) == before
+
+
+def test_a_hosted_runner_keeps_what_is_used(script: ModuleType, disk: Path) -> None:
+    lines = free(script, disk)
+    assert files(disk) == {
+        "opt/hostedtoolcache/Python/3.12.1/x64/bin/deep/file",
+        "opt/hostedtoolcache/node/deep/file",
+        "usr/bin/deep/file",
+    }
+    assert lines[0] == "removed  /usr/local/lib/android (Android SDK and NDK, 12 GB)"
+    assert [line.split()[1] for line in lines[:-1]] == list(script.UNUSED)
+
+
+def test_what_is_not_there_is_passed_over(script: ModuleType, disk: Path) -> None:
+    for name in script.UNUSED:
+        shutil.rmtree(disk / name.lstrip("/"), ignore_errors=True)
+    (disk / DOTNET).mkdir()
+    lines = free(script, disk)
+    assert [line.split()[1] for line in lines[:-1]] == ["/usr/share/dotnet"]
+
+
+def test_it_says_what_was_freed_and_what_is_free(
+    script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: Iterator[int] = iter([14_000_000_000, 41_550_000_000])
+    monkeypatch.setattr(script.shutil, "disk_usage", lambda _: Usage(next(left)))
+    assert free(script, disk)[-1] == "freed 27.6 GB; 41.5 GB are free now"
+
+
+def test_a_link_in_a_folder_is_not_followed(script: ModuleType, disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/file").write_text("kept")
+    (disk / ANDROID / "link").symlink_to(tmp_path / "elsewhere")
+    free(script, disk)
+    assert (tmp_path / "elsewhere/file").read_text() == "kept"
+    assert not (disk / ANDROID).exists()
+
+
+@pytest.mark.parametrize("linked", [ANDROID, "usr/local/lib"])
+def test_a_folder_that_is_a_link_or_behind_one_is_left_alone(
+    script: ModuleType, disk: Path, tmp_path: Path, linked: str
+) -> None:
+    (disk / linked).rename(tmp_path / "elsewhere")
+    (disk / linked).symlink_to(tmp_path / "elsewhere")
+    before = files(tmp_path / "elsewhere")
+    assert "left alone  /usr/local/lib/android (a link)" in free(script, disk)
+    assert files(tmp_path / "elsewhere") == before != set()
+
+
+def test_the_python_that_runs_it_stays(script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(disk / "usr/share/miniconda/deep/file"))
+    assert "left alone  /usr/share/miniconda (this runs from it)" in free(script, disk)
+    assert (disk / "usr/share/miniconda/deep/file").exists()
+    assert not (disk / ANDROID).exists()
+
+
+def test_what_cannot_be_removed_is_told_and_the_rest_removed(
+    script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def rmtree(path: str, ignore_errors: bool) -> None:
+        if not path.endswith("android"):
+            remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(script.shutil, "rmtree", rmtree)
+    assert free(script, disk)[0].startswith("not wholly removed  /usr/local/lib/android ")
+    assert files(disk / ANDROID)
+    assert not (disk / DOTNET).exists()
+
+
+def test_the_table_names_folders_of_software_and_none_that_is_used(script: ModuleType) -> None:
+    used = (
+        "/opt/hostedtoolcache/Python",
+        "/usr/bin/python3",
+        "/usr/bin/docker",
+        "/var/lib/docker",
+        "/home/runner/work",
+    )
+    for name in script.UNUSED:
+        assert os.path.normpath(name) == name
+        assert len(Path(name).parts) > 2
+        assert not any(path.startswith(name) for path in used)
+
+
+def test_the_script_does_nothing_on_this_machine() -> None:
+    """Told that it is a machine of its own, wherever the tests run."""
+    environ = {**os.environ, "RUNNER_ENVIRONMENT": "self-hosted"}
+    done = subprocess.run([sys.executable, SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "not a GitHub-hosted runner: nothing is removed\n"), done.stderr
+
+
+def test_it_runs_on_an_old_python_with_nothing_installed() -> None:
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 9))
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {
+        alias.name if isinstance(node, ast.Import) else str(node.module) for node in imported for alias in node.names
+    }
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names

@@ -1,0 +1,89 @@
+"""PyTorch's indexes on loopback: pages of links as PEP 503 has them, and their faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
+
+LINKS = "<!DOCTYPE html><html><body><h1>Links for torch</h1>{}</body></html>"
+
+
+class TorchPages:
+    """PEP 503 pages on loopback as PyTorch serves them: ``/whl/rocmX/torch/``."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, list[str]] = {}
+        """ROCm -> names of the files on its page; without any the answer is 404."""
+        self.bodies: dict[str, bytes] = {}
+        """ROCm -> what to answer instead of a page."""
+        self.kind = "text/html"
+        self.status: dict[str, int] = {}
+        self.retry_after = ""
+        self.waits: dict[str, float] = {}
+        """ROCm -> seconds to wait before the answer."""
+        self.yanked: set[str] = set()
+        self.asked: list[str] = []
+        self.url = ""
+
+    def have(self, rocm: str, torch: str, *pythons: str, platform: str = "manylinux_2_28_x86_64") -> None:
+        """Have a torch release for a ROCm and some Pythons."""
+        for python in pythons:
+            tag = f"cp{python.replace('.', '')}"
+            self.files.setdefault(rocm, []).append(f"torch-{torch}+rocm{rocm}-{tag}-{tag}-{platform}.whl")
+
+    def page(self, rocm: str) -> bytes:
+        links = (
+            f'<a href="/whl/rocm{rocm}/{quote(name)}#sha256={"0" * 64}"'
+            f"{' data-yanked' if name in self.yanked else ''}>{name}</a><br/>\n"
+            for name in self.files[rocm]
+        )
+        return LINKS.format("".join(links)).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    pages: TorchPages
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        pages = self.pages
+        pages.asked.append(self.path)
+        rocm = self.path.removeprefix("/whl/rocm").removesuffix("/torch/")
+        time.sleep(pages.waits.get(rocm, 0))
+        if rocm in pages.status or rocm not in pages.files:
+            status, body = pages.status.get(rocm, 404), b"no"
+        else:
+            status, body = 200, pages.bodies.get(rocm) or pages.page(rocm)
+        self.send_response(status)
+        self.send_header("Content-Type", pages.kind)
+        self.send_header("Content-Length", str(len(body)))
+        if pages.retry_after:
+            self.send_header("Retry-After", pages.retry_after)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving_pages() -> Iterator[TorchPages]:
+    """An index on loopback, empty; `url` is its address."""
+    made = TorchPages()
+
+    class Handler(_Handler):
+        pages = made
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.url = f"http://127.0.0.1:{server.server_port}/whl"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
