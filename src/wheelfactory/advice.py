@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.environments import cpu_torch, cpu_torch_options, cpu_torch_version
-from wheelfactory.index import index_path
+from wheelfactory.index import IndexKey, index_path
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
 
@@ -20,8 +20,27 @@ def install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
     The index alone is named, so that nothing can be taken from elsewhere.
     """
     keys = dict.fromkeys(row.index_key for row in rows if row.index_key)
-    root = f"file://{quote(str(folder.resolve()))}"
-    return [shlex.join(["pip", "install", "--index-url", f"{root}/{index_path(key)}/", "flash-attn"]) for key in keys]
+    root = site_of(folder)
+    return [index_line(key, root) for key in keys]
+
+
+def site_of(folder: Path) -> str:
+    """The address of a release directory on this machine."""
+    return f"file://{quote(str(folder.resolve()))}"
+
+
+def index_line(key: IndexKey, site: str, requirement: str = "flash-attn") -> str:
+    """The line that installs from an index of the release at the address `site`, and from nowhere else."""
+    return shlex.join(["pip", "install", "--index-url", f"{site.rstrip('/')}/{index_path(key)}/", requirement])
+
+
+def file_line(row: WheelRow, matrix: Matrix) -> str:
+    """The line that installs one wheel by its address and digest; a wheel without an address must be there already.
+
+    ``--no-deps`` keeps the torch that is installed; what else flash-attn needs is named, and needs nothing itself.
+    """
+    wheel = f"{row.url}#sha256={row.sha256}" if row.url else f"./{row.filename}"
+    return shlex.join(["pip", "install", "--no-deps", *matrix.dependencies, wheel])
 
 
 def trial_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:

@@ -46,6 +46,8 @@ class WheelRow(BaseModel):
     """The oldest glibc it runs on; None for a wheel without compiled code."""
     source: str | None = None
     gates: tuple[GateResult, ...] = ()
+    url: str | None = None
+    """Where the file is; None in a release itself, whose files are beside its manifest."""
 
     @field_validator("cell", "label")
     @classmethod
@@ -76,22 +78,31 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
         if not path.exists():
             return ()
     try:
-        lines = path.read_bytes().splitlines()  # bytes, because text also ends lines at U+2028 and the like
+        data = path.read_bytes()
     except FileNotFoundError:
         raise InputError("no such manifest", str(path), "name a manifest file or a release directory") from None
     except OSError as error:
         raise InputError("cannot read", f"{path} ({error.strerror})", _RESTORE) from None
-    return tuple(_row(path, number, line) for number, line in enumerate(lines, 1))
+    return parse_rows(data, str(path))
 
 
-def _row(path: Path, number: int, line: bytes) -> WheelRow:
+def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
+    """The rows of a manifest's bytes; `which` names it in errors.
+
+    Raises `InputError` with `which` and the line for a row that is none.
+    """
+    lines = data.splitlines()  # of bytes, because text also ends lines at U+2028 and the like
+    return tuple(_row(which, number, line) for number, line in enumerate(lines, 1))
+
+
+def _row(which: str, number: int, line: bytes) -> WheelRow:
     try:
         return WheelRow.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "line"
         message = first["msg"].removeprefix("Value error, ")
-        raise InputError("not a manifest row", f"{path}:{number}: {place}: {message}", _RESTORE) from None
+        raise InputError("not a manifest row", f"{which}:{number}: {place}: {message}", _RESTORE) from None
 
 
 def write_rows(rows: Iterable[WheelRow]) -> bytes:

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, add_release, show, tell
+from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
+from wheelfactory.commands.published import add_published, published_rows
 from wheelfactory.errors import DONE, FAILED
-from wheelfactory.manifest import WheelRow, read_manifest
+from wheelfactory.files import write_atomic
 from wheelfactory.matrix import expand, load_matrix
-from wheelfactory.matrix.select import select
+from wheelfactory.report.coverage import cover
+from wheelfactory.report.picture import draw
+from wheelfactory.report.status import as_json, as_markdown, cell_lines, sum_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    add_release(parser)
+    add_published(parser)
     add_matrix(parser)
     add_only(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object: sums, reasons, every cell")
+    form.add_argument("--markdown", action="store_true", help="tables for a page or a job summary")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw ROCm by torch for each backend")
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print which selected cells a release directory has; exit code 1 if some are missing or yanked."""
-    cells = select(expand(load_matrix(options.matrix)), options.only)
-    rows = {row.cell: row for row in sorted(read_manifest(options.dest), key=_is_good) if row.cell}
-    for cell in cells:
-        row = rows.get(cell.id)
-        state = "missing" if row is None else "published" if row.yanked is None else f"yanked: {row.yanked}"
-        show(f"{cell.id}  {state}")
-    good = sum(cell.id in rows and rows[cell.id].yanked is None for cell in cells)
-    yanked = sum(cell.id in rows and rows[cell.id].yanked is not None for cell in cells)
-    tell(f"{good} of {len(cells)} cells are published in {options.dest}" + (f", {yanked} are yanked" if yanked else ""))
-    return DONE if good == len(cells) else FAILED
-
-
-def _is_good(row: WheelRow) -> bool:
-    """Sorts a yanked wheel before the one that replaced it under a build tag."""
-    return row.yanked is None
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Print which selected cells are published; exit code 1 if some are missing or yanked."""
+    expansion = expand(load_matrix(options.matrix))
+    coverage = cover(expansion, published_rows(options.target, environ), options.only)
+    if options.svg:
+        write_atomic(options.svg, draw(coverage).encode("utf-8"))
+    if options.json:
+        show(json.dumps(as_json(coverage, options.target)))
+    elif options.markdown:
+        show(as_markdown(coverage).removesuffix("\n"))
+    else:
+        for line in cell_lines(coverage):
+            show(line)
+        for line in sum_lines(coverage, options.target):
+            tell(line)
+    return DONE if coverage.tally.published == coverage.tally.wanted else FAILED

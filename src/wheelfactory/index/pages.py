@@ -21,7 +21,7 @@ IndexKey = tuple[str, str, str]
 
 def _url(row: WheelRow, depth: int) -> str:
     """The file, from a page `depth` folders down; ``+`` as ``%2B``, for servers that read it as a blank."""
-    return "../" * depth + "wheels/" + quote(row.filename)
+    return row.url or "../" * depth + "wheels/" + quote(row.filename)
 
 
 def index_path(key: IndexKey) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from wheelfactory.cell import ANY_PYTHON, Cell
@@ -23,7 +23,7 @@ def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     cells = tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only))
     if cells:
         return cells
-    excluded = [item for item in expansion.excluded if _matches(item, only)]
+    excluded = [item for item in expansion.excluded if matches(item, only)]
     if excluded:
         reasons = dict.fromkeys(item.reason for item in excluded)
         raise InputError("no cell is left of the selection", only, "; ".join(list(reasons)[:3]))
@@ -34,7 +34,8 @@ def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     )
 
 
-def _matches(item: Excluded, only: str) -> bool:
+def matches(item: Excluded, only: str) -> bool:
+    """Whether the glob `only` matches an excluded combination: the id of its cell, or its own name with its Python."""
     return fnmatchcase(Cell.of(*item.combination).id, only) or fnmatchcase(item.name, only)
 
 
@@ -72,16 +73,23 @@ def unpublished(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell
 
 
 def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
-    """``{"include":[...]}`` on one line; every value is a string.
-
-    With `shards` each entry is a shard whose ``cells`` is itself such a matrix, as text, of at most
-    `GITHUB_MATRIX_LIMIT` entries, for a reusable workflow to fan out (two levels: 256 x 256 cells).
-    """
+    """``{"include":[...]}`` on one line; every value is a string. With `shards` in two levels, see `two_levels`."""
     entries = [_entry(matrix, cell) for cell in cells]
-    if not shards:
-        return _include(entries)
+    return two_levels(entries) if shards else strategy(entries)
+
+
+def strategy(entries: Sequence[Mapping[str, str]]) -> str:
+    """The matrix of a job's strategy, as text for ``fromJSON``."""
+    return json.dumps({"include": entries}, separators=(",", ":"))
+
+
+def two_levels(entries: Sequence[Mapping[str, str]]) -> str:
+    """A matrix of shards, whose ``cells`` is itself such a matrix, as text, of at most `GITHUB_MATRIX_LIMIT` entries.
+
+    A reusable workflow that is called for each shard fans it out: 256 x 256 cells.
+    """
     groups = [entries[i : i + GITHUB_MATRIX_LIMIT] for i in range(0, len(entries), GITHUB_MATRIX_LIMIT)]
-    return _include([{"shard": str(number), "cells": _include(group)} for number, group in enumerate(groups)])
+    return strategy([{"shard": str(number), "cells": strategy(group)} for number, group in enumerate(groups)])
 
 
 def _entry(matrix: Matrix, cell: Cell) -> dict[str, str]:
@@ -96,17 +104,13 @@ def _entry(matrix: Matrix, cell: Cell) -> dict[str, str]:
     }
 
 
-def _include(entries: Sequence[dict[str, str]]) -> str:
-    return json.dumps({"include": entries}, separators=(",", ":"))
-
-
 def explanation(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
     """What became of each combination that `only` matches (built, merged, published or refused), and the sums.
 
     The sums account for the whole product, whatever `only` is.
     """
     selected = frozenset(cells)
-    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded if _matches(item, only)]
+    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded if matches(item, only)]
     left_out = 0
     for cell, pythons in expansion.pythons.items():
         if cell.id in published and fnmatchcase(cell.id, only):

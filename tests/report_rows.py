@@ -1,0 +1,66 @@
+"""Rows of tiny real wheels of any cells, and Markdown read as GitHub's parser reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from release_factory import additions, flash_attn_wheel, stand_in_wheel
+from wheelfactory.manifest import WheelRow
+
+BLANK = "\u200b"
+"""The zero-width blank that keeps GitHub from seeing a mention."""
+
+_READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def rows_of(folder: Path, cells: Iterable[str], **changed: object) -> tuple[WheelRow, ...]:
+    """The rows of the wheels of these cells, changed alike, with the size of a wheel that holds something."""
+    rows = [row for row, _ in additions(flash_attn_wheel(folder, cell) for cell in cells)]
+    return tuple(row.model_copy(update={"size": 1_234_567, **changed}) for row in rows)
+
+
+def einops_row(folder: Path) -> WheelRow:
+    """The row of a dependency."""
+    ((row, _),) = additions([stand_in_wheel(folder, "einops", "0.8.2")])
+    return row
+
+
+def tokens(markdown: str) -> list[Token]:
+    """Every token, block and inline."""
+    return [token for block in _READER.parse(markdown) for token in (block, *(block.children or ()))]
+
+
+def shown(markdown: str) -> str:
+    """The text that a reader sees, zero-width blanks left out."""
+    return "".join(token.content for token in tokens(markdown) if token.type in _TEXTS).replace(BLANK, "")
+
+
+_TEXTS = ("text", "text_special", "code_inline")
+
+
+def active(markdown: str) -> list[str]:
+    """What in a text is more than plain text or code: links, HTML, emphasis, headings, lists."""
+    plain = (*_TEXTS, "inline", "paragraph_open", "paragraph_close")
+    return [token.type for token in tokens(markdown) if token.type not in plain]
+
+
+def table_rows(markdown: str) -> list[list[str]]:
+    """The cells of every table row, headers included, as a reader sees them."""
+    rows: list[list[str]] = []
+    cell = False
+    for token in _READER.parse(markdown):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and cell:
+            rows[-1].append("".join(child.content for child in token.children or () if child.type in _TEXTS))
+        cell = token.type in ("th_open", "td_open")
+    return rows
+
+
+def code_lines(markdown: str) -> list[str]:
+    """The lines of the blocks of code."""
+    return [line for token in tokens(markdown) if token.type == "fence" for line in token.content.splitlines()]
