@@ -25,7 +25,12 @@ COMMANDS = {
     "inspect": "print the facts of any wheel",
     "publish": "verify wheels and publish them into a directory, or yank one",
     "index": "write the index of a release directory from its manifest",
-    "status": "say what of the matrix a release directory has",
+    "jobs": "print what the jobs of a workflow run are expanded to",
+    "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
+    "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
+    "status": "say what of the matrix is published, what is missing, and what is excluded",
+    "notes": "print the release notes that a manifest makes",
+    "answer": "answer a wheel request: how to install it, why it cannot be, or that it will be built",
 }
 """Every command, a module of `wheelfactory.commands`, and what it does."""
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from release_factory import (
+    additions,
     content_of,
     flash_attn_wheel,
     make_release,
@@ -25,7 +26,7 @@ from wheelfactory.errors import PublishError
 from wheelfactory.files import remove_scratch, sha256_of
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import MANIFEST_NAME, read_manifest
-from wheelfactory.publish import Asset, DirectoryPublisher, yank
+from wheelfactory.publish import Asset, DirectoryPublisher, stage, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -141,6 +142,28 @@ def test_a_copy_that_is_not_what_was_copied_is_not_kept(tmp_path: Path) -> None:
         publisher.ensure(Asset("a.whl", sha256="0" * 64, content=b"something else"))
     assert "check the disk" in refused.value.hint
     assert content_of(tmp_path) == {}
+
+
+def test_a_staged_file_is_held_by_its_digest_and_a_published_one_by_its_size(folder: Path, tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(folder)
+    published = publisher.rows()[0]
+    assert publisher.holds(published)
+    staged = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
+    row = staged[0][0]
+    assert not publisher.holds(row)
+    stage(publisher, staged)
+    assert publisher.holds(row)
+    path = folder / "wheels" / row.filename
+    path.write_bytes(bytes(row.size))
+    assert not publisher.holds(row)
+
+
+@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
+def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> None:
+    publisher = DirectoryPublisher(folder)
+    (row,) = (row for row in publisher.rows() if row.filename == wheel.name)
+    (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
+    assert not publisher.holds(row)
 
 
 def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:

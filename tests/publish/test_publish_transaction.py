@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_wheel
 from wheelfactory.errors import InputError, PublishError
 from wheelfactory.manifest import WheelRow
-from wheelfactory.publish import Asset, publish, yank
+from wheelfactory.progress import Part, unseen
+from wheelfactory.publish import Asset, publish, stage, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -32,9 +34,9 @@ class Memory:
         return self.published
 
     def holds(self, row: WheelRow) -> bool:
-        return row.filename in self.held
+        return {row.filename, f"{row.filename}.metadata"} <= self.held.keys()
 
-    def ensure(self, asset: Asset) -> None:
+    def ensure(self, asset: Asset, part: Part = unseen) -> None:
         self.log.append(asset.name)
         self.held[asset.name] = asset.content if isinstance(asset.content, bytes) else asset.content.read_bytes()
         assert hashlib.sha256(self.held[asset.name]).hexdigest() == asset.sha256
@@ -133,6 +135,42 @@ def test_a_wheel_that_went_away_is_refused(place: Memory, wheel: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         publish(place, verified)
     assert place.log == []
+
+
+def test_stage_brings_the_files_and_commits_nothing(place: Memory, wheel: Path) -> None:
+    stage(place, additions([wheel]))
+    assert place.log == [wheel.name, f"{wheel.name}.metadata"]
+    assert place.published == ()
+
+
+def test_what_is_staged_is_published_without_its_file(place: Memory, wheel: Path) -> None:
+    stage(place, additions([wheel]))
+    before = len(place.log)
+    rows = publish(place, [(row, None) for row, _ in additions([wheel])])
+    assert place.log[before:] == ["commit"]
+    assert place.published == rows
+
+
+def test_what_is_neither_given_nor_staged_is_refused(place: Memory, wheel: Path) -> None:
+    row = additions([wheel])[0][0]
+    for bring in (stage, publish):
+        with pytest.raises(PublishError, match="neither given nor staged") as refused:
+            bring(place, [(row, None)])
+        assert "--stage" in refused.value.hint
+    assert place.log == []
+
+
+def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def step(text: str) -> Iterator[Part]:
+        seen.append(f"begin {text}")
+        yield lambda done, total, told="": None
+        seen.append(f"end {text} after {len(place.log)}")
+
+    publish(place, additions([wheel]), step)
+    assert seen == [f"begin {wheel.name}", f"end {wheel.name} after 2", "begin publish", "end publish after 3"]
 
 
 def test_yank_marks_one_wheel_with_the_reason(place: Memory, tmp_path: Path, wheel: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_yank_is_told_once(after: tuple[WheelRow, ...], matrix: Matrix) -> Non
     now = (after[0].model_copy(update={"yanked": "wrong <i>numbers</i> for @all"}), *after[1:])
     assert [row.cell for row in changes(after, now).yanked] == [OLD]
     assert changes(now, now).yanked == ()
-    text = release_notes(after, now, matrix, site=SITE, repository=None)
+    text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
     assert text.startswith("0 new flash-attn wheels, 1 yanked; 6 files in all.\n")
     assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
 
@@ -80,7 +80,7 @@ def test_a_wheel_that_came_yanked_is_not_new(before: tuple[WheelRow, ...], tmp_p
 def test_each_index_has_one_install_line(
     before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
 ) -> None:
-    text = release_notes(before, after, matrix, site=SITE, repository=None)
+    text = release_notes(before, after, matrix=matrix, site=SITE, repository=None)
     root = "pip install --index-url https://wheels.example/root/simple"
     assert table_rows(section(text, "Install"))[1:] == [
         ["7.14", "2.10", "ck", "2.8.3", "3.10", f"{root}/rocm7.14/torch2.10/ck/ flash-attn"],
@@ -93,7 +93,7 @@ def test_each_index_has_one_install_line(
 def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
     before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
 ) -> None:
-    text = release_notes(before, [with_address(row) for row in after], matrix, site=None, repository=None)
+    text = release_notes(before, [with_address(row) for row in after], matrix=matrix, site=None, repository=None)
     lines = [row[-1] for row in table_rows(section(text, "Install"))[1:]]
     assert len(lines) == len(NEW)
     (triton,) = (row for row in after if row.cell == NEW[1])
@@ -102,17 +102,17 @@ def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
 
 
 def test_a_wheel_without_an_address_is_to_be_downloaded_first(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    text = release_notes((), after, matrix, site=None, repository=None)
+    text = release_notes((), after, matrix=matrix, site=None, repository=None)
     assert "Download the wheel, then install it where it lies." in text
     assert f"pip install --no-deps einops ./{after[0].filename}" in shown(text)
     addressed = [with_address(row) for row in after]
-    assert "Download the wheel" not in release_notes((), addressed, matrix, site=None, repository=None)
+    assert "Download the wheel" not in release_notes((), addressed, matrix=matrix, site=None, repository=None)
 
 
 def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     rows = (*after, after[0].model_copy(update={"filename": after[0].filename.replace("cp311", "cp310")}))
     rows = (*rows[:-1], rows[-1].model_copy(update={"offload_archs": ("gfx942", "gfx9999")}))
-    text = release_notes((), rows, matrix, site=SITE, repository=None)
+    text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "GPUs"))[1:] == [
         ["gfx942", "Instinct MI300A, MI300X, MI325X", "6 of 6"],
         ["gfx9999", "not known by name", "1 of 6"],
@@ -120,42 +120,42 @@ def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...
 
 
 def test_a_gate_that_did_not_run_is_not_said_to_have_passed(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    text = section(release_notes((), after, matrix, site=SITE, repository=None), "Gates")
+    text = section(release_notes((), after, matrix=matrix, site=SITE, repository=None), "Gates")
     assert table_rows(text)[1:] == [["identity", "5", "0", "0"], ["gpu", "0", "0", "5 (not asked for)"]]
     assert "without any recorded gate" not in text
 
 
 def test_reasons_of_a_gate_are_told_once_and_beyond_three_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     gates = tuple(GateResult.not_run("gpu", why) for why in ("a", "b", "a", "", "c", "d|d", "e"))
-    text = release_notes((), [after[0].model_copy(update={"gates": gates})], matrix, site=SITE, repository=None)
+    text = release_notes((), [after[0].model_copy(update={"gates": gates})], matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "Gates"))[1:] == [["gpu", "0", "0", "7 (a; b; c; and 2 more reasons)"]]
 
 
 def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     failed = GateResult.of("numbers", [Finding(file="a", expected="b", found="c", cure="d")])
     rows = (after[0].model_copy(update={"gates": (failed,)}), after[2].model_copy(update={"gates": ()}))
-    text = section(release_notes((), rows, matrix, site=SITE, repository=None), "Gates")
+    text = section(release_notes((), rows, matrix=matrix, site=SITE, repository=None), "Gates")
     assert table_rows(text)[1:] == [["numbers", "0", "1", "0"]]
     assert "1 wheel without any recorded gate." in text
 
 
 def test_files_have_size_glibc_and_the_whole_digest(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    rows = table_rows(release_notes((), after, matrix, site=SITE, repository=None))
+    rows = table_rows(release_notes((), after, matrix=matrix, site=SITE, repository=None))
     (ck,) = (row for row in after if row.cell == OLD)
     assert [ck.filename, "1.2 MB", "2.28", ck.sha256] in rows
     assert [row[2] for row in rows if row[0].startswith("einops")] == ["any"]
 
 
 def test_the_lines_that_check_a_file_name_the_repository(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    assert code_lines(release_notes((), after, matrix, site=SITE, repository="me/wheels")) == [
+    assert code_lines(release_notes((), after, matrix=matrix, site=SITE, repository="me/wheels")) == [
         "gh attestation verify FILE --repo me/wheels",
         "gh release verify-asset TAG FILE --repo me/wheels",
     ]
-    assert "gh " not in release_notes((), after, matrix, site=SITE, repository=None)
+    assert "gh " not in release_notes((), after, matrix=matrix, site=SITE, repository=None)
 
 
 def test_without_changes_there_is_nothing_but_the_headline(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    text = release_notes(after, after, matrix, site=SITE, repository=None)
+    text = release_notes(after, after, matrix=matrix, site=SITE, repository=None)
     assert text == "0 new flash-attn wheels; 6 files in all.\n"
 
 
@@ -167,7 +167,7 @@ def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...
         for row in after
         if row.label
     ]
-    text = release_notes((), many, matrix, site=None, repository="me/wheels", limit=limit)
+    text = release_notes((), many, matrix=matrix, site=None, repository="me/wheels", limit=limit)
     cut = sum(map(int, re.findall(r"^(\d+) more are not shown here; `manifest.jsonl` names them all\.$", text, re.M)))
     listed = [row for row in table_rows(text) if len(row) in (4, 6) and (".whl" in row[0] or ".whl" in row[-1])]
     assert limit - 500 < len(text.encode()) <= limit

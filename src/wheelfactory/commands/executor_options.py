@@ -39,8 +39,8 @@ def add_place(parser: argparse.ArgumentParser) -> None:
         "--executor",
         choices=["auto", "local", "docker"],
         default="local",
-        help="where the ROCm torch of CK cells is: on this machine (default), in their images, or (auto) in those if an "
-        "engine answers",
+        help="where the ROCm torch of CK cells is: on this machine (default), in their images, or (auto) in those "
+        "if an engine answers",
     )
     _add_containers(parser)
 

@@ -3,25 +3,79 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_release, show
+from wheelfactory.commands.options import Environ, add_matrix, directory, show, tell
+from wheelfactory.commands.targets import add_target, publisher_of
 from wheelfactory.errors import DONE, InputError
-from wheelfactory.files import locked
-from wheelfactory.index import make_pages, write_index
-from wheelfactory.manifest import MANIFEST_NAME, read_manifest
+from wheelfactory.files import locked, write_atomic
+from wheelfactory.index import make_pages, write_index, write_site
+from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.publish import DirectoryPublisher, Publisher
+from wheelfactory.report.coverage import cover
+from wheelfactory.report.markdown import count_text
+from wheelfactory.report.packages import packages_page
+from wheelfactory.report.picture import draw
+
+PACKAGES, COVERAGE = "packages.md", "coverage.svg"
+"""Files of a site beside its index and its manifest."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    add_release(parser)
+    add_target(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--dest", type=Path, metavar="DIR", help="write a site there that links to the wheels")
+    where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of the wheels, as Markdown")
+    parser.add_argument("--site", default="", metavar="URL", help="where the site will be served, for install lines")
+    add_matrix(parser)
 
 
-def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Write the index of a release directory from its manifest."""
-    if not options.dest.is_dir():
-        raise InputError("no such directory", str(options.dest), "name a release directory")
-    with locked(options.dest):
-        pages = make_pages(read_manifest(options.dest / MANIFEST_NAME))
-        write_index(options.dest, pages)
-    show(f"{options.dest / 'simple'}: {len(pages)} pages")
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Write what is generated from a manifest: the index of a release directory, or a site for any target."""
+    publisher = publisher_of(options.target, environ)
+    rows = _rows(publisher, options.target)
+    if options.packages:
+        write_atomic(options.packages, packages_page(rows, options.site).encode())
+        show(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
+    elif options.dest:
+        site = directory(options.dest)
+        show(f"{site}: {_write_site(site, _with_urls(publisher, rows), options)} pages")
+    elif isinstance(publisher, DirectoryPublisher):
+        with locked(publisher.folder):
+            pages = make_pages(rows)
+            write_index(publisher.folder, pages)
+        show(f"{publisher.folder / 'simple'}: {len(pages)} pages")
+    else:
+        raise InputError("no place for the index", options.target, "say where with --dest DIR")
     return DONE
+
+
+def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
+    """What is published. Raises `InputError` for a directory that is no release: an index of it would be empty."""
+    if not isinstance(publisher, DirectoryPublisher):
+        return publisher.rows()
+    if not publisher.folder.is_dir():
+        raise InputError("no such directory", target, "name a release directory")
+    return read_manifest(publisher.folder / MANIFEST_NAME)
+
+
+def _write_site(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> int:
+    coverage = cover(expand(load_matrix(options.matrix)), rows)
+    return write_site(folder, rows, {PACKAGES: packages_page(rows, options.site), COVERAGE: draw(coverage)})
+
+
+def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
+    """The rows with the addresses of their files; a release directory's are files of this machine.
+
+    A row whose release somebody deleted has none, and is left out.
+    """
+    if not isinstance(publisher, DirectoryPublisher):
+        for row in rows:
+            if row.url is None:
+                tell(f"left out, no release has it any more: {row.filename}")
+        return [row for row in rows if row.url]
+    wheels = publisher.wheels.resolve()
+    return [row.model_copy(update={"url": (wheels / row.filename).as_uri()}) for row in rows]

@@ -40,6 +40,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     after = published_rows(options.target, environ)
     site = site_at(options.target, options.site)
     matrix = load_matrix(options.matrix)
-    text = release_notes(before, after, matrix, site=site, repository=repository)
+    text = release_notes(before, after, matrix=matrix, site=site, repository=repository)
     show(text.removesuffix("\n"))
     return DONE

@@ -27,7 +27,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_only(parser: argparse.ArgumentParser) -> None:
+def add_only(parser: argparse._ActionsContainer) -> None:
     """``--only GLOB``"""
     parser.add_argument("--only", default="*", metavar="GLOB", help="cells whose id matches: '*-torch2.9.1-*-triton'")
 

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from wheelfactory.commands.executor_options import add_place, executor_of
-from wheelfactory.commands.options import (
-    Environ,
-    add_cache,
-    add_extended,
-    add_matrix,
-    add_release,
-    directory,
-    show,
-    workshop_of,
-)
+from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
+from wheelfactory.commands.targets import GITHUB, add_target, publisher_of
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.executor import Executor
 from wheelfactory.files import locked, remove_scratch
-from wheelfactory.index import make_pages, write_index
-from wheelfactory.progress import announcing
-from wheelfactory.publish import DirectoryPublisher
+from wheelfactory.manifest import WheelRow
+from wheelfactory.matrix import load_matrix
+from wheelfactory.progress import Steps, announcing
+from wheelfactory.publish import DirectoryPublisher, Publisher, stage
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
-from wheelfactory.publish.additions import Addition, addition, missing_dependencies
+from wheelfactory.publish.additions import addition, missing_dependencies, recorded
+from wheelfactory.publish.transaction import Addition, Step, unseen_step
+from wheelfactory.report.notes import release_notes
 from wheelfactory.verify.gates import named
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.workshop import Workshop
 
+if TYPE_CHECKING:
+    from wheelfactory.publish.github import Notes
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    add_release(parser)
-    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL")
+    add_target(parser)
+    what = "a wheel, which is verified first, or a release directory, whose manifest says how that went"
+    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
+    parser.add_argument("--tag", help="what is published on GitHub under; a directory takes no notice of it")
+    parser.add_argument("--site", metavar="URL", help="where the site is served, for the install lines in the notes")
+    parser.add_argument("--stage", action="store_true", help="bring the files there, and publish nothing yet")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing; print each call that would")
     parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
     parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
     add_matrix(parser)
@@ -44,29 +50,95 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Verify and publish wheels into a directory, or yank one there; rewrite its index."""
-    publisher = DirectoryPublisher(directory(options.dest))
-    if bool(options.yank) == bool(options.wheels):
-        raise InputError(
-            "either publish or yank", str(options.dest), "name wheels, or a published file with --yank NAME"
-        )
-    if options.yank and not publisher.folder.is_dir():
-        raise InputError("no such directory", str(options.dest), "name the release directory that has the file")
-    extended = tuple(named(options.extended))
+    """Verify and publish wheels, or yank one; the index of a directory is rewritten with it."""
+    target: str = options.target
+    notes = _notes(target, options.matrix, options.site)
+    publisher = publisher_of(target, environ, tag=options.tag, notes=notes, show=show if options.dry_run else None)
+    if bool(options.yank) == bool(options.wheels) or (options.yank and options.stage):
+        raise InputError("either publish or yank", target, "name wheels, or a published file with --yank NAME")
+    if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
+        raise InputError("no tag to publish under", target, "name one with --tag; to yank it is a new one")
+    if options.yank and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
+        raise InputError("no such directory", target, "name the release directory that has the file")
     workshop = workshop_of(options, environ)
-    with executor_of(options, workshop, ()) as executor:
-        additions = [_verified(workshop, executor, path, extended) for path in options.wheels]
-    with locked(publisher.folder):
-        remove_scratch(publisher.folder)
+    additions = _additions(options, workshop)
+    rows: Sequence[WheelRow]
+    with _held(publisher, dry_run=options.dry_run):
         if options.yank:
-            rows = yank_wheel(publisher, options.yank, options.reason)
+            with announcing():
+                rows = yank_wheel(publisher, options.yank, options.reason)
         else:
-            rows = publish_wheels(publisher, [*missing_dependencies(workshop, publisher), *additions])
-        write_index(publisher.folder, make_pages(rows))
-    show(f"{publisher.folder}: {len(rows)} files published")
+            rows = _bring(workshop, publisher, additions, stage_only=options.stage)
+        if isinstance(publisher, DirectoryPublisher) and not options.stage:
+            publisher.index(rows)
+    if options.dry_run:
+        tell("dry run: nothing was changed")
+    else:
+        show(f"{_name(publisher, target)}: {len(rows)} files {'staged' if options.stage else 'published'}")
     return DONE
+
+
+def _notes(target: str, matrix: Path, site: str | None) -> Notes:
+    """What writes the text of a release."""
+    repository = target.removeprefix(GITHUB)
+    return partial(release_notes, matrix=load_matrix(matrix), site=site, repository=repository)
+
+
+def _additions(options: argparse.Namespace, workshop: Workshop) -> list[Addition]:
+    """What the arguments bring, each file once. Only wheels are verified: the code of a release directory's never runs.
+
+    What has a file comes first, so that a row without one finds it there.
+    """
+    extended = tuple(named(options.extended))
+    compiled = any_with_platform(path for path in options.wheels if not path.is_dir())
+    with executor_of(options, workshop, compiled=compiled) as executor:
+        given = [
+            added
+            for path in options.wheels
+            for added in (
+                recorded(path, workshop.matrix) if path.is_dir() else [_verified(workshop, executor, path, extended)]
+            )
+        ]
+    given.sort(key=lambda added: added[1] is None)
+    return list({(row.filename, row.sha256): (row, path) for row, path in reversed(given)}.values())[::-1]
 
 
 def _verified(workshop: Workshop, executor: Executor, path: Path, extended: Collection[str]) -> Addition:
     with announcing():
         return addition(path, run_gates(path, workshop, extended=extended, elsewhere=executor.elsewhere))
+
+
+@contextmanager
+def _held(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
+    """Keep other runs off a directory meanwhile; on GitHub the workflow's concurrency does."""
+    if dry_run or not isinstance(publisher, DirectoryPublisher):
+        yield
+        return
+    with locked(publisher.folder):
+        remove_scratch(publisher.folder)
+        yield
+
+
+def _bring(
+    workshop: Workshop, publisher: Publisher, additions: Sequence[Addition], *, stage_only: bool
+) -> Sequence[WheelRow]:
+    """Stage or publish the additions and the dependencies that are missing; gives the rows staged, or all published."""
+    brought = [row.filename for row, _ in additions]
+    if isinstance(publisher, DirectoryPublisher):
+        everything = [*missing_dependencies(workshop, publisher, brought), *additions]
+        return _done(publisher, everything, unseen_step, stage_only=stage_only)
+    with announcing():
+        everything = [*missing_dependencies(workshop, publisher, brought), *additions]
+    with Steps(len(everything) + (not stage_only)) as steps:
+        return _done(publisher, everything, steps.step, stage_only=stage_only)
+
+
+def _done(publisher: Publisher, additions: Sequence[Addition], step: Step, *, stage_only: bool) -> Sequence[WheelRow]:
+    if stage_only:
+        stage(publisher, additions, step)
+        return [row for row, _ in additions]
+    return publish_wheels(publisher, additions, step)
+
+
+def _name(publisher: Publisher, target: str) -> str:
+    return str(publisher.folder) if isinstance(publisher, DirectoryPublisher) else target

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.cell import Cell
-from wheelfactory.commands.executor_options import add_place, executor_of
+from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.progress import announcing
@@ -37,7 +37,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     extended = tuple(named(options.extended))
     bad = False
     paths = [wheel for given in options.wheels for wheel in _wheels(given)]
-    with executor_of(options, workshop, ()) as executor:
+    with executor_of(options, workshop, compiled=any_with_platform(paths)) as executor:
         for path in paths:
             with announcing():
                 results = run_gates(path, workshop, cell, extended, executor.elsewhere)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from wheelfactory.publish.directory import DirectoryPublisher
-from wheelfactory.publish.transaction import Asset, Publisher, publish, yank
+from wheelfactory.publish.transaction import Asset, Publisher, publish, stage, yank
 
-__all__ = ["Asset", "DirectoryPublisher", "Publisher", "publish", "yank"]
+__all__ = ["Asset", "DirectoryPublisher", "Publisher", "publish", "stage", "yank"]

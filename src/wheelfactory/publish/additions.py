@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
 from wheelfactory.files import sha256_of
-from wheelfactory.manifest import WheelRow
-from wheelfactory.publish.transaction import Publisher
+from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.matrix import Matrix
+from wheelfactory.publish.directory import DirectoryPublisher
+from wheelfactory.publish.transaction import Addition, Publisher
 from wheelfactory.sources import fetch_file
-from wheelfactory.verify.gates import refused
+from wheelfactory.verify.gates import refused, required_gates
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.workshop import Workshop
 
-Addition = tuple[WheelRow, Path]
-"""A row and the file it is of."""
 
-
-def addition(path: Path, gates: tuple[GateResult, ...]) -> Addition:
+def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]:
     """A wheel that has been verified. Raises `VerificationError` unless it passed every required gate.
 
     Each finding is one line of the error.
@@ -34,9 +34,62 @@ def addition(path: Path, gates: tuple[GateResult, ...]) -> Addition:
     return wheel_row(path, gates), path
 
 
-def missing_dependencies(workshop: Workshop, publisher: Publisher) -> Iterator[Addition]:
-    """The wheels that every index carries beside flash-attn, as far as the release does not hold them."""
-    present = {row.filename for row in publisher.rows() if publisher.holds(row)}
+def recorded(folder: Path, matrix: Matrix) -> tuple[Addition, ...]:
+    """What a release directory has, with its gates as its manifest records them; nothing of it is run.
+
+    A file that is not there has no path. Raises `VerificationError` for a row whose required gates did not all pass,
+    that is neither a cell's wheel nor a dependency that the matrix pins, or that is not what its file says of itself,
+    and `InputError` if there is no manifest.
+    """
+    additions: list[Addition] = []
+    for row in read_manifest(folder / MANIFEST_NAME):
+        path = DirectoryPublisher(folder).wheels / row.filename
+        there = path.is_file()
+        wrong = _not_verified(row, matrix) or (_differs(row, path) if there else None)
+        if wrong:
+            hint = f"nothing was published of {folder}"
+            raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
+        additions.append((row, path if there else None))
+    return tuple(additions)
+
+
+def _differs(row: WheelRow, path: Path) -> str | None:
+    """What a row says other than the wheel does, as field names, or None."""
+    found = wheel_row(path, row.gates)
+    wrong = [
+        name
+        for name in WheelRow.model_fields
+        if name not in ("published", "yanked") and getattr(found, name) != getattr(row, name)
+    ]
+    return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
+
+
+def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:
+    """Why a row must not be published as it stands, or None.
+
+    What is required is what the gates of this checkout require, whatever the row says of it.
+    """
+    if Path(row.filename).name != row.filename:
+        return "not a file name"
+    if row.cell is None:
+        dependency = matrix.dependencies.get(row.project)
+        pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
+        return None if pinned else "it is of no cell, and no dependency that the matrix pins"
+    passed = {gate.gate for gate in row.gates if gate.status is Status.PASSED}
+    missed = [name for name in required_gates(Cell.parse(row.cell).backend) if name not in passed]
+    if missed:
+        return f"{', '.join(missed)} not passed"
+    return "a gate failed" if refused(row.gates) else None
+
+
+def missing_dependencies(
+    workshop: Workshop, publisher: Publisher, brought: Collection[str] = ()
+) -> Iterator[tuple[WheelRow, Path]]:
+    """The wheels that every index carries beside flash-attn, as far as the release does not hold them.
+
+    `brought` names files that are being added anyway.
+    """
+    present = {row.filename for row in publisher.rows() if publisher.holds(row)}.union(brought)
     for project, dependency in workshop.matrix.dependencies.items():
         if dependency.wheel not in present:
             cache = workshop.cache / "sources"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.errors import PublishError
 from wheelfactory.files import atomic_path, sha256_of, write_atomic
+from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.progress import Part, unseen
 from wheelfactory.publish.transaction import Asset
 
 
@@ -35,19 +37,32 @@ class DirectoryPublisher:
         return read_manifest(self.folder) if self.folder.is_dir() else ()
 
     def holds(self, row: WheelRow) -> bool:
-        """See `Publisher.holds`; by size, because a release of compiled wheels is too large to hash each time."""
+        """See `Publisher.holds`; a published file by its size, because to hash a whole release each time takes long."""
         path = self.wheels / row.filename
-        if path.is_file() and path.stat().st_size != row.size:
+        metadata = self.wheels / f"{row.filename}.metadata"
+        if not (path.is_file() and metadata.is_file()):
+            return False
+        if not self._publishes(row):
+            return (sha256_of(path), sha256_of(metadata)) == (row.sha256, row.metadata_sha256)
+        if path.stat().st_size != row.size:
             raise _changed(path)
-        return path.is_file()
+        return True
 
-    def ensure(self, asset: Asset) -> None:
+    def _publishes(self, row: WheelRow) -> bool:
+        """Whether the manifest has this row, by its line: to parse the manifest for every row would take long."""
+        manifest = self.folder / MANIFEST_NAME
+        return manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()
+
+    def ensure(self, asset: Asset, _part: Part = unseen) -> None:
         """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
         path = self.wheels / asset.name
         if path.is_file() and sha256_of(path) == asset.sha256:
             return
         if path.is_file() and any(asset.name in (row.filename, f"{row.filename}.metadata") for row in self.rows()):
             raise _changed(path)
+        self._store(path, asset)
+
+    def _store(self, path: Path, asset: Asset) -> None:
         with atomic_path(path) as written:
             if isinstance(asset.content, bytes):
                 written.write_bytes(asset.content)
@@ -67,8 +82,32 @@ class DirectoryPublisher:
             )
         )
         text = "".join(f"{digest}  wheels/{name}\n" for name, digest in sums)
-        write_atomic(self.folder / "SHA256SUMS", text.encode("utf-8"))
-        write_atomic(self.folder / MANIFEST_NAME, write_rows(rows))
+        self._write("SHA256SUMS", text.encode("utf-8"))
+        self._write(MANIFEST_NAME, write_rows(rows))
+
+    def index(self, rows: Sequence[WheelRow]) -> None:
+        """Rewrite the index of the release, which lists these rows."""
+        write_index(self.folder, make_pages(rows))
+
+    def _write(self, name: str, data: bytes) -> None:
+        write_atomic(self.folder / name, data)
+
+
+@dataclass(frozen=True)
+class DirectoryRehearsal(DirectoryPublisher):
+    """A release in a local directory that says what it would write, and writes nothing."""
+
+    show: Callable[[str], None]
+
+    def index(self, rows: Sequence[WheelRow]) -> None:
+        """Say how many pages there would be."""
+        self.show(f"write {self.folder / 'simple'}  {len(make_pages(rows))} pages")
+
+    def _store(self, path: Path, asset: Asset) -> None:
+        self.show(f"write {path}  {asset.size} bytes")
+
+    def _write(self, name: str, data: bytes) -> None:
+        self.show(f"write {self.folder / name}  {len(data)} bytes")
 
 
 def _changed(path: Path) -> PublishError:

@@ -7,14 +7,16 @@ running the same command.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from wheelfactory.errors import PublishError
 from wheelfactory.files import sha256_of
 from wheelfactory.manifest import WheelRow
+from wheelfactory.progress import Part, unseen
 from wheelfactory.wheel.read import Wheel
 
 
@@ -26,6 +28,24 @@ class Asset:
     sha256: str
     content: Path | bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+
+Addition: TypeAlias = tuple[WheelRow, Path | None]
+"""A row and the file it is of; without one the place must hold that file already, staged by an earlier call."""
+
+Step: TypeAlias = Callable[[str], AbstractContextManager[Part]]
+"""Begins a step of what a person sees, such as `Steps.step`."""
+
+
+@contextmanager
+def unseen_step(_text: str) -> Iterator[Part]:
+    """A `Step` for what nobody waits for."""
+    yield unseen
+
 
 class Publisher(Protocol):
     """A place that wheels are published to."""
@@ -34,39 +54,63 @@ class Publisher(Protocol):
         """What is published there."""
 
     def holds(self, row: WheelRow) -> bool:
-        """Whether the file of a published row is there; raises `PublishError` if it was changed."""
+        """Whether the wheel of a row and its metadata are there, published or staged, and are what the row says.
 
-    def ensure(self, asset: Asset) -> None:
+        Raises `PublishError` if a published file was changed.
+        """
+
+    def ensure(self, asset: Asset, part: Part = unseen) -> None:
         """Make the place hold this asset: keep an identical one, replace a half-written or unpublished one.
 
-        Raises `PublishError` if a published file of that name has other bytes.
+        `part` is told the bytes done and to do. Raises `PublishError` if a published file of that name has other bytes.
         """
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Make exactly these rows what is published; the last step, and the one that counts."""
 
 
-def publish(publisher: Publisher, additions: Iterable[tuple[WheelRow, Path]]) -> tuple[WheelRow, ...]:
+def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> None:
+    """Bring wheels to where they will be published, and publish nothing.
+
+    Raises `PublishError` if a name is published with other bytes, or a file is neither given nor there.
+    """
+    _stage(publisher, additions, step)
+
+
+def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
     """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
 
-    Raises `PublishError` if a name is published with other bytes; nothing is committed then.
+    Raises as `stage` does; nothing is committed then.
     """
-    published = {row.filename: row for row in publisher.rows()}
+    rows = _stage(publisher, additions, step)
+    with step("publish"):
+        publisher.commit(rows)
+    return rows
+
+
+def _stage(publisher: Publisher, additions: Iterable[Addition], step: Step) -> tuple[WheelRow, ...]:
+    """Make the place hold the additions; gives all rows that there then are, sorted by file name."""
+    rows = {row.filename: row for row in publisher.rows()}
     for row, path in additions:
-        present = published.get(row.filename)
-        if present and present.sha256 != row.sha256:
+        present = rows.setdefault(row.filename, row)
+        if present.sha256 != row.sha256:
             raise PublishError(
                 "already published with other bytes",
                 row.filename,
-                "a published file is never replaced: yank it (`wheelfactory publish DIR --yank NAME --reason WHY`) "
+                "a published file is never replaced: yank it (`wheelfactory publish TARGET --yank NAME --reason WHY`) "
                 "and publish the new one under another version or build tag",
             )
+        with step(row.filename) as part:
+            _bring(publisher, row, path, part)
+    return tuple(rows[name] for name in sorted(rows))
+
+
+def _bring(publisher: Publisher, row: WheelRow, path: Path | None, part: Part) -> None:
+    if path is not None:
         for asset in wheel_assets(row, path):
-            publisher.ensure(asset)
-        published.setdefault(row.filename, row)
-    rows = tuple(published[name] for name in sorted(published))
-    publisher.commit(rows)
-    return rows
+            publisher.ensure(asset, part)
+    elif not publisher.holds(row):
+        raise PublishError("neither given nor staged", row.filename, "stage it: publish with --stage and its file")
 
 
 def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:

@@ -52,8 +52,8 @@ def _was_good(old: WheelRow | None) -> bool:
 def release_notes(
     before: Iterable[WheelRow],
     after: Sequence[WheelRow],
-    matrix: Matrix,
     *,
+    matrix: Matrix,
     site: str | None,
     repository: str | None,
     limit: int = BODY_LIMIT,

@@ -107,6 +107,11 @@ def _result(gate: Gate, subject: Subject, extended: Collection[str], before: Seq
         return _unreadable(gate.name, subject.wheel, error)
 
 
+def required_gates(backend: Backend) -> tuple[str, ...]:
+    """The names of the gates that a wheel of this backend must pass before it is published."""
+    return ("archive", *(gate.name for gate in GATES if gate.required and backend in gate.backends))
+
+
 def refused(results: Sequence[GateResult]) -> bool:
     """Whether a wheel with these results must not be published: a required gate did not pass, or any gate failed."""
     return not results or any(result.status is Status.FAILED or _missed(result) for result in results)

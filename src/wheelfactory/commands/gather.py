@@ -1,0 +1,61 @@
+"""`wheelfactory gather`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, tell, workshop_of
+from wheelfactory.commands.targets import add_target, shelf_of
+from wheelfactory.errors import DONE
+from wheelfactory.kernels.handover import kernels_folder
+from wheelfactory.matrix.select import two_levels
+from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
+from wheelfactory.pipeline.jobs import cell_entries, group_strategy
+from wheelfactory.pipeline.plan import Plan, outputs
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    add_target(parser)
+    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `jobs` wrote")
+    parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="where the archives of shards are")
+    parser.add_argument(
+        "--round",
+        type=int,
+        choices=range(1, MOST_ROUNDS + 1),
+        default=1,
+        metavar="N",
+        help=f"the how many-th run for these kernels; the last is {MOST_ROUNDS}",
+    )
+    add_matrix(parser)
+    add_cache(parser)
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Keep the kernel sets that are whole; print which cells can be built, as lines for ``$GITHUB_OUTPUT``."""
+    workshop = workshop_of(options, environ)
+    plan = Plan.read(options.plan)
+    shelf = shelf_of(options.target, environ)
+    gathered = settle(gather_sets(plan, options.kernels, shelf, kernels_folder(workshop)), options.round)
+    for item in gathered:
+        _tell(item)
+    cells = buildable(plan, gathered)
+    later = any(item.state is State.LATER for item in gathered)
+    values = {
+        "later": later,
+        "next-round": options.round + 1,
+        "count": len(cells),
+        "shards": two_levels(cell_entries(cells)),
+        "groups": group_strategy(cells),
+    }
+    for line in outputs(values):
+        show(line)
+    return DONE
+
+
+def _tell(item: Gathered) -> None:
+    tell(f"{item.planned.id}: {item.state.value}")
+    if item.error:
+        tell(f"  {item.error}")
+        tell(f"  hint: {item.error.hint}")

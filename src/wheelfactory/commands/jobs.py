@@ -1,0 +1,102 @@
+"""`wheelfactory jobs`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, show, tell, workshop_of
+from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
+from wheelfactory.errors import DONE, InputError
+from wheelfactory.kernels.forecast import Runners
+from wheelfactory.kernels.handover import ledger_path
+from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets
+from wheelfactory.kernels.outlook import Wish, make_outlooks, read_knowledge
+from wheelfactory.kernels.shelf import Shelf
+from wheelfactory.manifest import published_cells
+from wheelfactory.matrix import Expansion, Matrix, expand
+from wheelfactory.matrix.select import require, select, strategy, unpublished
+from wheelfactory.pipeline.jobs import cell_entries, group_strategy, kernel_entries, make_plan
+from wheelfactory.pipeline.plan import Plan, outputs
+from wheelfactory.workshop import Workshop
+
+SHARD_HOURS = 4.0
+"""What a shard is predicted to take on a hosted runner: an hour less than the job is given, as it is a prediction."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    add_target(parser)
+    which = parser.add_mutually_exclusive_group()
+    add_only(which)
+    which.add_argument(
+        "--versions", nargs=4, metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"), help="the cells of four versions"
+    )
+    parser.add_argument(
+        "--triton-too", choices=["true", "false"], default="false", help="with --versions: the Triton cell beside CK"
+    )
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="write the plan there, for `gather` and `account`")
+    add_matrix(parser)
+    add_cache(parser)
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Print what the jobs of a workflow run are expanded to, as lines for ``$GITHUB_OUTPUT``."""
+    workshop = workshop_of(options, environ)
+    expansion = expand(workshop.matrix)
+    selected = _cells_of(expansion, options) if options.versions else select(expansion, options.only)
+    rows = publisher_of(options.target, environ).rows()
+    cells = unpublished(selected, published_cells(rows))
+    tell(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
+    sets = kernel_sets(workshop.matrix, cells)
+    kept = _kept(workshop.matrix, sets, shelf_of(options.target, environ))
+    plan = _plan_of_one(workshop.matrix, cells, sets, kept) if options.versions else _plan(workshop, cells, sets, kept)
+    if options.plan:
+        plan.write(options.plan)
+    for line in _outputs(plan, by_hand=bool(options.versions)):
+        show(line)
+    return DONE
+
+
+_NOTHING = "nothing to build: every cell selected is published"
+
+
+def _outputs(plan: Plan, *, by_hand: bool) -> list[str]:
+    """By hand there is one level of cells; otherwise `gather` gives them, when their kernels are there."""
+    if by_hand:
+        cells = strategy(cell_entries(plan.cells))
+        return outputs({"count": len(plan.cells), "cells": cells, "groups": group_strategy(plan.cells)})
+    kernels = kernel_entries(plan)
+    return outputs({"count": len(plan.cells), "kernel-count": len(kernels), "kernels": strategy(kernels)})
+
+
+def _cells_of(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, ...]:
+    """The CK cell of four versions, and the Triton cell if asked for. Raises `InputError` if one is not built."""
+    flash_attn, python, torch, rocm = options.versions
+    backends = (Backend.CK, Backend.TRITON) if options.triton_too == "true" else (Backend.CK,)
+    return tuple(require(expansion, Cell.of(flash_attn, python, torch, rocm, backend), python) for backend in backends)
+
+
+def _kept(facts: Matrix, sets: Sequence[KernelSet], shelf: Shelf) -> frozenset[str]:
+    return frozenset(kernel_set.id for kernel_set in sets if shelf.has(kept_name(facts, kernel_set)))
+
+
+def _plan_of_one(facts: Matrix, cells: Sequence[Cell], sets: Sequence[KernelSet], kept: frozenset[str]) -> Plan:
+    """The plan of a cell built by hand: it links kernels that are kept, and compiles them itself where they are not."""
+    return make_plan(facts, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
+
+
+def _plan(workshop: Workshop, cells: Sequence[Cell], sets: Sequence[KernelSet], kept: frozenset[str]) -> Plan:
+    missing = [kernel_set for kernel_set in sets if kernel_set.id not in kept]
+    knowledge = read_knowledge(None, ledger_path(workshop))
+    outlooks = make_outlooks(workshop, missing, knowledge, Wish(Runners(), None, SHARD_HOURS))
+    shards: dict[str, tuple[str, ...]] = {}
+    for kernel_set, outlook in zip(missing, outlooks, strict=True):
+        if isinstance(outlook, str):
+            raise InputError("cannot tell what to compile", f"{kernel_set.id}: {outlook}", "run it again")
+        shards[kernel_set.id] = outlook.shards
+        hours = outlook.cpu_s / 3600
+        tell(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(outlook.shards)} shards")
+    return make_plan(workshop.matrix, cells, sets, kept, shards)

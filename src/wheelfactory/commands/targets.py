@@ -1,0 +1,79 @@
+"""Where wheels are published to and kernels kept, as text: a directory, or ``github:OWNER/REPO``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wheelfactory.commands.options import Environ, directory
+from wheelfactory.errors import InputError
+from wheelfactory.publish import DirectoryPublisher, Publisher
+from wheelfactory.publish.directory import DirectoryRehearsal
+
+if TYPE_CHECKING:
+    from wheelfactory.kernels.shelf import Shelf
+    from wheelfactory.publish.github import Notes
+    from wheelfactory.publish.github.client import Client
+
+GITHUB = "github:"
+REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
+"""``OWNER/REPO``."""
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """The target as an argument."""
+    parser.add_argument("target", metavar="TARGET", help="release directory, or github:OWNER/REPO")
+
+
+def publisher_of(
+    text: str,
+    environ: Environ,
+    *,
+    tag: str | None = None,
+    notes: Notes | None = None,
+    show: Callable[[str], None] | None = None,
+) -> Publisher:
+    """The place that a target names. GITHUB_TOKEN and GITHUB_API_URL are read from `environ`.
+
+    `tag` is what is published on GitHub under, and nothing to a directory; `notes` gives the text of the release. With
+    `show` nothing is changed: it is given each call or file that would be. Raises `InputError` for what is no target
+    or cannot have that tag.
+    """
+    if not text.startswith(GITHUB):
+        folder = directory(Path(text))
+        return DirectoryRehearsal(folder, show) if show else DirectoryPublisher(folder)
+    from wheelfactory.publish.github import GitHubPublisher, no_notes
+    from wheelfactory.publish.github.rehearsal import Rehearsal
+    from wheelfactory.publish.github.releases import Releases
+
+    client = _client(text, environ)
+    releases = Rehearsal(client, show) if show else Releases(client)
+    return GitHubPublisher(releases, tag, notes or no_notes)
+
+
+def shelf_of(text: str, environ: Environ) -> Shelf:
+    """Where a target keeps kernel archives. Raises `InputError` for what is no target."""
+    if not text.startswith(GITHUB):
+        from wheelfactory.kernels.shelf import DirectoryShelf
+
+        return DirectoryShelf(directory(Path(text)))
+    from wheelfactory.publish.github import GitHubShelf
+    from wheelfactory.publish.github.releases import Releases
+
+    return GitHubShelf(Releases(_client(text, environ)))
+
+
+def _client(text: str, environ: Environ) -> Client:
+    """The repository that ``github:OWNER/REPO`` names, with certificates as the system has them."""
+    import truststore  # it and requests take a while to import, and a directory needs neither
+
+    from wheelfactory.publish.github.client import API, Client
+
+    repository = text.removeprefix(GITHUB)
+    if not REPOSITORY.fullmatch(repository):
+        raise InputError("not a repository", text, "write github:OWNER/REPO")
+    truststore.inject_into_ssl()
+    return Client(environ.get("GITHUB_API_URL") or API, repository, environ.get("GITHUB_TOKEN"))

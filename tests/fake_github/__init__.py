@@ -1,0 +1,11 @@
+"""GitHub's releases on loopback: stateful, held to GitHub's own OpenAPI description, and able to fail at any call."""
+
+from __future__ import annotations
+
+from fake_github.faults import FAULTS, Fault
+from fake_github.github import TOKEN, FakeGitHub
+from fake_github.repository import Repository, sanitized
+from fake_github.server import running_github
+from fake_github.time import Clock
+
+__all__ = ["FAULTS", "TOKEN", "Clock", "FakeGitHub", "Fault", "Repository", "running_github", "sanitized"]

@@ -1,0 +1,120 @@
+"""GitHub's own OpenAPI description, cut to what deals with releases: every request and every answer is held to it.
+
+Three things are exempted. An asset in state ``starter`` is only in the description's prose, not in its schema. The
+bytes of uploads and downloads are not looked at. Statuses that a path does not list (limits, server errors) have no
+schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from openapi_core import OpenAPI
+from openapi_core.exceptions import OpenAPIError
+from openapi_core.testing import MockRequest, MockResponse
+
+from npm_tools import npm_package
+
+API, UPLOADS = "https://api.github.com", "https://uploads.github.com"
+"""The hosts of the description: an upload sent to the first is a violation."""
+
+_RELEASES = "/repos/{owner}/{repo}/releases"
+_BINARY = b"bytes"
+
+
+@cache
+def _description() -> dict[str, Any]:
+    path = npm_package("@octokit/openapi") / "generated/api.github.com.json"
+    return _sliced(json.loads(Path(path).read_text()))
+
+
+def _sliced(api: dict[str, Any]) -> dict[str, Any]:
+    """The description of releases alone, with all it refers to; the whole one takes half a minute to load."""
+    paths = {path: item for path, item in api["paths"].items() if path.startswith(_RELEASES)}
+    components: dict[str, dict[str, Any]] = {}
+    left = list(_references(paths))
+    while left:
+        _, _, section, name = left.pop().split("/", 3)
+        if name not in components.setdefault(section, {}):
+            components[section][name] = api["components"][section][name]
+            left.extend(_references(components[section][name]))
+    return {"openapi": api["openapi"], "info": api["info"], "servers": api["servers"]} | {
+        "paths": paths,
+        "components": components,
+    }
+
+
+def _references(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref" and isinstance(value, str):
+                yield value
+            else:
+                yield from _references(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _references(item)
+
+
+class Contract:
+    """Says what of a call is against the description."""
+
+    def __init__(self) -> None:
+        self._api = OpenAPI.from_dict(_description())
+        self._known: dict[tuple[object, ...], str | None] = {}
+        """Verdicts, because the same calls come again with each fault."""
+
+    def request(self, method: str, host: str, path: str, query: dict[str, str], body: bytes, kind: str) -> str | None:
+        """What is wrong with a request, or None; `kind` is its content type."""
+        if kind == "application/octet-stream":
+            body = _BINARY
+        key = (method, host, path, tuple(query.items()), body, kind)
+        if key not in self._known:
+            asked = MockRequest(host, method, path, args=query, data=body or None, content_type=kind)
+            self._known[key] = self._wrong(self._api.validate_request, asked)
+        return self._known[key]
+
+    def answer(self, method: str, host: str, path: str, status: int, found: object) -> str | None:
+        """What is wrong with an answer (its JSON) to a request, or None."""
+        data = json.dumps(_without_starters(found)).encode()
+        key = (method, host, path, status, data)
+        if key not in self._known:
+            operation = self._operation(method, path)
+            if operation is None or str(status) not in operation["responses"] or found is None:
+                return None
+            asked = MockRequest(host, method, path, args={"name": "a"})
+            given = MockResponse(data, status_code=status, content_type="application/json")
+            self._known[key] = self._wrong(self._api.validate_response, asked, given)
+        return self._known[key]
+
+    @staticmethod
+    def _wrong(check: Any, *values: object) -> str | None:
+        try:
+            check(*values)
+        except OpenAPIError as error:
+            return f"{type(error).__name__}: {error} {error.__cause__ or ''}"[:2000]
+        return None
+
+    @staticmethod
+    def _operation(method: str, path: str) -> dict[str, Any] | None:
+        """The described operation of a path, the longest template first where several fit."""
+        given = path.split("/")
+        for template, item in sorted(_description()["paths"].items(), key=lambda found: found[0].count("{")):
+            parts = template.split("/")
+            if len(parts) == len(given) and all(a[:1] == "{" or a == b for a, b in zip(parts, given, strict=True)):
+                operation: dict[str, Any] | None = item.get(method.lower())
+                return operation
+        return None
+
+
+def _without_starters(found: object) -> object:
+    if isinstance(found, list):
+        return [_without_starters(entry) for entry in found]
+    if isinstance(found, dict):
+        changed = {key: _without_starters(value) for key, value in found.items()}
+        return {**changed, "state": "uploaded"} if changed.get("state") == "starter" else changed
+    return found

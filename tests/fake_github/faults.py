@@ -1,0 +1,51 @@
+"""What can go wrong with one call: the table of the documentation, and what the server does for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to fail; `name` is how the documentation calls it."""
+
+    name: str
+    done: bool = False
+    """Whether GitHub did what it was asked before it failed."""
+    uploads_only: bool = False
+    changes_only: bool = False
+    """Whether it can only meet calls that change something."""
+    kills: bool = False
+    """Whether the publishing process ends by SIGKILL."""
+
+
+CUT_BEFORE = Fault("connection cut before GitHub did anything")
+CUT_DURING = Fault("connection cut in the middle of an upload", uploads_only=True)
+CUT_AFTER = Fault("connection cut after GitHub did it", done=True)
+CUT_ANSWER = Fault("answer cut in the middle", done=True)
+ERROR_BEFORE = Fault("500, nothing done")
+ERROR_AFTER = Fault("500, but it was done", done=True, changes_only=True)
+STARTER = Fault("502 that leaves an empty asset (`starter`)", uploads_only=True)
+SECONDARY = Fault("403 secondary rate limit with Retry-After")
+PRIMARY = Fault("429 with nothing left until x-ratelimit-reset")
+DAMAGED = Fault("other bytes stored than were sent (wrong digest)", uploads_only=True)
+DUPLICATE = Fault("422, an asset of that name is there already", uploads_only=True)
+KILL_BEFORE = Fault("`kill -9` of the publishing process before GitHub did it", kills=True)
+KILL_AFTER = Fault("`kill -9` of the publishing process after GitHub did it", done=True, kills=True)
+
+FAULTS = (
+    CUT_BEFORE,
+    CUT_DURING,
+    CUT_AFTER,
+    CUT_ANSWER,
+    ERROR_BEFORE,
+    ERROR_AFTER,
+    STARTER,
+    SECONDARY,
+    PRIMARY,
+    DAMAGED,
+    DUPLICATE,
+    KILL_BEFORE,
+    KILL_AFTER,
+)
+"""Every fault that is injected at every call it can meet."""

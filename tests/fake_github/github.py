@@ -1,0 +1,87 @@
+"""What a stand-in for GitHub is asked and remembers, and the one call that it will fail at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fake_github.contract import Contract
+from fake_github.faults import Fault
+from fake_github.repository import Repository
+from fake_github.time import Clock
+
+TOKEN = "ghs_secretOfTheTests"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, its body hashed while it was read."""
+
+    role: str
+    method: str
+    path: str
+    query: dict[str, str]
+    size: int
+    sha256: str
+    body: bytes | None
+
+    @property
+    def is_upload(self) -> bool:
+        """Whether it brings an asset."""
+        return self.method == "POST" and self.path.endswith("/assets")
+
+    @property
+    def line(self) -> str:
+        """Method, path and asset name."""
+        name = self.query.get("name")
+        return f"{self.method} {self.path}" + (f" {name}" if name else "")
+
+
+@dataclass
+class FakeGitHub:
+    """A GitHub with one repository, what it was asked, and the one call that it will fail at."""
+
+    clock: Clock
+    repository: Repository = field(default_factory=Repository)
+    calls: list[str] = field(default_factory=list)
+    downloads: list[str] = field(default_factory=list)
+    """Paths that somebody was given from the address for everyone."""
+    violations: list[str] = field(default_factory=list)
+    storage: str = ""
+    per_page: int = 100
+    rights: str = "write"
+    moved: bool = False
+    """Whether the repository has another name now."""
+    left: int = 5000
+    """Calls until the primary limit."""
+    reset: float = 0.0
+    failing: tuple[int, Fault] | None = None
+    """The number of a call, from 0, and what happens there, once."""
+    victim: Callable[[], int] | None = None
+    """The process that a fault kills."""
+    before: Callable[[Asked], None] | None = None
+    """Called before each call is answered, as another client would come in between."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    contract: Contract = field(default_factory=Contract)
+
+    def fresh(self) -> FakeGitHub:
+        """Forget everything but the addresses and what is known of the contract."""
+        old = self.repository
+        self.repository = Repository(old.api, old.uploads, old.web)
+        self.calls, self.failing, self.victim, self.before = [], None, None, None
+        self.per_page, self.rights, self.left, self.moved = 100, "write", 5000, False
+        self.clock.pauses.clear()
+        return self
+
+    def environ(self, token: str | None = TOKEN) -> dict[str, str]:
+        """What a publishing process has in its environment."""
+        return {"GITHUB_API_URL": self.repository.api} | ({"GITHUB_TOKEN": token} if token else {})
+
+    def fault(self, asked: Asked) -> Fault | None:
+        """What happens at this call, which is counted."""
+        self.calls.append(asked.line)
+        if self.failing is None or self.failing[0] != len(self.calls) - 1:
+            return None
+        (_, fault), self.failing = self.failing, None
+        return fault

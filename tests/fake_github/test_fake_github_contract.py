@@ -1,0 +1,82 @@
+"""The stand-in notices what GitHub's description does not allow, in requests and in its own answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from fake_github import TOKEN, FakeGitHub, running_github
+from fake_github.contract import API, UPLOADS, Contract
+from fake_github.repository import OWNER_REPO, FakeRelease, Repository
+
+RELEASES = f"/repos/{OWNER_REPO}/releases"
+JSON, BYTES = "application/json", "application/octet-stream"
+
+
+@pytest.fixture(scope="module")
+def contract() -> Contract:
+    return Contract()
+
+
+@pytest.mark.parametrize(
+    ("host", "method", "path", "query", "body", "kind", "allowed"),
+    [
+        pytest.param(API, "POST", RELEASES, {}, {"tag_name": "v1", "draft": True}, JSON, True, id="a release"),
+        pytest.param(API, "POST", RELEASES, {}, {"draft": True}, JSON, False, id="without a tag"),
+        pytest.param(API, "POST", RELEASES, {}, {"tag_name": "v1", "draft": "yes"}, JSON, False, id="draft as text"),
+        pytest.param(API, "PATCH", f"{RELEASES}/1", {}, {"make_latest": "never"}, JSON, False, id="not in the list"),
+        pytest.param(API, "GET", RELEASES, {"per_page": "all"}, None, "", False, id="not a number"),
+        pytest.param(API, "GET", f"/repos/{OWNER_REPO}/relases", {}, None, "", False, id="misspelt"),
+        pytest.param(UPLOADS, "POST", f"{RELEASES}/1/assets", {"name": "a"}, "x", BYTES, True, id="an upload"),
+        pytest.param(UPLOADS, "POST", f"{RELEASES}/1/assets", {}, "x", BYTES, False, id="an upload without a name"),
+        pytest.param(API, "POST", f"{RELEASES}/1/assets", {"name": "a"}, "x", BYTES, False, id="an upload to the API"),
+    ],
+)
+def test_a_request_is_held_to_the_description(
+    contract: Contract, host: str, method: str, path: str, query: dict[str, str], body: Any, kind: str, allowed: bool
+) -> None:
+    data = b"" if body is None else json.dumps(body).encode()
+    assert (contract.request(method, host, path, query, data, kind) is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        pytest.param({}, True, id="as it is"),
+        pytest.param({"state": "starter"}, True, id="starter, which is only in the prose"),
+        pytest.param({"state": "broken"}, False, id="no such state"),
+        pytest.param({"size": "7"}, False, id="size as text"),
+        pytest.param({"digest": 7}, False, id="digest as a number"),
+    ],
+)
+def test_an_answer_is_held_to_the_description(contract: Contract, change: dict[str, Any], allowed: bool) -> None:
+    repository = Repository(API, UPLOADS, "https://github.com")
+    release: FakeRelease = repository.create({"tag_name": "v1", "draft": True})
+    asset = repository.asset_json(release, repository.upload(release.id, "a.whl", 1, "0" * 64, b"a"))
+    found = contract.answer("GET", API, f"{RELEASES}/1/assets", 200, [{**asset, **change}])
+    assert (found is None) is allowed
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGitHub]:
+    with running_github() as running:
+        yield running
+
+
+def test_violations_are_remembered(github: FakeGitHub) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "X-GitHub-Api-Version": "2022-11-28"}
+    for method, address in (("GET", f"{github.repository.api}{RELEASES}/1/x"), ("GET", f"{github.storage}/1")):
+        requests.request(method, address, headers=headers, timeout=10).close()
+    assert [line.split(":")[0] for line in github.violations] == [f"GET {RELEASES}/1/x", "unknown", "GET /1"]
+
+
+def test_a_plus_that_was_not_encoded_is_a_blank_and_so_a_dot(github: FakeGitHub) -> None:
+    release = github.repository.create({"tag_name": "v1", "draft": True})
+    headers = {"Authorization": f"Bearer {TOKEN}", "X-GitHub-Api-Version": "2022-11-28", "Content-Type": BYTES}
+    address = f"{github.repository.uploads}{RELEASES}/{release.id}/assets?name=a+b.whl"
+    stored = requests.post(address, data=b"x", headers=headers, timeout=10).json()
+    assert stored["name"] == "a.b.whl"
