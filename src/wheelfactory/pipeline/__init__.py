@@ -1,0 +1,1 @@
+"""The pipeline: selected cells in, the jobs of the GitHub workflows out, and what became of them."""

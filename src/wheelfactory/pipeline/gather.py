@@ -1,0 +1,82 @@
+"""What the kernel jobs of a run left -> finished sets on the shelf, and the cells that can be built now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from wheelfactory.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.kernels.joining import join_set
+from wheelfactory.kernels.shelf import Shelf, keep_set
+from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
+
+MOST_ROUNDS = 8
+"""Runs for the same kernels, one after the other. Five hours of four cores each, eight times, is more than twice what
+the largest set (62 CPU hours) takes in one shard; a set that is not done by then will not be."""
+
+
+class State(str, Enum):
+    """What became of a kernel set."""
+
+    KEPT = "kept"
+    LATER = "later"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A set of the plan, what became of it, and why, if it is not kept."""
+
+    planned: PlannedSet
+    state: State
+    error: FactoryError | None = None
+
+
+def gather_sets(plan: Plan, folder: Path, shelf: Shelf, kernels: Path) -> tuple[Gathered, ...]:
+    """Join the shards of each set in `folder`, and keep the sets that are whole; `kernels` is where stores are."""
+    return tuple(_gathered(planned, folder, shelf, kernels) for planned in plan.kernel_sets)
+
+
+def _gathered(planned: PlannedSet, folder: Path, shelf: Shelf, kernels: Path) -> Gathered:
+    if planned.kept:
+        return Gathered(planned, State.KEPT)
+    if not planned.shards:
+        return Gathered(planned, State.LATER, RunAgainError("not begun", planned.id, "its shards did not fit this run"))
+    try:
+        keep_set(shelf, planned.kept_name, join_set(folder, planned.id, kernels))
+    except RunAgainError as error:
+        return Gathered(planned, State.LATER, error)
+    except FactoryError as error:
+        return Gathered(planned, State.FAILED, error)
+    return Gathered(planned, State.KEPT)
+
+
+def settle(gathered: Sequence[Gathered], round_number: int) -> tuple[Gathered, ...]:
+    """The same, where in the last round what is not done has failed."""
+    if round_number < MOST_ROUNDS:
+        return tuple(gathered)
+    return tuple(
+        Gathered(
+            item.planned,
+            State.FAILED,
+            BuildError("not compiled", f"{item.planned.id} in {round_number} runs ({item.error})", _LIMIT_HINT),
+        )
+        if item.state is State.LATER
+        else item
+        for item in gathered
+    )
+
+
+_LIMIT_HINT = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
+
+
+def buildable(plan: Plan, gathered: Collection[Gathered]) -> tuple[PlannedCell, ...]:
+    """The cells to build now: none while kernels are still compiled, as a release is published once and whole; then
+    all but those whose kernels failed.
+    """
+    if any(item.state is State.LATER for item in gathered):
+        return ()
+    failed = {item.planned.id for item in gathered if item.state is State.FAILED}
+    return tuple(cell for cell in plan.cells if cell.kernel_set not in failed)

@@ -1,0 +1,83 @@
+"""Cells and kernel sets -> the plan of a run, and the matrices of its jobs; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from wheelfactory.cell import Cell
+from wheelfactory.errors import InputError
+from wheelfactory.kernels.kernel_set import KernelSet, kept_name
+from wheelfactory.matrix import Matrix
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy
+from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
+
+GROUP_BYTES = 6 * 1000**3
+"""What the wheels of a group may take together, each as large as it may be. A hosted runner has 14 GB (GitHub's docs,
+guaranteed), and a download can be there twice: as it comes, and unpacked."""
+
+
+def make_plan(
+    facts: Matrix,
+    cells: Sequence[Cell],
+    sets: Sequence[KernelSet],
+    kept: Collection[str],
+    shards: Mapping[str, Sequence[str]],
+) -> Plan:
+    """The plan for these cells, whose kernel sets are `sets`; `kept` are the ids of those on the shelf.
+
+    `shards` has the shards of each set that is not. As many sets are compiled in a run as one job's matrix takes; the
+    others are left to the next run. Raises `InputError` if the wheels are more groups than that.
+    """
+    planned, room = [], GITHUB_MATRIX_LIMIT
+    for kernel_set in sets:
+        wanted = () if kernel_set.id in kept else tuple(shards[kernel_set.id])
+        taken = wanted if len(wanted) <= room else ()
+        room -= len(taken)
+        name = kept_name(facts, kernel_set)
+        planned.append(PlannedSet(id=kernel_set.id, kept_name=name, shards=taken, kept=kernel_set.id in kept))
+    set_of = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
+    groups = group_numbers(facts, cells)
+    return Plan(
+        cells=tuple(
+            PlannedCell(id=cell.id, group=str(group), kernel_set=set_of.get(cell, ""))
+            for cell, group in zip(cells, groups, strict=True)
+        ),
+        kernel_sets=tuple(planned),
+    )
+
+
+def group_numbers(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
+    """The group of each cell, so that a runner's disk holds the wheels of a group, counted from 0."""
+    numbers: list[int] = []
+    group, taken = 0, 0
+    for cell in cells:
+        backend = facts.flash_attn[cell.flash_attn].backend(cell.backend)
+        assert backend  # the matrix has no cell of a backend that its release lacks
+        largest = backend.wheel_bytes[-1]
+        if taken and taken + largest > GROUP_BYTES:
+            group, taken = group + 1, 0
+        taken += largest
+        numbers.append(group)
+    if group >= GITHUB_MATRIX_LIMIT:
+        which = f"{len(cells)} cells make {group + 1} groups of wheels"
+        raise InputError("too many cells for one run", which, "select fewer with --only, and the others afterwards")
+    return numbers
+
+
+def kernel_entries(plan: Plan) -> list[dict[str, str]]:
+    """What the job that compiles is expanded to: an entry for each shard, with the artifact that it leaves."""
+    return [
+        {"set": planned.id, "shard": shard, "artifact": f"kernels-{planned.id}.{shard.replace('/', '-of-')}"}
+        for planned in plan.kernel_sets
+        for shard in planned.shards
+    ]
+
+
+def cell_entries(cells: Sequence[PlannedCell]) -> list[dict[str, str]]:
+    """What the jobs that build are expanded to."""
+    return [{"id": cell.id, "group": cell.group, "kernel-set": cell.kernel_set} for cell in cells]
+
+
+def group_strategy(cells: Sequence[PlannedCell]) -> str:
+    """The matrix of the job that uploads: an entry for each group of wheels."""
+    return strategy([{"group": group} for group in dict.fromkeys(cell.group for cell in cells)])

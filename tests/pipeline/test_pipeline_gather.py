@@ -1,0 +1,97 @@
+"""After the kernel jobs: finished sets are kept, unfinished ones wait, failed ones take their cells with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.pipeline import gather
+from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
+from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
+
+SETS = {
+    "kept": PlannedSet(id="kept", kept_name="kernels-kept-1", kept=True),
+    "whole": PlannedSet(id="whole", kept_name="kernels-whole-1", shards=("1/2", "2/2")),
+    "part": PlannedSet(id="part", kept_name="kernels-part-1", shards=("1/1",)),
+    "broken": PlannedSet(id="broken", kept_name="kernels-broken-1", shards=("1/1",)),
+    "waiting": PlannedSet(id="waiting", kept_name="kernels-waiting-1"),
+}
+JOINED: Mapping[str, Path | FactoryError] = {
+    "whole": Path("whole.tar.zst"),
+    "part": RunAgainError("kernel set is not whole yet", "shard 1/1: 3 of 8 kernels", "go on"),
+    "broken": BuildError("kernel set is not whole", "2 of 8 sources have no object", "compile what is missing"),
+}
+
+
+class Shelf:
+    """Remembers what it is given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Path] = {}
+
+    def has(self, name: str) -> bool:
+        return name in self.given
+
+    def put(self, name: str, archive: Path) -> None:
+        self.given[name] = archive
+
+    def take(self, name: str, folder: Path) -> Path | None:
+        return self.given.get(name)
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    def join(folder: Path, set_id: str, kernels: Path) -> Path:
+        found = JOINED[set_id]
+        if isinstance(found, FactoryError):
+            raise found
+        return folder / found
+
+    monkeypatch.setattr(gather, "join_set", join)
+    return Shelf()
+
+
+def plan_of(*names: str) -> Plan:
+    cells = [PlannedCell(id=f"cell-{name}", group="0", kernel_set=name) for name in names]
+    cells.append(PlannedCell(id="cell-triton", group="0"))
+    return Plan(cells=tuple(cells), kernel_sets=tuple(SETS[name] for name in names))
+
+
+def gathered(shelf: Shelf, *names: str) -> dict[str, Gathered]:
+    found = gather_sets(plan_of(*names), Path("kernels"), shelf, Path("stores"))
+    return {item.planned.id: item for item in found}
+
+
+def test_a_whole_set_is_put_on_the_shelf_under_its_name(shelf: Shelf) -> None:
+    assert gathered(shelf, "whole")["whole"].state is State.KEPT
+    assert shelf.given == {"kernels-whole-1": Path("kernels/whole.tar.zst")}
+
+
+def test_each_other_set_is_told_for_what_it_is_and_not_kept(shelf: Shelf) -> None:
+    found = gathered(shelf, "kept", "part", "broken", "waiting")
+    states = {name: item.state.value for name, item in found.items()}
+    assert states == {"kept": "kept", "part": "later", "broken": "failed", "waiting": "later"}
+    assert not shelf.given
+    assert "3 of 8 kernels" in str(found["part"].error)
+    assert "2 of 8 sources" in str(found["broken"].error)
+
+
+def test_cells_wait_for_all_kernels_because_a_release_is_published_once(shelf: Shelf) -> None:
+    assert buildable(plan_of("whole", "part"), gathered(shelf, "whole", "part").values()) == ()
+
+
+def test_a_failed_set_takes_its_own_cells_and_no_others(shelf: Shelf) -> None:
+    cells = buildable(plan_of("whole", "broken"), gathered(shelf, "whole", "broken").values())
+    assert [cell.id for cell in cells] == ["cell-whole", "cell-triton"]
+
+
+def test_in_the_last_round_what_is_not_done_has_failed_and_says_so(shelf: Shelf) -> None:
+    found = tuple(gathered(shelf, "whole", "part").values())
+    assert settle(found, MOST_ROUNDS - 1) == found
+    whole, part = settle(found, MOST_ROUNDS)
+    assert (whole.state, part.state) == (State.KEPT, State.FAILED)
+    assert f"part in {MOST_ROUNDS} runs" in str(part.error)
+    assert [cell.id for cell in buildable(plan_of("whole", "part"), (whole, part))] == ["cell-whole", "cell-triton"]
