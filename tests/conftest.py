@@ -1,4 +1,7 @@
-"""What several tests need: a cache of environments, a ROCm that ends at the compiler, and a real HIP compiler."""
+"""What several tests need: a cache of environments, a ROCm that ends at the compiler, and a real HIP compiler.
+
+Works with and without pytest-xdist, for which `side_by_side` says who runs what.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,33 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
+from turns import made_once
 from wheelfactory.kernels.archive import read_manifest
+
+if TYPE_CHECKING:
+    from side_by_side import InOrder
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> InOrder:
+    """Whatever ``--dist`` says."""
+    from side_by_side import InOrder
+
+    return InOrder(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the processes of pytest-xdist; one process keeps the order of the files."""
+    if hasattr(config, "workerinput"):
+        from side_by_side import slow_first
+
+        items[:] = slow_first(items)
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +67,16 @@ def rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, 
 @pytest.fixture(scope="session")
 def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with archives of all shards of `KERNEL_SET`, each compiled by hipcc's stand-in on its own machine."""
-    folder = tmp_path_factory.mktemp("full") / "archives"
-    for index in range(1, SHARDS + 1):
-        own = make_machine(folder.parent / f"machine{index}", cache, rocm)
-        own.compiled()
-        done = own.run("kernels", KERNEL_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder)
-        assert done.returncode == 0, done.stderr
-        assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)
-    return folder
+
+    def compile_shards(folder: Path) -> None:
+        for index in range(1, SHARDS + 1):
+            own = make_machine(folder / f"machine{index}", cache, rocm)
+            own.compiled()
+            done = own.run("kernels", KERNEL_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder / "archives")
+            assert done.returncode == 0, done.stderr
+            assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)
+
+    return made_once(tmp_path_factory.getbasetemp(), "kernels", compile_shards) / "archives"
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from docker import DockerClient
 import hip_toolchain
 from hip_rocm import make_hip_rocm
 from rocm_machine import make_rocm
+from turns import in_turn
 from wheelfactory.environments import PYTHON, build_environment, cpu_torch_version
 from wheelfactory.files import scratch_dir
 
@@ -67,7 +68,8 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
     AMD's images ROCM_PATH is not set.
     """
     root = hip_toolchain.make_root(cache, "bookworm", RECIPE)
-    packages = build_environment(cache).site_packages
+    with in_turn(cache, "environments"):
+        packages = build_environment(cache).site_packages
     inside = f"lib/python{PYTHON}/site-packages"
     with scratch_dir(cache) as scratch:
         added, image, with_torch = _additions(scratch), _empty(scratch / "image"), _empty(scratch / "with-torch")

@@ -6,7 +6,6 @@ Debian's own suites before it know neither gfx950 nor gfx1201. Making it takes r
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turns import in_turn
 from wheelfactory.files import scratch_dir
 
 RECIPE = (
@@ -87,10 +87,10 @@ def make_hip_toolchain(cache: Path) -> HipToolchain:
 def make_root(cache: Path, name: str, recipe: Sequence[str]) -> Path:
     """The root file system of an mmdebstrap recipe, made if the cache does not have it yet."""
     root = cache / f"{name}-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:16]}"
-    if not root.exists():
-        with scratch_dir(cache) as scratch:
-            subprocess.run(["mmdebstrap", "--quiet", *recipe, scratch / "root", _mirror()], check=True)
-            with contextlib.suppress(OSError):  # another run was faster; both hold the same
+    with in_turn(cache, name):
+        if not root.exists():
+            with scratch_dir(cache) as scratch:
+                subprocess.run(["mmdebstrap", "--quiet", *recipe, scratch / "root", _mirror()], check=True)
                 (scratch / "root").rename(root)
     return root
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elf_factory import code_object, hip_bundle, object_file
+from turns import in_turn
 from wheelfactory.environments import Environment, build_environment, empty_environment
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
@@ -109,7 +110,8 @@ def _compile(source: str, output: Path, *flags: str) -> None:
 
 def _rocm_python(cache: Path, folder: Path) -> Environment:
     python = empty_environment(folder)
-    layer = build_environment(cache).site_packages
+    with in_turn(cache, "environments"):
+        layer = build_environment(cache).site_packages
     (python.site_packages / "layers.pth").write_text(f"{layer}\n")
     shutil.copy(STAND_IN / "rocm_torch.py", python.site_packages)
     (python.site_packages / "stand_in.pth").write_text("import rocm_torch\n")

@@ -251,6 +251,13 @@ def real_result(folder: Path, cache: Path, members: Mapping[str, bytes], arch: s
     return ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), workshop, arch))
 
 
+@pytest.fixture
+def forward_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backward passes take most of the time, and `test_upstreams_kernels_compile` has them."""
+    limit = Limit("*", flash_attn=">=2", what="backward, to save time")
+    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "triton"),
@@ -291,11 +298,9 @@ def test_a_limit_leaves_out_the_backward_pass_or_all(
 
 @pytest.mark.slow
 def test_the_figures_are_the_same_wherever_it_is_compiled(
-    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], forward_only: None
 ) -> None:
     """The manifest keeps them, and a release must come out the same on every machine."""
-    limit = Limit("*", flash_attn=">=2", what="backward, to save time")
-    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
     here = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")
     elsewhere = bare_cache.rename(tmp_path / ("c" * 200))
     (elsewhere / "proofs").rename(tmp_path / "proofs")
@@ -327,6 +332,7 @@ def test_a_kernel_that_cannot_run_is_a_finding(
     tmp_path: Path,
     bare_cache: Path,
     upstream: Mapping[str, bytes],
+    forward_only: None,
     good: bytes,
     bad: bytes,
     cases: tuple[str, ...],
