@@ -64,7 +64,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     release, plan = tmp_path / "release", tmp_path / "plan.json"
 
     def run(command: str, *arguments: str) -> Shown:
-        more = () if command == "account" else ("--matrix", str(matrix), "--cache", str(cache))
+        more = ("--matrix", str(matrix), "--cache", str(cache)) if command == "jobs" else ()
         code = main([command, str(release), "--plan", str(plan), *more, *arguments])
         return Shown(code, *capsys.readouterr())
 
@@ -123,7 +123,7 @@ def test_jobs_of_four_versions_gives_their_cells_and_compiles_in_their_own_jobs(
     assert "kernels" not in one.outputs
     both = desk.run("jobs", *versions, "--triton-too", "true")
     assert [entry["id"] for entry in both.entries("cells")] == [CK, TRITON]
-    assert both.entries("groups") == [{"group": "0"}]
+    assert both.entries("groups") == [{"group": "0", "cells": f"{CK} {TRITON}"}]
 
 
 def test_jobs_of_versions_that_cannot_work_is_refused_with_the_reason(desk: Desk) -> None:
@@ -138,7 +138,13 @@ def test_gather_gives_triton_cells_when_there_was_nothing_to_compile(desk: Desk)
     assert (shown.outputs["count"], shown.outputs["later"]) == ("1", "false")
     (shard,) = shown.entries("shards")
     assert json.loads(shard["cells"]) == {"include": [{"id": TRITON, "group": "0", "kernel-set": ""}]}
-    assert shown.entries("groups") == [{"group": "0"}]
+    assert shown.entries("groups") == [{"group": "0", "cells": TRITON}]
+
+
+def test_gather_leaves_out_what_was_published_since_the_plan(desk: Desk) -> None:
+    desk.run("jobs", "--only", TRITON)
+    publish(desk, TRITON)
+    assert gather(desk).outputs["count"] == "0"
 
 
 def test_gather_leaves_out_the_cells_of_a_set_that_nobody_compiled_and_says_so(desk: Desk) -> None:
@@ -164,7 +170,9 @@ def test_account_is_content_when_all_that_was_planned_is_published(desk: Desk) -
     assert TRITON in shown.out
 
 
-@pytest.mark.parametrize(("was_built", "told"), [(False, "no wheel was built"), (True, "is not published")])
+@pytest.mark.parametrize(
+    ("was_built", "told"), [(False, "no verified wheel came out of its jobs"), (True, "is not published")]
+)
 def test_account_names_a_cell_that_is_missing_and_where_it_was_lost(desk: Desk, was_built: bool, told: str) -> None:
     desk.run("jobs", "--only", TRITON)
     if was_built:

@@ -29,29 +29,31 @@ JOINED: Mapping[str, Path | FactoryError] = {
 class Shelf:
     """Remembers what it is given."""
 
-    def __init__(self) -> None:
-        self.given: dict[str, Path] = {}
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.given: dict[str, str] = {}
 
     def has(self, name: str) -> bool:
         return name in self.given
 
     def put(self, name: str, archive: Path) -> None:
-        self.given[name] = archive
+        self.given[name] = archive.read_text()
 
     def take(self, name: str, folder: Path) -> Path | None:
-        return self.given.get(name)
+        raise AssertionError("nothing is taken")
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shelf:
     def join(folder: Path, set_id: str, kernels: Path) -> Path:
         found = JOINED[set_id]
         if isinstance(found, FactoryError):
             raise found
+        (folder / found).write_text("all kernels")
         return folder / found
 
     monkeypatch.setattr(gather, "join_set", join)
-    return Shelf()
+    return Shelf(tmp_path)
 
 
 def plan_of(*names: str) -> Plan:
@@ -61,13 +63,14 @@ def plan_of(*names: str) -> Plan:
 
 
 def gathered(shelf: Shelf, *names: str) -> dict[str, Gathered]:
-    found = gather_sets(plan_of(*names), Path("kernels"), shelf, Path("stores"))
+    found = gather_sets(plan_of(*names), shelf.folder, shelf)
     return {item.planned.id: item for item in found}
 
 
-def test_a_whole_set_is_put_on_the_shelf_under_its_name(shelf: Shelf) -> None:
+def test_a_whole_set_is_put_on_the_shelf_under_its_name_and_leaves_the_disk_free_for_the_next(shelf: Shelf) -> None:
     assert gathered(shelf, "whole")["whole"].state is State.KEPT
-    assert shelf.given == {"kernels-whole-1": Path("kernels/whole.tar.zst")}
+    assert shelf.given == {"kernels-whole-1": "all kernels"}
+    assert list(shelf.folder.iterdir()) == []
 
 
 def test_each_other_set_is_told_for_what_it_is_and_not_kept(shelf: Shelf) -> None:
@@ -80,12 +83,17 @@ def test_each_other_set_is_told_for_what_it_is_and_not_kept(shelf: Shelf) -> Non
 
 
 def test_cells_wait_for_all_kernels_because_a_release_is_published_once(shelf: Shelf) -> None:
-    assert buildable(plan_of("whole", "part"), gathered(shelf, "whole", "part").values()) == ()
+    assert buildable(plan_of("whole", "part"), gathered(shelf, "whole", "part").values(), ()) == ()
 
 
 def test_a_failed_set_takes_its_own_cells_and_no_others(shelf: Shelf) -> None:
-    cells = buildable(plan_of("whole", "broken"), gathered(shelf, "whole", "broken").values())
+    cells = buildable(plan_of("whole", "broken"), gathered(shelf, "whole", "broken").values(), ())
     assert [cell.id for cell in cells] == ["cell-whole", "cell-triton"]
+
+
+def test_a_cell_that_was_published_since_the_plan_is_not_built_again(shelf: Shelf) -> None:
+    cells = buildable(plan_of("whole"), gathered(shelf, "whole").values(), {"cell-whole"})
+    assert [cell.id for cell in cells] == ["cell-triton"]
 
 
 def test_in_the_last_round_what_is_not_done_has_failed_and_says_so(shelf: Shelf) -> None:
@@ -94,4 +102,4 @@ def test_in_the_last_round_what_is_not_done_has_failed_and_says_so(shelf: Shelf)
     whole, part = settle(found, MOST_ROUNDS)
     assert (whole.state, part.state) == (State.KEPT, State.FAILED)
     assert f"part in {MOST_ROUNDS} runs" in str(part.error)
-    assert [cell.id for cell in buildable(plan_of("whole", "part"), (whole, part))] == ["cell-whole", "cell-triton"]
+    assert [cell.id for cell in buildable(plan_of("whole", "part"), (whole, part), ())] == ["cell-whole", "cell-triton"]

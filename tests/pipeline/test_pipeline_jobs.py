@@ -88,4 +88,6 @@ def test_more_groups_than_one_jobs_matrix_takes_are_refused() -> None:
 def test_the_matrices_of_the_jobs_name_each_cell_and_each_group_once() -> None:
     cells = [PlannedCell(id=f"cell{number}", group=str(number // 2), kernel_set="") for number in range(3)]
     assert cell_entries(cells)[2] == {"id": "cell2", "group": "1", "kernel-set": ""}
-    assert json.loads(group_strategy(cells)) == {"include": [{"group": "0"}, {"group": "1"}]}
+    assert json.loads(group_strategy(cells)) == {
+        "include": [{"group": "0", "cells": "cell0 cell1"}, {"group": "1", "cells": "cell2"}]
+    }

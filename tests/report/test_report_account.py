@@ -20,8 +20,8 @@ def test_what_was_planned_built_and_published_is_complete() -> None:
 @pytest.mark.parametrize(
     ("built", "published", "missing"),
     [
-        ([A], [A], "no wheel was built"),
-        ([A, B], [A], "its wheel was built and is not published"),
+        ([A], [A], "no verified wheel came out of its jobs"),
+        ([A, B], [A], "its wheel was verified and is not published"),
     ],
     ids=["not built", "not published"],
 )
@@ -54,16 +54,17 @@ def test_a_cell_whose_kernels_are_still_compiled_waits_and_is_no_gap() -> None:
 
 def test_a_later_cell_that_was_built_must_be_published() -> None:
     account = compare([A, B], [A, B], [A], later=[A, B])
-    assert (account.later, account.gaps) == ((), (Gap(B, "its wheel was built and is not published"),))
+    assert (account.later, account.gaps) == ((), (Gap(B, "its wheel was verified and is not published"),))
 
 
 def test_later_cells_that_were_not_planned_are_of_no_concern() -> None:
     assert compare([A], [A], [A], later=[B]).later == ()
 
 
-def test_what_was_not_planned_is_told_and_is_no_gap() -> None:
+def test_what_was_not_planned_is_told_and_what_was_built_so_is_not_accepted() -> None:
     account = compare([A], [A, B], [A, B, C])
-    assert account.complete
+    assert not account.complete
+    assert account.gaps == ()
     assert (account.built_unplanned, account.published_unplanned) == ((B,), (C,))
     assert account.lines()[1:] == [
         f"not planned, yet built  {B}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, tell, workshop_of
-from wheelfactory.commands.targets import add_target, shelf_of
+from wheelfactory.commands.options import Environ, show, tell
+from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
 from wheelfactory.errors import DONE
-from wheelfactory.kernels.handover import kernels_folder
+from wheelfactory.manifest import published_cells
 from wheelfactory.matrix.select import two_levels
 from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy
@@ -28,19 +28,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"the how many-th run for these kernels; the last is {MOST_ROUNDS}",
     )
-    add_matrix(parser)
-    add_cache(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Keep the kernel sets that are whole; print which cells can be built, as lines for ``$GITHUB_OUTPUT``."""
-    workshop = workshop_of(options, environ)
     plan = Plan.read(options.plan)
-    shelf = shelf_of(options.target, environ)
-    gathered = settle(gather_sets(plan, options.kernels, shelf, kernels_folder(workshop)), options.round)
+    gathered = settle(gather_sets(plan, options.kernels, shelf_of(options.target, environ)), options.round)
     for item in gathered:
         _tell(item)
-    cells = buildable(plan, gathered)
+    cells = buildable(plan, gathered, published_cells(publisher_of(options.target, environ).rows()))
     later = any(item.state is State.LATER for item in gathered)
     values = {
         "later": later,

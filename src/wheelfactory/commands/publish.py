@@ -21,7 +21,7 @@ from wheelfactory.progress import Steps, announcing
 from wheelfactory.publish import DirectoryPublisher, Publisher, stage
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
-from wheelfactory.publish.additions import addition, missing_dependencies, recorded
+from wheelfactory.publish.additions import addition, missing_dependencies, recorded, without_published
 from wheelfactory.publish.transaction import Addition, Step, unseen_step
 from wheelfactory.report.notes import release_notes
 from wheelfactory.verify.gates import named
@@ -39,6 +39,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
     parser.add_argument("--tag", help="what is published on GitHub under; a directory takes no notice of it")
     parser.add_argument("--site", metavar="URL", help="where the site is served, for the install lines in the notes")
+    parser.add_argument(
+        "--expect", metavar="CELLS", help="refuse the rows of release directories that are of no cell of this list"
+    )
     parser.add_argument("--stage", action="store_true", help="bring the files there, and publish nothing yet")
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print each call that would")
     parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
@@ -61,7 +64,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.yank and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name the release directory that has the file")
     workshop = workshop_of(options, environ)
-    additions = _additions(options, workshop)
+    additions = _additions(options, workshop, publisher)
     rows: Sequence[WheelRow]
     with _held(publisher, dry_run=options.dry_run):
         if options.yank:
@@ -84,21 +87,22 @@ def _notes(target: str, matrix: Path, site: str | None) -> Notes:
     return partial(release_notes, matrix=load_matrix(matrix), site=site, repository=repository)
 
 
-def _additions(options: argparse.Namespace, workshop: Workshop) -> list[Addition]:
+def _additions(options: argparse.Namespace, workshop: Workshop, publisher: Publisher) -> list[Addition]:
     """What the arguments bring, each file once. Only wheels are verified: the code of a release directory's never runs.
 
     What has a file comes first, so that a row without one finds it there.
     """
     extended = tuple(named(options.extended))
-    compiled = any_with_platform(path for path in options.wheels if not path.is_dir())
-    with executor_of(options, workshop, compiled=compiled) as executor:
-        given = [
-            added
-            for path in options.wheels
-            for added in (
-                recorded(path, workshop.matrix) if path.is_dir() else [_verified(workshop, executor, path, extended)]
-            )
-        ]
+    expected = None if options.expect is None else frozenset(options.expect.split())
+    wheels = [path for path in options.wheels if not path.is_dir()]
+    with executor_of(options, workshop, compiled=any_with_platform(wheels)) as executor:
+        given: list[Addition] = [_verified(workshop, executor, path, extended) for path in wheels]
+    folders = [path for path in options.wheels if path.is_dir()]
+    handed = [added for path in folders for added in recorded(path, workshop.matrix, expected)]
+    kept, left_out = without_published(handed, publisher.rows() if handed else ())
+    for name in left_out:
+        tell(f"left out, it is published already with other bytes: {name}")
+    given += kept
     given.sort(key=lambda added: added[1] is None)
     return list({(row.filename, row.sha256): (row, path) for row, path in reversed(given)}.values())[::-1]
 

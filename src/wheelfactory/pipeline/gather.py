@@ -8,6 +8,8 @@ from enum import Enum
 from pathlib import Path
 
 from wheelfactory.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.files import scratch_dir
+from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.joining import join_set
 from wheelfactory.kernels.shelf import Shelf, keep_set
 from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
@@ -34,18 +36,26 @@ class Gathered:
     error: FactoryError | None = None
 
 
-def gather_sets(plan: Plan, folder: Path, shelf: Shelf, kernels: Path) -> tuple[Gathered, ...]:
-    """Join the shards of each set in `folder`, and keep the sets that are whole; `kernels` is where stores are."""
-    return tuple(_gathered(planned, folder, shelf, kernels) for planned in plan.kernel_sets)
+def gather_sets(plan: Plan, folder: Path, shelf: Shelf) -> tuple[Gathered, ...]:
+    """Join the shards of each set in `folder`, and keep the sets that are whole.
+
+    One set at a time is unpacked and joined, and removed when it is kept: all of them would fill a runner's disk.
+    """
+    return tuple(_gathered(planned, folder, shelf) for planned in plan.kernel_sets)
 
 
-def _gathered(planned: PlannedSet, folder: Path, shelf: Shelf, kernels: Path) -> Gathered:
+def _gathered(planned: PlannedSet, folder: Path, shelf: Shelf) -> Gathered:
     if planned.kept:
         return Gathered(planned, State.KEPT)
     if not planned.shards:
         return Gathered(planned, State.LATER, RunAgainError("not begun", planned.id, "its shards did not fit this run"))
+    given = find_archives(folder, planned.id)
     try:
-        keep_set(shelf, planned.kept_name, join_set(folder, planned.id, kernels))
+        with scratch_dir(folder) as stores:
+            archive = join_set(folder, planned.id, stores)
+            keep_set(shelf, planned.kept_name, archive)
+            if archive not in given:
+                archive.unlink()
     except RunAgainError as error:
         return Gathered(planned, State.LATER, error)
     except FactoryError as error:
@@ -72,11 +82,11 @@ def settle(gathered: Sequence[Gathered], round_number: int) -> tuple[Gathered, .
 _LIMIT_HINT = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
 
 
-def buildable(plan: Plan, gathered: Collection[Gathered]) -> tuple[PlannedCell, ...]:
+def buildable(plan: Plan, gathered: Collection[Gathered], published: Collection[str]) -> tuple[PlannedCell, ...]:
     """The cells to build now: none while kernels are still compiled, as a release is published once and whole; then
-    all but those whose kernels failed.
+    all but those whose kernels failed, and those that were published since the plan was made.
     """
     if any(item.state is State.LATER for item in gathered):
         return ()
     failed = {item.planned.id for item in gathered if item.state is State.FAILED}
-    return tuple(cell for cell in plan.cells if cell.kernel_set not in failed)
+    return tuple(cell for cell in plan.cells if cell.kernel_set not in failed and cell.id not in published)

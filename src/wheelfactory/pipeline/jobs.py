@@ -79,5 +79,8 @@ def cell_entries(cells: Sequence[PlannedCell]) -> list[dict[str, str]]:
 
 
 def group_strategy(cells: Sequence[PlannedCell]) -> str:
-    """The matrix of the job that uploads: an entry for each group of wheels."""
-    return strategy([{"group": group} for group in dict.fromkeys(cell.group for cell in cells)])
+    """The matrix of the job that uploads: an entry for each group of wheels, with the cells that it may have."""
+    groups: dict[str, list[str]] = {}
+    for cell in cells:
+        groups.setdefault(cell.group, []).append(cell.id)
+    return strategy([{"group": group, "cells": " ".join(ids)} for group, ids in groups.items()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -34,23 +34,40 @@ def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]
     return wheel_row(path, gates), path
 
 
-def recorded(folder: Path, matrix: Matrix) -> tuple[Addition, ...]:
+def recorded(folder: Path, matrix: Matrix, expected: Collection[str] | None = None) -> tuple[Addition, ...]:
     """What a release directory has, with its gates as its manifest records them; nothing of it is run.
 
-    A file that is not there has no path. Raises `VerificationError` for a row whose required gates did not all pass,
-    that is neither a cell's wheel nor a dependency that the matrix pins, or that is not what its file says of itself,
-    and `InputError` if there is no manifest.
+    `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
+    Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor a
+    dependency that the matrix pins, or that is not what its file says of itself, and `InputError` if there is no
+    manifest.
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
         path = DirectoryPublisher(folder).wheels / row.filename
         there = path.is_file()
-        wrong = _not_verified(row, matrix) or (_differs(row, path) if there else None)
+        wrong = _unexpected(row, expected) or _not_verified(row, matrix)
+        wrong = wrong or (_differs(row, path) if there else None)
         if wrong:
             hint = f"nothing was published of {folder}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if there else None))
     return tuple(additions)
+
+
+def without_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:
+    """The additions that are new or the same as what is published, and the names of those that are neither.
+
+    Two runs at once can build the same cell; the wheel that was published first stays, and the other is not needed.
+    """
+    known = {row.filename: row.sha256 for row in published}
+    kept, other = [], []
+    for row, path in additions:
+        if known.get(row.filename, row.sha256) == row.sha256:
+            kept.append((row, path))
+        else:
+            other.append(row.filename)
+    return kept, other
 
 
 def _differs(row: WheelRow, path: Path) -> str | None:
@@ -62,6 +79,11 @@ def _differs(row: WheelRow, path: Path) -> str | None:
         if name not in ("published", "yanked") and getattr(found, name) != getattr(row, name)
     ]
     return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
+
+
+def _unexpected(row: WheelRow, expected: Collection[str] | None) -> str | None:
+    """Why a row is not one of those that were asked for, or None."""
+    return f"{row.cell} was not expected" if row.cell and expected is not None and row.cell not in expected else None
 
 
 def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from wheelfactory.report.markdown import code, count_text
 
-_NOT_BUILT = "no wheel was built"
-_NOT_PUBLISHED = "its wheel was built and is not published"
+_NOT_BUILT = "no verified wheel came out of its jobs"
+_NOT_PUBLISHED = "its wheel was verified and is not published"
 
 _NEXT_STEPS = (
     "1. Open the failed job of a cell below; its log ends with `error:` and `hint:`.",
@@ -44,8 +44,8 @@ class Account:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing that should be there by now."""
-        return not self.gaps
+        """Whether nothing is missing that should be there by now, and nothing is there that nobody asked for."""
+        return not self.gaps and not self.built_unplanned
 
     def lines(self) -> list[str]:
         """For a person: the sums, each gap, and what is no gap but was not expected."""
@@ -56,7 +56,7 @@ class Account:
     def markdown(self) -> str:
         """For a job summary: the verdict, what to do if cells are missing, then what `lines` says."""
         number = count_text(len(self.gaps), "planned cell")
-        verdict = "**Nothing that was planned is missing.**" if self.complete else f"**Missing: {number}.**"
+        verdict = "**Nothing that was planned is missing.**" if not self.gaps else f"**Missing: {number}.**"
         gaps = [f"- {code(gap.cell)}: {gap.missing}" for gap in self.gaps]
         extra = [f"- {code(cell)}: not planned, yet built" for cell in self.built_unplanned]
         told = [f"- {self._sums}", *gaps, *extra, *(f"- {line}" for line in self._earlier)]

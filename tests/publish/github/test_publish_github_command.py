@@ -345,3 +345,28 @@ def test_a_site_is_made_of_what_github_has_and_leaves_out_what_was_deleted_there
 def test_an_index_of_github_needs_a_place(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", GITHUB]) == BAD_INPUT
     assert "--dest" in capsys.readouterr().err
+
+
+def test_a_cell_that_nobody_expected_is_refused_before_anything_is_sent(
+    cli: Cli, github: FakeGitHub, built: Path
+) -> None:
+    shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", CELL.replace("2.9.1", "2.8.0"))
+    assert shown.code == VERIFICATION_REFUSED
+    assert f"{CELL} was not expected" in shown.err
+    assert github.repository.releases == {}
+    assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
+
+
+def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_go_on(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    twin = flash_attn_wheel(tmp_path / "twin", CELL, content="built elsewhere")
+    fresh = flash_attn_wheel(tmp_path / "twin", CELL.replace("rocm6.4", "rocm7.2"))
+    publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (twin, fresh)])
+    shown = cli(GITHUB, "later", "--tag", "v2")
+    assert shown.code == DONE, shown.err
+    assert f"left out, it is published already with other bytes: {twin.name}" in shown.err
+    rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
+    assert rows[fresh.name] == sha256_of(fresh)
+    assert rows[twin.name] != sha256_of(twin)

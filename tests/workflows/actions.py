@@ -1,0 +1,108 @@
+"""Stand-ins for the actions that our workflows use: what they need, refuse, leave and give as outputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workflows.artifacts import ActionError, Store
+from workflows.document import WorkflowError
+from workflows.sandbox import copy_tree
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of an action."""
+
+    inputs: Mapping[str, str]
+    workspace: Path
+    home: Path
+    tree: Path
+    permissions: Mapping[str, str]
+    store: Store
+
+    def need(self, **scopes: str) -> None:
+        """Fail without these permissions."""
+        for scope, level in scopes.items():
+            if self.permissions.get(scope.replace("_", "-")) not in (level, "write"):
+                raise ActionError(f"403 Resource not accessible by integration: needs {scope}: {level}")
+
+
+@dataclass(frozen=True)
+class Action:
+    """A stand-in, and the inputs that it knows."""
+
+    inputs: frozenset[str]
+    act: Callable[[Use], Mapping[str, str]]
+
+
+def _checkout(use: Use) -> dict[str, str]:
+    copy_tree(use.tree, use.workspace)
+    return {}
+
+
+def _setup_python(use: Use) -> dict[str, str]:
+    if not use.inputs.get("python-version"):
+        raise ActionError("no python-version is given")
+    return {"python-version": use.inputs["python-version"]}
+
+
+def _upload(use: Use) -> dict[str, str]:
+    inputs = {**use.inputs, "path": re.sub(r"^~(?=/)", str(use.home), use.inputs["path"], flags=re.MULTILINE)}
+    use.store.upload(inputs, use.workspace)
+    return {}
+
+
+def _download(use: Use) -> dict[str, str]:
+    if use.inputs.get("run-id"):
+        use.need(actions="read")
+    return {"download-path": use.store.download(use.inputs, use.workspace)}
+
+
+def _attest(use: Use) -> dict[str, str]:
+    use.need(id_token="write", attestations="write")  # noqa: S106 - the name of a permission
+    if not list(use.workspace.glob(use.inputs["subject-path"])):
+        raise ActionError(f"Could not find subject at path {use.inputs['subject-path']}")
+    return {}
+
+
+def _upload_pages(use: Use) -> dict[str, str]:
+    inputs = {"name": use.inputs.get("name", "github-pages"), "path": use.inputs.get("path", "_site/")}
+    use.store.upload(inputs, use.workspace)
+    return {}
+
+
+def _deploy_pages(use: Use) -> dict[str, str]:
+    use.need(id_token="write", pages="write")  # noqa: S106 - the name of a permission
+    name = use.inputs.get("artifact_name", "github-pages")
+    if not (use.store.folder / name).is_dir():
+        raise ActionError(f"no artifact {name}")
+    return {"page_url": "https://someone.github.io/wheels/"}
+
+
+_UPLOAD = "name path if-no-files-found retention-days compression-level overwrite include-hidden-files"
+
+ACTIONS = {
+    name: Action(frozenset(inputs.split()), act)
+    for name, inputs, act in (
+        ("actions/checkout", "persist-credentials fetch-depth", _checkout),
+        ("actions/setup-python", "python-version", _setup_python),
+        ("actions/upload-artifact", _UPLOAD, _upload),
+        ("actions/download-artifact", "name pattern path merge-multiple run-id github-token", _download),
+        ("actions/attest", "subject-path", _attest),
+        ("actions/upload-pages-artifact", "name path", _upload_pages),
+        ("actions/deploy-pages", "artifact_name", _deploy_pages),
+    )
+}
+
+
+def use_action(name: str, use: Use) -> Mapping[str, str]:
+    """The outputs of an action. Raises `ActionError` where it fails, `WorkflowError` for what has no stand-in."""
+    if name not in ACTIONS:
+        raise WorkflowError(f"no stand-in for the action {name}")
+    unknown = sorted(set(use.inputs) - ACTIONS[name].inputs)
+    if unknown:
+        raise WorkflowError(f"the stand-in for {name} has no input {unknown[0]}")
+    return ACTIONS[name].act(use)

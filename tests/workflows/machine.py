@@ -1,0 +1,229 @@
+"""One machine of one job: its folders, and the steps that run there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workflows.actions import Use, use_action
+from workflows.artifacts import ActionError, Store
+from workflows.command_files import CommandFileError, read_pairs
+from workflows.document import WorkflowError, read_document
+from workflows.events import github_environ
+from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope, Value
+from workflows.results import FAILURE, SKIPPED, SUCCESS, Step
+from workflows.sandbox import Sandbox
+
+SHELLS = {
+    None: ("bash", "-e"),
+    "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
+    "sh": ("sh", "-e"),
+}
+"""What GitHub runs a script with, by ``shell`` (its docs on workflow syntax): only `bash` by name has pipefail."""
+
+_FILES = ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY")
+
+
+@dataclass
+class Frame:
+    """The steps of a job or of a composite action: what they have given so far."""
+
+    contexts: Mapping[str, Value]
+    environ: Mapping[str, str]
+    defaults: Mapping[str, Any]
+    steps: dict[str, Any] = field(default_factory=dict)
+    failed: bool = False
+    composite: Path | None = None
+
+
+@dataclass
+class Machine:
+    """A fresh machine; used for one job, then thrown away."""
+
+    expressions: Expressions
+    sandbox: Sandbox
+    tree: Path
+    home: Path
+    """What every machine brings in its home."""
+    folder: Path
+    store: Store
+    permissions: Mapping[str, str]
+    token: str
+    executed: bool
+    """Whether scripts and actions are run, or only all expressions evaluated."""
+    environ: dict[str, str] = field(default_factory=dict)
+    """What steps have added through GITHUB_ENV."""
+    path: list[str] = field(default_factory=list)
+    summary: str = ""
+    done: list[Step] = field(default_factory=list)
+
+    def __enter__(self) -> Machine:
+        """Make its folders, where steps are run."""
+        for name in ("work", "temp") if self.executed else ():
+            (self.folder / name).mkdir(parents=True)
+        if self.executed:
+            shutil.copytree(self.home, self.folder / "home", symlinks=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove them."""
+        if self.executed:
+            shutil.rmtree(self.folder)
+
+    @property
+    def workspace(self) -> Path:
+        """GITHUB_WORKSPACE."""
+        return self.folder / "work"
+
+    @property
+    def temp(self) -> Path:
+        """RUNNER_TEMP."""
+        return self.folder / "temp"
+
+    def run(self, steps: list[Mapping[str, Any]], frame: Frame) -> None:
+        """Run steps in order; `frame.failed` tells whether one failed."""
+        for step in steps:
+            place = len(self.done)
+            outcome, said, outputs = self._run(step, frame)
+            tolerated = outcome == FAILURE and bool(
+                self._fill(step.get("continue-on-error", False), frame, self._environ(frame))
+            )
+            conclusion = SUCCESS if tolerated else outcome
+            frame.failed |= conclusion == FAILURE
+            if "id" in step:
+                frame.steps[step["id"]] = {"outputs": outputs, "outcome": outcome, "conclusion": conclusion}
+            self._note(step, frame, (outcome, conclusion, said, outputs), place)
+
+    def _run(self, step: Mapping[str, Any], frame: Frame) -> tuple[str, str, dict[str, str]]:
+        try:
+            environ = self._environ(frame)
+            if not self.expressions.condition(step.get("if"), self._scope(frame, environ)):
+                return SKIPPED, "", {}
+            own = self._fill(step.get("env", {}), frame, environ)
+            environ |= {name: self.expressions.text(value, self._scope(frame, environ)) for name, value in own.items()}
+            if "uses" in step:
+                outputs = self._use(step, frame, environ)
+                return SUCCESS, "", dict(outputs)
+            returncode, said, outputs = self._script(step, frame, environ)
+            return (FAILURE if returncode else SUCCESS), said, outputs
+        except (ExpressionError, ActionError, CommandFileError) as error:
+            return FAILURE, f"Error: {error}\n", {}
+
+    def _note(
+        self, step: Mapping[str, Any], frame: Frame, ended: tuple[str, str, str, dict[str, str]], place: int
+    ) -> None:
+        outcome, conclusion, said, outputs = ended
+        environ = self._environ(frame)
+        inputs = {} if outcome == SKIPPED else self._quietly(step.get("with", {}), frame, environ)
+        own = {} if outcome == SKIPPED else self._quietly(step.get("env", {}), frame, environ)
+        seen = [*environ.values(), *inputs.values(), *own.values()]
+        saw = bool(self.token) and any(self.token in text for text in seen)
+        name = str(step.get("name", step.get("uses", step.get("run", ""))))
+        uses = step.get("uses", "")
+        self.done.insert(place, Step(name, outcome, conclusion, said, outputs, uses, inputs, saw))
+
+    def _quietly(self, values: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]) -> dict[str, str]:
+        try:
+            scope = self._scope(frame, environ)
+            return {name: self.expressions.text(value, scope) for name, value in values.items()}
+        except ExpressionError:
+            return {}
+
+    def _script(
+        self, step: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]
+    ) -> tuple[int, str, dict[str, str]]:
+        text = self.expressions.text(step["run"], self._scope(frame, environ))
+        defaults = frame.defaults.get("run", {})
+        shell = step.get("shell", defaults.get("shell"))
+        if shell not in SHELLS or (frame.composite and shell is None):
+            raise WorkflowError(f"the shell {shell!r} of a step cannot be run here")
+        where = self._fill(step.get("working-directory", defaults.get("working-directory", ".")), frame, environ)
+        if not self.executed:
+            return 0, "", {}
+        script = self.temp / "script.sh"
+        script.write_text(text)
+        files = {name: self.temp / f"file-{name}" for name in _FILES}
+        for file in files.values():
+            file.write_text("")
+        named = {f"GITHUB_{name}": str(file) for name, file in files.items()}
+        (self.temp / "event.json").write_text(json.dumps(frame.contexts["github"]["event"]))
+        ended = self.sandbox.run(
+            [*SHELLS[shell], str(script)], self.workspace / where, {**self._fixed(frame), **environ, **named}
+        )
+        self.summary += files["STEP_SUMMARY"].read_text()
+        self.environ |= read_pairs(files["ENV"].read_text(), "GITHUB_ENV")
+        self.path = [line for line in reversed(files["PATH"].read_text().splitlines()) if line] + self.path
+        return ended.returncode, ended.said, read_pairs(files["OUTPUT"].read_text(), "GITHUB_OUTPUT")
+
+    def _use(self, step: Mapping[str, Any], frame: Frame, environ: dict[str, str]) -> Mapping[str, str]:
+        scope = self._scope(frame, environ)
+        inputs = {name: self.expressions.text(value, scope) for name, value in step.get("with", {}).items()}
+        if step["uses"].startswith("./"):
+            return self._composite(step["uses"], inputs, frame, environ)
+        if not self.executed:
+            return {}
+        name = step["uses"].partition("@")[0]
+        return use_action(
+            name, Use(inputs, self.workspace, self.folder / "home", self.tree, self.permissions, self.store)
+        )
+
+    def _composite(
+        self, uses: str, inputs: Mapping[str, str], frame: Frame, environ: dict[str, str]
+    ) -> Mapping[str, str]:
+        folder = (self.workspace if self.executed else self.tree) / uses
+        action = read_document(folder / "action.yml")
+        declared = action.get("inputs") or {}
+        unknown = sorted(set(inputs) - set(declared))
+        missing = [name for name, about in declared.items() if about.get("required") and name not in inputs]
+        if unknown or missing:
+            raise WorkflowError(f"{uses}: no input {unknown[0]}" if unknown else f"{uses}: requires {missing[0]}")
+        own = {name: str(about.get("default", "")) for name, about in declared.items()} | dict(inputs)
+        seen = {name: frame.contexts[name] for name in ("github", "runner", "job", "strategy", "matrix")}
+        inner = Frame({**seen, "inputs": own}, environ, {}, composite=folder)
+        self.run(action["runs"]["steps"], inner)
+        scope = self._scope(inner, self._environ(inner))
+        outputs = {
+            name: self.expressions.text(about["value"], scope) for name, about in (action.get("outputs") or {}).items()
+        }
+        if inner.failed:
+            raise ActionError(f"a step of {uses} failed")
+        return outputs
+
+    def _fixed(self, frame: Frame) -> dict[str, str]:
+        """What the runner itself gives every process."""
+        found = {
+            **github_environ(frame.contexts["github"]),
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_WORKSPACE": str(self.workspace),
+            "HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.temp),
+            "RUNNER_TEMP": str(self.temp),
+            "GITHUB_EVENT_PATH": str(self.temp / "event.json"),
+            "RUNNER_OS": "Linux",
+            "RUNNER_ARCH": "X64",
+            "RUNNER_ENVIRONMENT": "github-hosted",
+        }
+        if frame.composite:
+            found["GITHUB_ACTION_PATH"] = str(frame.composite)
+        if self.path:
+            found["PATH"] = ":".join([*self.path, self.sandbox.path])
+        return found
+
+    def _environ(self, frame: Frame) -> dict[str, str]:
+        return {**frame.environ, **self.environ}
+
+    def _scope(self, frame: Frame, environ: Mapping[str, str]) -> Scope:
+        status = dict(zip(STATUSES, (not frame.failed, frame.failed, True, False), strict=True))
+        return Scope(
+            {**frame.contexts, "env": dict(environ), "steps": frame.steps},
+            status,
+            self.workspace if self.executed else self.tree,
+        )
+
+    def _fill(self, value: Value, frame: Frame, environ: Mapping[str, str]) -> Value:
+        return self.expressions.fill(value, self._scope(frame, environ))

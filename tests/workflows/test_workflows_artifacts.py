@@ -1,0 +1,185 @@
+"""Stand-ins for actions: artifacts above all, which carry everything from job to job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workflows.artifacts import ActionError, Store
+from workflows.conftest import RunText
+from workflows.document import WorkflowError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "kept").mkdir()
+    return Store(tmp_path / "kept", {})
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    for name in (
+        "dist/a.whl",
+        "dist/sub/b.whl",
+        "cell/x/manifest.jsonl",
+        "cell/x/wheels/a.whl",
+        "one.txt",
+        ".hidden/c",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "dist/a.whl").chmod(0o755)
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("dist", ["a.whl", "sub/b.whl"]),
+        ("dist/*.whl", ["a.whl"]),
+        ("dist/**/*.whl", ["a.whl", "sub/b.whl"]),
+        ("cell/*/manifest.jsonl", ["x/manifest.jsonl"]),
+        ("cell/x/manifest.jsonl", ["manifest.jsonl"]),
+        ("dist/a.whl\none.txt", ["dist/a.whl", "one.txt"]),
+        (".", ["cell/x/manifest.jsonl", "cell/x/wheels/a.whl", "dist/a.whl", "dist/sub/b.whl", "one.txt"]),
+    ],
+)
+def test_what_an_upload_keeps_and_where(store: Store, workspace: Path, path: str, kept: list[str]) -> None:
+    store.upload({"name": "n", "path": path}, workspace)
+    assert names(store.folder / "n") == kept
+
+
+def test_hidden_files_are_kept_on_request_and_modes_never(store: Store, workspace: Path) -> None:
+    store.upload({"name": "all", "path": ".", "include-hidden-files": "true"}, workspace)
+    assert ".hidden/c" in names(store.folder / "all")
+    assert not (store.folder / "all/dist/a.whl").stat().st_mode & 0o100
+
+
+def test_a_name_is_there_once(store: Store, workspace: Path) -> None:
+    store.upload({"name": "n", "path": "dist"}, workspace)
+    with pytest.raises(ActionError, match="Conflict"):
+        store.upload({"name": "n", "path": "one.txt"}, workspace)
+    store.upload({"name": "n", "path": "one.txt", "overwrite": "true"}, workspace)
+    assert names(store.folder / "n") == ["one.txt"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "a*", "a\\b"])
+def test_names_that_are_refused(store: Store, workspace: Path, name: str) -> None:
+    with pytest.raises(ActionError, match="artifact name"):
+        store.upload({"name": name, "path": "dist"}, workspace)
+
+
+def test_a_file_with_a_character_that_is_refused(store: Store, workspace: Path) -> None:
+    (workspace / "dist/a:b").write_text("")
+    with pytest.raises(ActionError, match="not allowed in artifacts"):
+        store.upload({"name": "n", "path": "dist"}, workspace)
+
+
+def test_nothing_to_upload_is_an_error_only_on_request(store: Store, workspace: Path) -> None:
+    store.upload({"name": "n", "path": "nothing/*.whl"}, workspace)
+    assert list(store.folder.iterdir()) == []
+    with pytest.raises(ActionError, match="No files were found"):
+        store.upload({"name": "n", "path": "nothing/*.whl", "if-no-files-found": "error"}, workspace)
+
+
+def kept(store: Store, *wanted: str) -> None:
+    for name in wanted:
+        (store.folder / name).mkdir()
+        (store.folder / name / f"{name}.txt").write_text(name)
+
+
+def test_a_named_artifact_is_unpacked_into_the_folder(store: Store, tmp_path: Path) -> None:
+    kept(store, "plan")
+    store.download({"name": "plan"}, tmp_path / "w")
+    assert names(tmp_path / "w") == ["plan.txt"]
+    with pytest.raises(ActionError, match="not found for name: other"):
+        store.download({"name": "other"}, tmp_path / "w")
+
+
+def test_several_are_unpacked_into_folders_unless_merged_and_one_alone_is_not(store: Store, tmp_path: Path) -> None:
+    """The last is what version 8 does, and version 4 did not."""
+    kept(store, "rows-a", "rows-b", "other")
+    store.download({"pattern": "rows-*", "path": "rows"}, tmp_path / "w")
+    assert names(tmp_path / "w") == ["rows/rows-a/rows-a.txt", "rows/rows-b/rows-b.txt"]
+    store.download({"pattern": "rows-*", "path": "m", "merge-multiple": "true"}, tmp_path / "v")
+    assert names(tmp_path / "v") == ["m/rows-a.txt", "m/rows-b.txt"]
+    store.download({"pattern": "rows-a*", "path": "rows"}, tmp_path / "u")
+    assert names(tmp_path / "u") == ["rows/rows-a.txt"]
+
+
+def test_a_pattern_that_matches_nothing_is_no_error_and_makes_no_folder(store: Store, tmp_path: Path) -> None:
+    store.download({"pattern": "rows-*", "path": "rows"}, tmp_path)
+    assert not (tmp_path / "rows").exists()
+
+
+CONTINUE = """
+  one:
+    runs-on: u
+    permissions: PERMISSIONS
+    steps:
+      - if: ${{ vars.RUN == '' }}
+        run: echo half > half.txt
+      - uses: actions/download-artifact@0000000000000000000000000000000000000000
+        if: ${{ vars.RUN != '' }}
+        with: {name: part, run-id: '${{ vars.RUN }}', github-token: '${{ github.token }}'}
+      - run: cat half.txt
+      - uses: actions/upload-artifact@0000000000000000000000000000000000000000
+        with: {name: part, path: half.txt}
+"""
+
+
+def test_a_run_can_take_what_an_earlier_run_left_if_its_token_may(run_text: RunText) -> None:
+    text = CONTINUE.replace("PERMISSIONS", "{actions: read}")
+    first = run_text(text)
+    assert first.artifact_names() == ["part"]
+    second = run_text(text, settings={"variables": {"RUN": str(first.id)}}, earlier=first)
+    assert second.id == first.id + 1
+    assert second.job("one").said == "half\n"
+    assert run_text(text, settings={"variables": {"RUN": "7"}}, earlier=first).result == "failure"
+    refused = CONTINUE.replace("PERMISSIONS", "{contents: read}")
+    assert "needs actions: read" in run_text(refused, settings={"variables": {"RUN": "1001"}}, earlier=first).said()
+
+
+USE = """
+  one:
+    runs-on: u
+    permissions: {PERMISSIONS}
+    steps:
+      - run: mkdir site; echo hello > site/index.html
+      - uses: actions/upload-pages-artifact@0000000000000000000000000000000000000000
+        with: {path: site}
+      - id: used
+        uses: ACTION@0000000000000000000000000000000000000000
+        with: {WITH}
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "given", "permissions", "said"),
+    [
+        ("actions/attest", "subject-path: site/*", "id-token: write, attestations: write", ""),
+        ("actions/attest", "subject-path: site/*", "id-token: write", "attestations: write"),
+        ("actions/attest", "subject-path: no/*", "id-token: write, attestations: write", "Could not find subject"),
+        ("actions/deploy-pages", "", "id-token: write, pages: write", ""),
+        ("actions/deploy-pages", "", "pages: write", "needs id_token: write"),
+        ("actions/setup-python", "python-version: 3.12", "", ""),
+        ("actions/setup-python", "", "", "no python-version"),
+    ],
+)
+def test_other_actions(run_text: RunText, action: str, given: str, permissions: str, said: str) -> None:
+    text = USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", permissions)
+    step = run_text(text).job("one").steps[-1]
+    assert step.outcome == ("failure" if said else "success")
+    assert said in step.said
+
+
+@pytest.mark.parametrize(("action", "given"), [("someone/else", ""), ("actions/checkout", "submodules: true")])
+def test_an_action_or_an_input_that_has_no_stand_in_stops_the_test(run_text: RunText, action: str, given: str) -> None:
+    with pytest.raises(WorkflowError, match="stand-in for"):
+        run_text(USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", ""))

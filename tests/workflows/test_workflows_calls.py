@@ -1,0 +1,213 @@
+"""Workflows that call workflows, and composite actions."""
+
+from __future__ import annotations
+
+import pytest
+
+from workflows.conftest import RunText
+from workflows.document import WorkflowError
+
+CALLED = ".github/workflows/called.yml"
+
+SAYS = """on:
+  workflow_call:
+    inputs:
+      text: {type: string, required: true}
+      number: {type: number, default: 4}
+      flag: {type: boolean, default: false}
+    outputs:
+      said: {value: '${{ jobs.say.outputs.said }}'}
+env: {OWN: 'from ${{ inputs.text }}'}
+jobs:
+  say:
+    runs-on: ubuntu-24.04
+    outputs: {said: '${{ steps.say.outputs.said }}'}
+    steps:
+      - id: say
+        run: |
+          echo "said=$TEXT $NUMBER $FLAG" >> "$GITHUB_OUTPUT"
+          echo "[$CALLERS] $OWN"
+        env:
+          TEXT: ${{ inputs.text }}
+          NUMBER: ${{ inputs.number }}
+          FLAG: ${{ inputs.flag }}
+"""
+
+
+def call(*lines: str) -> str:
+    """A job that calls SAYS."""
+    return "\n".join(["  call:", f"    uses: ./{CALLED}", *(f"    {line}" for line in lines), ""])
+
+
+def test_inputs_go_in_and_outputs_come_back_but_no_environment(run_text: RunText) -> None:
+    run = run_text(
+        "on: push\nenv: {CALLERS: environment}\njobs:\n"
+        + call("with: {text: hello, flag: true}")
+        + "  after: {needs: call, runs-on: u, env: {A: '${{ needs.call.outputs.said }}'}, steps: [{run: 'echo $A'}]}\n",
+        {CALLED: SAYS},
+    )
+    assert run.job("call/say").said == "[] from hello\n"
+    assert run.job("after").said == "hello 4 true\n"
+
+
+def test_a_matrix_of_calls_is_the_second_level_of_a_fan_out(run_text: RunText) -> None:
+    run = run_text(call("strategy: {matrix: {t: [a, b]}}", "with: {text: '${{ matrix.t }}'}"), {CALLED: SAYS})
+    assert [job.said for job in run.of("call/say")] == ["[] from a\n", "[] from b\n"]
+
+
+def test_a_failed_job_fails_the_call(run_text: RunText) -> None:
+    run = run_text(
+        call("with: {text: x}") + "  after: {needs: call, runs-on: u, steps: [{run: 'true'}]}\n",
+        {
+            CALLED: SAYS.replace("id: say\n", "id: say\n        shell: bash\n").replace(
+                "run: |", "run: |\n          false"
+            )
+        },
+    )
+    assert run.results() == {"call": ["failure"], "call/say": ["failure"], "after": ["skipped"]}
+
+
+def test_a_call_of_which_all_is_skipped_is_skipped(run_text: RunText) -> None:
+    run = run_text(
+        call("with: {text: x}"), {CALLED: SAYS.replace("say:\n    runs-on", "say:\n    if: false\n    runs-on")}
+    )
+    assert run.results() == {"call": ["skipped"], "call/say": ["skipped"]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["with: {number: 1}"], "requires the input text"),
+        (["with: {text: a, other: b}"], "has no input other"),
+        (["with: {text: a}", "runs-on: ubuntu-24.04"], "runs-on cannot stand"),
+        (["with: {text: a}", "timeout-minutes: 5"], "timeout-minutes cannot stand"),
+        (["with: {text: a}", "secrets: inherit"], "secrets are not handed on"),
+    ],
+)
+def test_what_github_does_not_start(run_text: RunText, lines: list[str], complaint: str) -> None:
+    with pytest.raises(WorkflowError, match=complaint):
+        run_text(call(*lines), {CALLED: SAYS})
+
+
+def test_a_call_goes_to_a_workflow_of_this_tree_that_is_made_for_it(run_text: RunText) -> None:
+    with pytest.raises(WorkflowError, match="there is no such file"):
+        run_text(call())
+    with pytest.raises(WorkflowError, match="not made to be called"):
+        run_text(call(), {CALLED: "on: push\njobs: {}\n"})
+    with pytest.raises(WorkflowError, match="not in this tree"):
+        run_text("  call: {uses: someone/else/.github/workflows/a.yml@main}")
+
+
+@pytest.mark.parametrize("given", ["{text: 2.10}", "{text: a, number: '${{ vars.none }}'}", "{text: a, flag: 'true'}"])
+def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str) -> None:
+    run = run_text(call(f"with: {given}"), {CALLED: SAYS})
+    assert run.result == "failure"
+    assert "the input" in run.job("call").error
+
+
+@pytest.mark.parametrize(
+    ("caller", "wanted", "starts"),
+    [
+        ("permissions: {contents: write}", "permissions: {contents: read}", True),
+        ("permissions: {contents: write}", "", True),
+        ("permissions: {contents: read}", "permissions: {contents: write}", False),
+        ("permissions: {}", "permissions: {contents: read}", False),
+        ("permissions: {contents: write}", "permissions: {id-token: write}", False),
+        ("permissions: {contents: write}", "permissions: read-all", False),
+    ],
+)
+def test_a_called_workflow_can_only_have_less(run_text: RunText, caller: str, wanted: str, starts: bool) -> None:
+    files = {CALLED: SAYS.replace("  say:\n", f"  say:\n    {wanted}\n")}
+    if starts:
+        said = run_text(call("with: {text: a}", caller), files).job("call/say")
+        assert said.permissions == ({"contents": "read"} if wanted else {"contents": "write"})
+    else:
+        with pytest.raises(WorkflowError, match="and may have"):
+            run_text(call("with: {text: a}", caller), files)
+
+
+def test_permissions_shrink_through_two_levels(run_text: RunText) -> None:
+    middle = (
+        f"on: workflow_call\njobs:\n  inner: {{permissions: {{contents: read}}, uses: ./{CALLED}, with: {{text: a}}}}\n"
+    )
+    files = {
+        CALLED: SAYS.replace("  say:\n", "  say:\n    permissions: {contents: write}\n"),
+        ".github/workflows/m.yml": middle,
+    }
+    with pytest.raises(WorkflowError, match="asks for contents: write, and may have contents: read"):
+        run_text("  outer: {permissions: {contents: write}, uses: ./.github/workflows/m.yml}\n", files)
+
+
+def test_no_more_levels_than_github_takes(run_text: RunText) -> None:
+    itself = f"on: workflow_call\njobs:\n  inner: {{uses: ./{CALLED}}}\n"
+    with pytest.raises(WorkflowError, match="called at level 11"):
+        run_text(call(), {CALLED: itself})
+
+
+ACTION = """name: greet
+description: greets
+inputs:
+  who: {description: whom, required: true}
+  how: {description: how, default: hello}
+outputs:
+  said: {description: it, value: '${{ steps.say.outputs.said }}'}
+runs:
+  using: composite
+  steps:
+    - id: say
+      shell: bash
+      run: |
+        echo "said=$HOW $WHO $SEEN" >> "$GITHUB_OUTPUT"
+        echo ADDED=1 >> "$GITHUB_ENV"
+        test -f "$GITHUB_ACTION_PATH/action.yml"
+      env: {HOW: '${{ inputs.how }}', WHO: '${{ inputs.who }}'}
+    - uses: ./.github/actions/inner
+"""
+INNER = "name: i\ndescription: i\nruns: {using: composite, steps: [{shell: bash, run: 'echo inner'}]}\n"
+
+USES = """
+  one:
+    runs-on: ubuntu-24.04
+    steps:
+      - uses: actions/checkout@0000000000000000000000000000000000000000
+      - id: greet
+        uses: ./.github/actions/greet
+        env: {SEEN: seen}
+        with: WITH
+      - {run: 'echo "$A $ADDED"', env: {A: '${{ steps.greet.outputs.said }}'}}
+"""
+
+ACTIONS = {".github/actions/greet/action.yml": ACTION, ".github/actions/inner/action.yml": INNER}
+
+
+def test_a_composite_action_with_another_inside(run_text: RunText) -> None:
+    run = run_text(USES.replace("WITH", "{who: you}"), ACTIONS)
+    assert run.result == "success", run.said()
+    assert run.job("one").steps[-1].said == "hello you seen 1\n"
+    assert "inner" in run.job("one").said
+
+
+def test_a_failed_step_of_a_composite_action_fails_its_step(run_text: RunText) -> None:
+    files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("echo inner", "false")}
+    run = run_text(USES.replace("WITH", "{who: you}"), files)
+    assert run.job("one").step("./.github/actions/greet").outcome == "failure"
+    assert run.job("one").steps[-1].outcome == "skipped"
+
+
+@pytest.mark.parametrize(("given", "complaint"), [("{}", "requires who"), ("{who: a, when: b}", "no input when")])
+def test_inputs_of_a_composite_action(run_text: RunText, given: str, complaint: str) -> None:
+    with pytest.raises(WorkflowError, match=complaint):
+        run_text(USES.replace("WITH", given), ACTIONS)
+
+
+def test_a_composite_action_has_no_secrets_and_names_its_shell(run_text: RunText) -> None:
+    files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("echo inner", "echo ${{ secrets.A }}")}
+    assert "Unrecognized named-value: 'secrets'" in run_text(USES.replace("WITH", "{who: you}"), files).job("one").said
+    files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("shell: bash, ", "")}
+    with pytest.raises(WorkflowError, match="the shell None"):
+        run_text(USES.replace("WITH", "{who: you}"), files)
+
+
+def test_a_local_action_is_not_there_before_the_checkout(run_text: RunText) -> None:
+    with pytest.raises(WorkflowError, match="there is no such file"):
+        run_text("  one: {runs-on: u, steps: [{uses: ./.github/actions/greet}]}\n", ACTIONS)

@@ -1,0 +1,86 @@
+"""Expressions: GitHub's evaluator, and what the runner adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope
+
+
+def scope(*, failed: bool = False, **contexts: Any) -> Scope:
+    return Scope(contexts, dict(zip(STATUSES, (not failed, failed, True, False), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("plain", "plain"),
+        ("", ""),
+        ("${{ inputs.flag }}", True),
+        ("a ${{ inputs.flag }} b", "a true b"),
+        ("${{ inputs.nothing }}", None),
+        ("[${{ inputs.nothing }}]", "[]"),
+        ("${{ fromJSON('[1, \"2.50\"]')[1] }}", "2.50"),
+        ("${{ '}}' }}", "}}"),
+        ("${{ 'it''s' }}", "it's"),
+        ("${{ inputs.round > 1 && 'later' || 'first' }}", "first"),
+        ("${{ 2.10 }}", 2.1),
+    ],
+)
+def test_expressions_in_text(evaluator: Expressions, text: str, value: Any) -> None:
+    assert evaluator.fill(text, scope(inputs={"flag": True})) == value
+
+
+def test_lists_and_mappings_are_filled_within(evaluator: Expressions) -> None:
+    found = evaluator.fill({"${{ inputs.a }}": ["${{ inputs.a }}", 2]}, scope(inputs={"a": "x"}))
+    assert found == {"x": ["x", 2]}
+
+
+@pytest.mark.parametrize(
+    "text", ["${{ other.a }}", "${{ inputs.", "${{ inputs. }}", "${{ nonsense() }}", "${{ fromJSON('') }}"]
+)
+def test_what_github_refuses_is_an_error(evaluator: Expressions, text: str) -> None:
+    with pytest.raises(ExpressionError):
+        evaluator.fill(text, scope(inputs={}))
+
+
+@pytest.mark.parametrize(
+    ("condition", "failed", "runs"),
+    [
+        (None, False, True),
+        (None, True, False),
+        ("inputs.a == 'x'", False, True),
+        ("${{ inputs.a == 'x' }}", True, False),
+        ("always()", True, True),
+        ("failure()", True, True),
+        ("!cancelled() && inputs.a == 'x'", True, True),
+        ("inputs.a != 'always()'", True, False),
+        (True, False, True),
+        (False, False, False),
+    ],
+)
+def test_a_condition_asks_for_success_unless_it_asks_for_a_status(
+    evaluator: Expressions, condition: Any, failed: bool, runs: bool
+) -> None:
+    assert evaluator.condition(condition, scope(failed=failed, inputs={"a": "x"})) is runs
+
+
+def test_a_condition_with_text_around_is_an_error_because_it_is_always_true(evaluator: Expressions) -> None:
+    with pytest.raises(ExpressionError, match="always true"):
+        evaluator.condition("${{ inputs.a }} == 'y'", scope(inputs={"a": "x"}))
+
+
+def test_hash_files(evaluator: Expressions, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.txt").write_text("1")
+    (tmp_path / "b.txt").write_text("2")
+    here = Scope({}, folder=tmp_path)
+    every = evaluator.evaluate("hashFiles('**/*.txt')", here)[0]
+    assert len(every) == 64
+    assert evaluator.evaluate("hashFiles('*.txt')", here)[0] not in ("", every)
+    assert evaluator.evaluate("hashFiles('*.md')", here)[0] == ""
+    (tmp_path / "sub/a.txt").write_text("3")
+    assert evaluator.evaluate("hashFiles('**/*.txt')", here)[0] != every

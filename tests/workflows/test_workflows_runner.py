@@ -1,0 +1,325 @@
+"""Jobs and steps: which run, what they see, and what they leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from workflows.conftest import RunText
+from workflows.document import WorkflowError
+from workflows.events import dispatch, issue, push_tag, schedule
+
+JOB = "runs-on: ubuntu-24.04"
+
+
+def job(name: str, script: str, *lines: str) -> str:
+    """A job with one step."""
+    return "\n".join(
+        [f"  {name}:", f"    {JOB}", *(f"    {line}" for line in lines), f"    steps: [{{run: {script!r}}}]\n"]
+    )
+
+
+def test_jobs_run_after_those_they_need_and_see_their_outputs(run_text: RunText) -> None:
+    run = run_text(f"""
+  last:
+    needs: first
+    {JOB}
+    steps: [{{run: 'echo "got $A"', env: {{A: '${{{{ needs.first.outputs.a }}}}'}}}}]
+  first:
+    {JOB}
+    outputs: {{a: '${{{{ steps.one.outputs.a }}}}'}}
+    steps: [{{id: one, run: 'echo a=7 >> "$GITHUB_OUTPUT"'}}]
+""")
+    assert run.results() == {"first": ["success"], "last": ["success"]}
+    assert run.job("last").said == "got 7\n"
+
+
+@pytest.mark.parametrize(
+    ("condition", "result"),
+    [
+        ("", "skipped"),
+        ("if: always()", "success"),
+        ("if: failure()", "success"),
+        ("if: needs.middle.result == 'skipped'", "skipped"),
+        ("if: '!cancelled()'", "success"),
+    ],
+)
+def test_a_failure_skips_what_depends_on_it_at_any_distance(run_text: RunText, condition: str, result: str) -> None:
+    run = run_text(
+        job("first", "false") + job("middle", "true", "needs: first") + job("last", "true", "needs: middle", condition)
+    )
+    assert run.results() == {"first": ["failure"], "middle": ["skipped"], "last": [result]}
+    assert run.result == "failure"
+
+
+def test_a_job_after_one_that_always_runs_is_still_skipped_if_the_first_was_skipped(run_text: RunText) -> None:
+    run = run_text(
+        job("first", "true", "if: false")
+        + job("middle", "true", "needs: first", "if: always()")
+        + job("last", "true", "needs: middle")
+    )
+    assert run.results() == {"first": ["skipped"], "middle": ["success"], "last": ["skipped"]}
+    assert run.result == "success"
+
+
+def test_steps_after_a_failure(run_text: RunText) -> None:
+    run = run_text(f"""
+  one:
+    {JOB}
+    steps:
+      - {{name: fails, run: exit 3}}
+      - {{name: next, run: 'true'}}
+      - {{name: cleanup, if: always(), run: 'true'}}
+      - {{name: report, if: failure(), run: 'true'}}
+""")
+    assert [step.outcome for step in run.job("one").steps] == ["failure", "skipped", "success", "success"]
+
+
+def test_a_step_that_may_fail(run_text: RunText) -> None:
+    run = run_text(f"""
+  one:
+    {JOB}
+    steps:
+      - {{id: may, run: exit 3, continue-on-error: true}}
+      - {{run: 'echo "$OUTCOME $CONCLUSION"', env: {{OUTCOME: '${{{{ steps.may.outcome }}}}',
+          CONCLUSION: '${{{{ steps.may.conclusion }}}}'}}}}
+""")
+    assert run.result == "success"
+    assert run.job("one").said == "failure success\n"
+
+
+def test_a_job_that_may_fail(run_text: RunText) -> None:
+    run = run_text(job("one", "false", "continue-on-error: true") + job("two", "true", "needs: one"))
+    assert run.results() == {"one": ["success"], "two": ["success"]}
+
+
+def test_the_nearest_environment_wins_and_a_step_can_add_to_it(run_text: RunText) -> None:
+    run = run_text(f"""on: push
+env: {{A: workflow, B: workflow, C: workflow}}
+jobs:
+  one:
+    {JOB}
+    env: {{B: job, C: job, D: job}}
+    steps:
+      - {{run: 'echo "$A $B $C $D"', env: {{C: step}}}}
+      - {{run: 'echo D=added >> "$GITHUB_ENV"; mkdir bin; echo "$PWD/bin" >> "$GITHUB_PATH"'}}
+      - {{run: 'echo "$D ${{PATH%%:*}}"', env: {{E: '${{{{ env.D }}}}'}}}}
+""")
+    first, _, last = run.job("one").steps
+    assert first.said == "workflow job step job\n"
+    assert last.said.startswith("added /")
+    assert last.said.endswith("/bin\n")
+
+
+def test_only_the_shell_that_is_named_fails_in_the_middle_of_a_pipe(run_text: RunText) -> None:
+    run = run_text(job("plain", "false | true") + job("named", "false | true", "defaults: {run: {shell: bash}}"))
+    assert run.results() == {"plain": ["success"], "named": ["failure"]}
+
+
+def test_working_directories(run_text: RunText) -> None:
+    run = run_text(f"""
+  one:
+    {JOB}
+    defaults: {{run: {{working-directory: sub}}}}
+    steps:
+      - {{run: mkdir sub, working-directory: .}}
+      - {{run: 'echo "${{PWD##*/}}"'}}
+""")
+    assert run.job("one").said == "sub\n"
+
+
+def test_outputs_of_several_lines_and_summaries(run_text: RunText) -> None:
+    run = run_text(f"""
+  one:
+    {JOB}
+    outputs: {{text: '${{{{ steps.a.outputs.text }}}}'}}
+    steps:
+      - id: a
+        run: |
+          printf 'text<<END\\none=1\\ntwo\\nEND\\n' >> "$GITHUB_OUTPUT"
+          echo '# A' >> "$GITHUB_STEP_SUMMARY"
+      - run: echo '# B' >> "$GITHUB_STEP_SUMMARY"
+""")
+    assert run.job("one").outputs == {"text": "one=1\ntwo"}
+    assert run.job("one").summary == "# A\n# B\n"
+
+
+@pytest.mark.parametrize("written", ["a line", "a<<END\\nnever ends"])
+def test_what_is_not_an_output_fails_the_step(run_text: RunText, written: str) -> None:
+    run = run_text(job("one", f'printf "{written}" >> "$GITHUB_OUTPUT"'))
+    assert run.result == "failure"
+    assert "Invalid" in run.job("one").said
+
+
+def test_outputs_above_the_limit_fail_the_job(run_text: RunText) -> None:
+    text = f"""
+  one:
+    {JOB}
+    outputs: {{a: '${{{{ steps.a.outputs.a }}}}'}}
+    steps: [{{id: a, run: "printf 'a=%0*d' SIZE 0 >> $GITHUB_OUTPUT"}}]
+"""
+    assert run_text(text.replace("SIZE", "500000")).result == "success"
+    refused = run_text(text.replace("SIZE", "530000"))
+    assert refused.result == "failure"
+    assert "1048576 is the most" in refused.job("one").error
+
+
+def test_a_matrix_of_jobs_where_the_last_that_sets_an_output_wins(run_text: RunText) -> None:
+    run = run_text(f"""
+  all:
+    name: Cell ${{{{ matrix.id }}}}
+    strategy: {{matrix: {{id: [a, b, c]}}}}
+    {JOB}
+    outputs: {{got: '${{{{ steps.s.outputs.got }}}}'}}
+    env: {{ID: '${{{{ matrix.id }}}}'}}
+    steps: [{{id: s, if: "matrix.id != 'c'", run: 'echo "got=$ID" >> "$GITHUB_OUTPUT"'}}]
+  after:
+    needs: all
+    {JOB}
+    steps: [{{run: 'echo "$GOT"', env: {{GOT: '${{{{ needs.all.outputs.got }}}}'}}}}]
+""")
+    assert [one.name for one in run.of("all")] == ["Cell a", "Cell b", "Cell c"]
+    assert run.job("after").said == "b\n"
+
+
+@pytest.mark.parametrize(("fast", "last"), [("true", "cancelled"), ("false", "success")])
+def test_a_failure_ends_the_other_jobs_of_a_matrix_unless_told_not_to(run_text: RunText, fast: str, last: str) -> None:
+    run = run_text(f"""
+  all:
+    strategy: {{fail-fast: {fast}, max-parallel: 1, matrix: {{code: [0, 1, 0]}}}}
+    {JOB}
+    steps: [{{run: 'exit "$CODE"', env: {{CODE: '${{{{ matrix.code }}}}'}}}}]
+""")
+    assert run.results() == {"all": ["success", "failure", last]}
+    assert run.result == "failure"
+
+
+def test_a_matrix_too_large_or_empty_is_a_job_that_never_started_and_failed(run_text: RunText) -> None:
+    text = """
+  all:
+    strategy: {matrix: '${{ fromJSON(vars.MATRIX) }}'}
+    runs-on: ubuntu-24.04
+    steps: [{run: 'true'}]
+"""
+    entries = ",".join('{"id":%d}' % number for number in range(257))  # noqa: UP031 - braces
+    for matrix, complaint in (
+        (f'{{"include":[{entries}]}}', "257"),
+        ('{"include":[]}', "at least one"),
+        ("", "fromJSON"),
+    ):
+        run = run_text(text, settings={"variables": {"MATRIX": matrix}})
+        assert run.result == "failure"
+        assert complaint in run.job("all").error
+
+
+def test_what_an_event_tells(run_text: RunText) -> None:
+    text = """on:
+  push: {tags: ['v*']}
+  schedule: [{cron: '1 1 * * 1'}]
+  issues: {types: [opened]}
+jobs:
+  one:
+    runs-on: ubuntu-24.04
+    steps:
+      - run: echo "$GITHUB_EVENT_NAME $GITHUB_REF_NAME $TYPE $BODY[$NONE]"
+        env:
+          TYPE: ${{ github.ref_type }}
+          BODY: ${{ github.event.issue.body }}
+          NONE: ${{ inputs.none }}
+"""
+    assert run_text(text, event=push_tag("v2")).job("one").said == "push v2 tag []\n"
+    assert run_text(text, event=schedule("1 1 * * 1")).job("one").said == "schedule main branch []\n"
+    assert run_text(text, event=issue("hello")).job("one").said == "issues main branch hello[]\n"
+    with pytest.raises(WorkflowError, match="does not start on workflow_dispatch"):
+        run_text(text, event=dispatch())
+
+
+def test_inputs_of_a_run_by_hand_have_types_and_defaults(run_text: RunText) -> None:
+    text = """on:
+  workflow_dispatch:
+    inputs:
+      round: {type: number, default: 1}
+      upload: {type: boolean, default: true}
+      only: {type: string, default: ''}
+      where: {type: choice, options: [here, there], default: here}
+jobs:
+  one:
+    if: ${{ inputs.upload }}
+    runs-on: ubuntu-24.04
+    steps:
+      - run: echo "$A"
+        env:
+          A: ${{ inputs.round > 1 }} ${{ inputs.round }} ${{ inputs.only }} ${{ inputs.where }}
+"""
+    assert run_text(text, event=dispatch()).job("one").said == "false 1  here\n"
+    assert run_text(text, event=dispatch(), inputs={"round": "2", "only": "x"}).job("one").said == "true 2 x here\n"
+    assert run_text(text, event=dispatch(), inputs={"upload": "false"}).job("one").result == "skipped"
+    for wrong in ({"other": "1"}, {"round": "two"}, {"upload": "perhaps"}, {"where": "nowhere"}):
+        with pytest.raises(WorkflowError):
+            run_text(text, event=dispatch(), inputs=wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (job("one", "true", "needs: other"), "needs other"),
+        (job("one", "true", "needs: two") + job("two", "true", "needs: one"), "need each other"),
+        (job("one", "true") + job("one", "false"), "is there twice"),
+        (job("one", "true", "container: debian"), "cannot be run here"),
+        (job("one", "true", "permissions: {content: read}"), "no permission content"),
+        ("  one: {runs-on: ubuntu-24.04}", "needs steps"),
+        (job("one", "true", "defaults: {run: {shell: pwsh}}"), "pwsh"),
+        ("  one: [", "main.yml"),
+    ],
+)
+def test_what_does_not_start(run_text: RunText, text: str, complaint: str) -> None:
+    with pytest.raises(WorkflowError, match=complaint):
+        run_text(text)
+
+
+def test_what_a_job_says_of_itself_is_recorded(run_text: RunText) -> None:
+    run = run_text(f"""on: push
+concurrency: {{group: 'all-${{{{ github.ref_name }}}}', cancel-in-progress: false}}
+jobs:
+  one:
+    {JOB}
+    timeout-minutes: ${{{{ github.ref_type == 'tag' && 5 || 10 }}}}
+    environment: {{name: release, url: somewhere}}
+    concurrency: {{group: publish}}
+    permissions: {{contents: write}}
+    steps: [{{run: 'true'}}]
+""")
+    one = run.job("one")
+    assert run.concurrency == "all-main"
+    assert (one.timeout_minutes, one.environment, one.concurrency, one.runner) == (
+        10,
+        "release",
+        "publish",
+        "ubuntu-24.04",
+    )
+    assert one.permissions == {"contents": "write"}
+
+
+def test_a_job_without_permissions_has_no_token_and_steps_that_are_given_one_are_known(run_text: RunText) -> None:
+    steps = """
+    runs-on: ubuntu-24.04
+    steps:
+      - {run: 'echo "[$TOKEN]"', env: {TOKEN: '${{ github.token }}'}}
+      - {run: 'echo "[$OTHER]"', env: {OTHER: '${{ secrets.OTHER }}'}}
+"""
+    run = run_text(
+        f"  none:{steps}  some:\n    permissions: {{contents: read}}{steps}", settings={"secrets": {"OTHER": "key"}}
+    )
+    assert run.job("none").said == "[]\n[key]\n"
+    assert [step.saw_token for step in run.job("none").steps] == [False, False]
+    assert [step.saw_token for step in run.job("some").steps] == [True, False]
+
+
+def test_counting_evaluates_everything_and_runs_nothing(run_text: RunText) -> None:
+    text = f"""
+  all:
+    strategy: {{matrix: {{id: [a, b]}}}}
+    {JOB}
+    steps: [{{run: exit 1, env: {{ID: '${{{{ VALUE }}}}'}}}}]
+"""
+    assert run_text(text.replace("VALUE", "matrix.id"), unexecuted=["all"]).results() == {"all": ["success", "success"]}
+    assert run_text(text.replace("VALUE", "matrixx.id"), unexecuted=["all"]).result == "failure"

@@ -1,0 +1,86 @@
+"""The sandbox: what a step cannot reach, and what is known of what it tried."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from workflows.conftest import RunText
+from workflows.sandbox import STAND_INS, copy_tree
+
+STEP = "  one: {{runs-on: u, steps: [{{run: {!r}}}]}}\n"
+
+
+@pytest.mark.parametrize("program", STAND_INS)
+def test_a_program_that_reaches_outside_is_recorded_and_not_run(run_text: RunText, program: str) -> None:
+    run = run_text(STEP.format(f"{program} install 'two words'"))
+    (call,) = run.calls(program)
+    assert run.result == "success"
+    assert call.argv == (program, "install", "two words")
+    assert call.job == "one"
+
+
+def test_a_stand_in_answers_as_the_test_says(run_text: RunText) -> None:
+    run = run_text(STEP.format("gh api x | grep -c answer && git diff"), settings={
+        "stand_ins": {"gh": 'echo "answer to $1"', "git": "exit 1"},
+    })  # fmt: skip
+    assert run.result == "failure"
+    assert run.job("one").said == "1\n"
+    assert [call.argv[1] for call in run.calls("git")] == ["diff"]
+
+
+def test_a_program_that_is_not_named_is_not_there(run_text: RunText) -> None:
+    run = run_text(STEP.format("perl -v"))
+    assert run.result == "failure"
+    assert "perl: command not found" in run.job("one").said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the network away")
+def test_there_is_no_network_but_loopback(run_text: RunText) -> None:
+    run = run_text("""
+  one:
+    runs-on: u
+    steps:
+      - run: |
+          grep -c : /proc/net/dev
+          python3 -c 'import socket as s; a = s.create_server(("127.0.0.1", 0)); s.create_connection(a.getsockname())'
+""")
+    assert run.result == "success"
+    assert run.job("one").said == "1\n"
+
+
+def test_home_temporary_folder_and_environment_are_of_this_job_alone(
+    run_text: RunText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAK", "leaked")
+    run = run_text(
+        STEP.format(
+            'echo "[$LEAK] $GIVEN"; touch ~/a "$TMPDIR/b" c; find ~ . -type f; test "$PWD" = "$GITHUB_WORKSPACE"'
+        )
+        + "  two: {needs: one, runs-on: u, steps: [{run: 'test ! -e ~/a && test ! -e c'}]}\n",
+        settings={"environ": {"GIVEN": "given"}},
+    )
+    assert run.result == "success", run.said()
+    assert run.job("one").said.startswith("[] given\n")
+    assert str(Path.home()) not in run.job("one").said
+
+
+def test_a_checkout_is_a_copy_without_what_git_ignores(run_text: RunText, tree: Path) -> None:
+    (tree / ".gitignore").write_text("ignored\n")
+    (tree / "ignored").write_text("")
+    (tree / "kept").write_text("as it was")
+    checkout = "{uses: actions/checkout@0000000000000000000000000000000000000000}"
+    run = run_text(f"  one: {{runs-on: u, steps: [{checkout}, {{run: 'ls; echo other > kept'}}]}}\n")
+    assert run.job("one").said == "kept\n"
+    assert (tree / "kept").read_text() == "as it was"
+
+
+def test_the_factory_of_a_checkout_runs_its_own_source_and_installs_nothing(tree: Path, tmp_path: Path) -> None:
+    (tree / "factory").write_text("#!/bin/sh\n")
+    (tree / "src").mkdir()
+    copy_tree(tree, tmp_path / "copy")
+    paths = (tmp_path / "copy/.venv").glob("lib/*/site-packages/factory.pth")
+    assert next(paths).read_text().startswith(f"{tmp_path}/copy/src\n")
+    assert (tmp_path / "copy/.venv/installed-").read_text() == f"{tmp_path}/copy\n"
