@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from command_line import Shown, run_command
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
 from wheelfactory.checkout import ROOT
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, main
@@ -37,14 +37,6 @@ NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
 NAMES = list(COMMANDS)
 
 
-class Shown(NamedTuple):
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
 Cli = Callable[..., Shown]
 
 
@@ -54,8 +46,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str | Path) -> Shown:
-        code = main([str(argument) for argument in arguments])
-        return Shown(code, *capsys.readouterr())
+        return run_command(capsys, *arguments)
 
     return run
 

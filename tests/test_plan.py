@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from command_line import Shown, run_command
 from small_matrix import edited, small_matrix
-from wheelfactory.cli import main
 from wheelfactory.compile.costs import Measured
 from wheelfactory.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import outlook
@@ -37,12 +37,8 @@ SLIM_ENTRY = f"""\
 SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
 
 
-class Shown(NamedTuple):
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
+class Planned(Shown):
+    """What came of `plan`."""
 
     @property
     def sets(self) -> list[dict[str, Any]]:
@@ -52,7 +48,7 @@ class Shown(NamedTuple):
         return found
 
 
-Plan = Callable[..., Shown]
+Plan = Callable[..., Planned]
 
 
 @pytest.fixture
@@ -64,9 +60,10 @@ def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
     matrix.write_text(edited(absent, size, ("    source: index of ROCm 6.2\n", SLIM_ENTRY)))
     keep_census(Census(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].pin, cache)
 
-    def run(*arguments: str, only: str = "fa2.8.3-*") -> Shown:
-        code = main(["plan", "--matrix", str(matrix), "--cache", str(cache), "--only", only, *arguments])
-        return Shown(code, *capsys.readouterr())
+    def run(*arguments: str, only: str = "fa2.8.3-*") -> Planned:
+        return Planned(
+            *run_command(capsys, "plan", "--matrix", str(matrix), "--cache", str(cache), "--only", only, *arguments)
+        )
 
     return run
 

@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 from xml.etree import ElementTree as Xml
 
 import pytest
 
+from command_line import Shown, run_command
 from release_factory import flash_attn_wheel, make_release, stand_in_wheel
 from wheelfactory.checkout import ROOT
-from wheelfactory.cli import main
 from wheelfactory.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.manifest import MANIFEST_NAME, read_manifest
 
@@ -23,14 +22,6 @@ CELL = "fa2.8.3-rocm6.1-torch2.6.0-py3-triton"
 ONLY = (*MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 INDEX = "simple/rocm61/torch2.6/triton/"
 BODY = "### torch\n\n2.6.0+rocm6.1\n\n### Backend\n\ntriton\n"
-
-
-class Shown(NamedTuple):
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
 
 
 Cli = Callable[..., Shown]
@@ -42,8 +33,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str | Path) -> Shown:
-        code = main([str(argument) for argument in arguments])
-        return Shown(code, *capsys.readouterr())
+        return run_command(capsys, *arguments)
 
     return run
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from command_line import Shown, run_command
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
-from wheelfactory.cli import main
 from wheelfactory.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.kernels.census import Census, keep_census
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
@@ -26,12 +26,8 @@ CK_SET = next(name for name, kernel_set in SETS.items() if CK in {cell.id for ce
 SOURCES = tuple(f"fmha_fwd_d64_fp16_x{number}" for number in range(4000))
 
 
-class Shown(NamedTuple):
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
+class Outputs(Shown):
+    """What came of a command that gives outputs to a workflow."""
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -48,7 +44,7 @@ class Shown(NamedTuple):
 class Desk(NamedTuple):
     """Commands on a directory, and the files that they hand on."""
 
-    run: Callable[..., Shown]
+    run: Callable[..., Outputs]
     release: Path
     plan: Path
     kernels: Path
@@ -63,19 +59,18 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     keep_census(Census(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].pin, cache)
     release, plan = tmp_path / "release", tmp_path / "plan.json"
 
-    def run(command: str, *arguments: str) -> Shown:
+    def run(command: str, *arguments: str) -> Outputs:
         more = ("--matrix", str(matrix), "--cache", str(cache)) if command == "jobs" else ()
-        code = main([command, str(release), "--plan", str(plan), *more, *arguments])
-        return Shown(code, *capsys.readouterr())
+        return Outputs(*run_command(capsys, command, str(release), "--plan", str(plan), *more, *arguments))
 
     return Desk(run, release, plan, tmp_path / "kernels", tmp_path / "built")
 
 
-def gather(desk: Desk, *arguments: str) -> Shown:
+def gather(desk: Desk, *arguments: str) -> Outputs:
     return desk.run("gather", "--kernels", str(desk.kernels), *arguments)
 
 
-def account(desk: Desk, *arguments: str) -> Shown:
+def account(desk: Desk, *arguments: str) -> Outputs:
     return desk.run("account", "--built", str(desk.built), *arguments)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
 
+from command_line import Shown, run_command
 from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
 from release_factory import PUBLISHED, content_of, flash_attn_wheel, make_release, stand_in_wheel
@@ -35,14 +35,6 @@ CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 GITHUB = "github:someone/wheels"
 
 
-class Shown(NamedTuple):
-    """What came of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
 Cli = Callable[..., Shown]
 
 
@@ -57,8 +49,7 @@ def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     Path("matrix.yaml").write_text(SMALL.replace(pinned, sha256_of(einops)))
 
     def run(*arguments: str | Path) -> Shown:
-        code = main(["publish", *map(str, arguments), "--matrix", "matrix.yaml"])
-        return Shown(code, *capsys.readouterr())
+        return run_command(capsys, "publish", *arguments, "--matrix", "matrix.yaml")
 
     return run
 
