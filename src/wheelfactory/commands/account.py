@@ -10,6 +10,7 @@ from wheelfactory.commands.targets import add_target, publisher_of
 from wheelfactory.errors import DONE, FAILED, InputError
 from wheelfactory.manifest import MANIFEST_NAME, published_cells, read_manifest
 from wheelfactory.pipeline.plan import Plan
+from wheelfactory.progress import announcing
 from wheelfactory.report.account import compare
 from wheelfactory.report.coverage import available_cells
 from wheelfactory.report.summary import job_summary
@@ -35,7 +36,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     plan = Plan.read(options.plan)
     planned = {cell.id for cell in plan.cells}
     built = _built(options.built)
-    rows = publisher_of(options.target, environ).rows()
+    with announcing():
+        rows = publisher_of(options.target, environ).rows()
     account = compare(planned, built, available_cells(rows), planned if options.later == "true" else ())
     show(job_summary(account, rows))
     for line in account.lines():

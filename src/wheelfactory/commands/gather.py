@@ -13,6 +13,7 @@ from wheelfactory.matrix.select import two_levels
 from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy
 from wheelfactory.pipeline.plan import Plan, outputs
+from wheelfactory.progress import announcing
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +34,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Keep the kernel sets that are whole; print which cells can be built, as lines for ``$GITHUB_OUTPUT``."""
     plan = Plan.read(options.plan)
-    gathered = settle(gather_sets(plan, options.kernels, shelf_of(options.target, environ)), options.round)
+    with announcing():
+        published = published_cells(publisher_of(options.target, environ).rows())
+        gathered = settle(gather_sets(plan, options.kernels, shelf_of(options.target, environ)), options.round)
     for item in gathered:
         _tell(item)
-    cells = buildable(plan, gathered, published_cells(publisher_of(options.target, environ).rows()))
+    cells = buildable(plan, gathered, published)
     later = any(item.state is State.LATER for item in gathered)
     values = {
         "later": later,

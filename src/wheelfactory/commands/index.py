@@ -13,6 +13,7 @@ from wheelfactory.files import locked, write_atomic
 from wheelfactory.index import make_pages, write_index, write_site
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.progress import announcing
 from wheelfactory.publish import DirectoryPublisher, Publisher
 from wheelfactory.report.coverage import cover
 from wheelfactory.report.markdown import count_text
@@ -56,7 +57,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
     """What is published. Raises `InputError` for a directory that is no release: an index of it would be empty."""
     if not isinstance(publisher, DirectoryPublisher):
-        return publisher.rows()
+        with announcing():
+            return publisher.rows()
     if not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name a release directory")
     return read_manifest(publisher.folder / MANIFEST_NAME)

@@ -20,6 +20,7 @@ from wheelfactory.matrix import Expansion, Matrix, expand
 from wheelfactory.matrix.select import require, select, strategy, unpublished
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy, kernel_entries, make_plan
 from wheelfactory.pipeline.plan import Plan, outputs
+from wheelfactory.progress import announcing
 from wheelfactory.workshop import Workshop
 
 SHARD_HOURS = 4.0
@@ -47,11 +48,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     workshop = workshop_of(options, environ)
     expansion = expand(workshop.matrix)
     selected = _cells_of(expansion, options) if options.versions else select(expansion, options.only)
-    rows = publisher_of(options.target, environ).rows()
-    cells = unpublished(selected, published_cells(rows))
+    with announcing():
+        cells = unpublished(selected, published_cells(publisher_of(options.target, environ).rows()))
     tell(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
     sets = kernel_sets(workshop.matrix, cells)
-    kept = _kept(workshop.matrix, sets, shelf_of(options.target, environ))
+    with announcing():
+        kept = _kept(workshop.matrix, sets, shelf_of(options.target, environ))
     plan = _plan_of_one(workshop.matrix, cells, sets, kept) if options.versions else _plan(workshop, cells, sets, kept)
     if options.plan:
         plan.write(options.plan)

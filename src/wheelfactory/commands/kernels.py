@@ -73,7 +73,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     remove_scratch(dest)
     if options.take:
         name = kept_name(workshop.matrix, kernel_set, slim=options.slim)
-        archive = take_set(shelf_of(options.take, environ), name, kernel_set.id, dest)
+        with announcing():
+            archive = take_set(shelf_of(options.take, environ), name, kernel_set.id, dest)
     elif options.join:
         with announcing():
             archive = join_set(dest, kernel_set.id, kernels_folder(workshop))

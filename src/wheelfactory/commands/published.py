@@ -9,6 +9,7 @@ from wheelfactory.advice import site_of
 from wheelfactory.commands.options import Environ
 from wheelfactory.commands.targets import GITHUB, publisher_of
 from wheelfactory.manifest import WheelRow, read_manifest
+from wheelfactory.progress import announcing
 
 
 def add_published(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,8 @@ def add_site(parser: argparse.ArgumentParser) -> None:
 def published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
     """The rows of a target. Raises `InputError` if it cannot be read."""
     if target.startswith(GITHUB):
-        return publisher_of(target, environ).rows()
+        with announcing():
+            return publisher_of(target, environ).rows()
     return read_manifest(Path(target))
 
 

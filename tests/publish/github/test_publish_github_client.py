@@ -275,3 +275,14 @@ def test_a_large_file_is_sent_in_little_memory_and_its_bytes_are_counted(
 def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> None:
     kept = releases.upload(releases.create("v1"), Asset("a-1+b.whl", "", b"content"), lambda *_: None)
     assert kept.name == "a-1+b.whl"
+
+
+def test_an_address_where_nobody_answers_is_told_in_the_plain_words_of_the_system() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        client = Client(f"http://127.0.0.1:{taken.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
+        with pytest.raises(
+            PublishError, match=r"/repos/someone/wheels: .*Connection refused \(after 8 tries\)"
+        ) as caught:
+            client.get(client.url)
+    assert "Max retries" not in str(caught.value)

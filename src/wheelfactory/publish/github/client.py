@@ -223,8 +223,14 @@ def _wire(url: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
-        reason = re.sub(r"\?\S*", "", str(error).partition("\n")[0]) or type(error).__name__
-        raise UnansweredError(f"{_bare(url)}: {reason}") from None
+        raise UnansweredError(f"{_bare(url)}: {_reason(error)}") from None
+
+
+def _reason(error: requests.RequestException) -> str:
+    """What went wrong, in the words of the innermost of the errors that wrap each other, in one line."""
+    innermost = getattr(error.args[0] if error.args else None, "reason", None) or error
+    line = re.sub(r"\?\S*", "", str(innermost).partition("\n")[0])
+    return line.partition("): ")[2] or line or type(error).__name__
 
 
 def _json(answer: requests.Response) -> Any:
