@@ -51,12 +51,12 @@ class Pins:
 
 def read_pins(text: str) -> Pins:
     """Pins from the text of pins.yaml. Raises `PinsError`."""
-    content = yaml.safe_load(text)
     try:
+        content = yaml.safe_load(text)
         actions = {name: Action(one["version"], one["commit"]) for name, one in content["actions"].items()}
         npm = {name: str(version) for name, version in content["npm"].items()}
         pins = Pins(tuple(content["runners"]), content["python"], actions, npm)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise PinsError(f"{PINS} cannot be read: {error!r}") from None
     for name, action in actions.items():
         if not re.fullmatch(r"[0-9a-f]{40}", action.commit) or not re.fullmatch(r"v\d+\.\d+\.\d+", action.version):

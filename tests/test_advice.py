@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.advice import install_lines, pick_for_trial, trial_line
+from wheelfactory.advice import install_lines, pages_of, pick_for_trial, trial_line
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.environments import cpu_torch
@@ -115,3 +115,14 @@ def test_what_cannot_be_tried_here_is_not_picked(matrix: Matrix, row: WheelRow) 
 
 def test_of_no_wheels_none_is_picked(matrix: Matrix) -> None:
     assert pick_for_trial([], matrix) is None
+
+
+@pytest.mark.parametrize(
+    ("repository", "address"),
+    [
+        ("Someone/wheels", "https://someone.github.io/wheels/"),
+        ("Someone/Someone.github.io", "https://someone.github.io/"),
+    ],
+)
+def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site(repository: str, address: str) -> None:
+    assert pages_of(repository) == address

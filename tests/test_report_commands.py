@@ -117,10 +117,11 @@ def test_notes_of_a_directory_install_from_its_own_indexes(cli: Cli, release: Pa
     assert f"pip install --index-url https://me.example/{INDEX} flash-attn" in served
 
 
-def test_notes_of_a_repository_install_by_address_or_from_a_site(cli: Cli, repository: list[str]) -> None:
-    assert "pip install --no-deps einops 'https://host.example/flash_attn-" in cli("notes", "github:me/wheels").out
-    with_site = cli("notes", "github:me/wheels", "--site", "https://me.example/wheels")
-    assert f"pip install --index-url https://me.example/wheels/{INDEX} flash-attn" in with_site.out
+def test_notes_of_a_repository_install_from_its_pages_or_from_a_site_that_is_named(
+    cli: Cli, repository: list[str]
+) -> None:
+    assert f"--index-url https://me.github.io/wheels/{INDEX}" in cli("notes", "github:me/wheels").out
+    assert f"--index-url https://of.mine/{INDEX}" in cli("notes", "github:me/wheels", "--site", "https://of.mine/").out
 
 
 def test_notes_since_a_manifest_tell_only_what_came_after(cli: Cli, release: Path, tmp_path: Path) -> None:

@@ -29,6 +29,13 @@ def site_of(folder: Path) -> str:
     return f"file://{quote(str(folder.resolve()))}"
 
 
+def pages_of(repository: str) -> str:
+    """Where GitHub's Pages serve the site of ``OWNER/REPO``, if it has no domain of its own (GitHub's docs)."""
+    owner, _, name = repository.partition("/")
+    host = f"{owner.lower()}.github.io"
+    return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
+
+
 def index_line(key: IndexKey, site: str, requirement: str = "flash-attn") -> str:
     """The line that installs from an index of the release at the address `site`, and from nowhere else."""
     return shlex.join(["pip", "install", "--index-url", f"{site.rstrip('/')}/{index_path(key)}/", requirement])

@@ -166,7 +166,7 @@ def test_account_is_content_when_all_that_was_planned_is_published(desk: Desk) -
 
 
 @pytest.mark.parametrize(
-    ("was_built", "told"), [(False, "no verified wheel came out of its jobs"), (True, "is not published")]
+    ("was_built", "told"), [(False, "no verified wheel reached the upload"), (True, "is not published")]
 )
 def test_account_names_a_cell_that_is_missing_and_where_it_was_lost(desk: Desk, was_built: bool, told: str) -> None:
     desk.run("jobs", "--only", TRITON)
@@ -189,7 +189,7 @@ def test_account_of_nothing_says_that_there_was_nothing(desk: Desk) -> None:
     desk.run("jobs", "--only", TRITON)
     shown = account(desk)
     assert shown.code == DONE
-    assert "nothing" in shown.out.lower()
+    assert "Nothing to build" in shown.out
 
 
 @pytest.mark.parametrize("command", ["gather", "account"])
@@ -198,3 +198,9 @@ def test_without_a_plan_nothing_is_said_to_be_done(desk: Desk, command: str) -> 
     shown = desk.run(command, *folder)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert "cannot read the plan" in shown.err
+
+
+def test_triton_too_is_for_versions(desk: Desk) -> None:
+    shown = desk.run("jobs", "--only", TRITON, "--triton-too", "true")
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert "--triton-too without --versions" in shown.err

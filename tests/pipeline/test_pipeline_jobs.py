@@ -41,7 +41,7 @@ def test_each_shard_of_each_set_is_an_entry_with_a_name_for_what_it_leaves() -> 
     first = SETS[0].id
     entries = kernel_entries(planned())
     assert len(entries) == 2 * len(SETS)
-    assert entries[1] == {"set": first, "shard": "2/2", "artifact": f"kernels-{first}.2-of-2"}
+    assert entries[1] == {"set": first, "shard": "2/2", "artifact": f"kernels-{first}.shard-2-of-2"}
     assert len({entry["artifact"] for entry in entries}) == len(entries)
 
 

@@ -20,7 +20,7 @@ def test_what_was_planned_built_and_published_is_complete() -> None:
 @pytest.mark.parametrize(
     ("built", "published", "missing"),
     [
-        ([A], [A], "no verified wheel came out of its jobs"),
+        ([A], [A], "no verified wheel reached the upload"),
         ([A, B], [A], "its wheel was verified and is not published"),
     ],
     ids=["not built", "not published"],
@@ -84,3 +84,9 @@ def test_a_complete_run_needs_no_steps() -> None:
     text = compare([A], [A], [A]).markdown()
     assert text.startswith("**Nothing that was planned is missing.**\n")
     assert "Re-run" not in text
+
+
+def test_what_nobody_planned_is_no_reason_to_run_anything_again() -> None:
+    text = compare([A], [A, B], [A]).markdown()
+    assert text.startswith("**1 cell built that nobody planned.**")
+    assert "Re-run failed jobs" not in text

@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=range(1, MOST_ROUNDS + 1),
         default=1,
         metavar="N",
-        help=f"the how many-th run for these kernels; the last is {MOST_ROUNDS}",
+        help=f"which run for these kernels this is; the last is {MOST_ROUNDS}",
     )
 
 

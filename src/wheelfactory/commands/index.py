@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, directory, show, tell
+from wheelfactory.commands.published import add_site, site_at
 from wheelfactory.commands.targets import add_target, publisher_of
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import locked, write_atomic
@@ -30,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--dest", type=Path, metavar="DIR", help="write a site there that links to the wheels")
     where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of the wheels, as Markdown")
-    parser.add_argument("--site", default="", metavar="URL", help="where the site will be served, for install lines")
+    add_site(parser)
     add_matrix(parser)
 
 
@@ -39,7 +40,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     publisher = publisher_of(options.target, environ)
     rows = _rows(publisher, options.target)
     if options.packages:
-        write_atomic(options.packages, packages_page(rows, options.site).encode())
+        write_atomic(options.packages, packages_page(rows, _site(options)).encode())
         show(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         site = directory(options.dest)
@@ -66,7 +67,12 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
 
 def _write_site(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> int:
     coverage = cover(expand(load_matrix(options.matrix)), rows)
-    return write_site(folder, rows, {PACKAGES: packages_page(rows, options.site), COVERAGE: draw(coverage)})
+    return write_site(folder, rows, {PACKAGES: packages_page(rows, _site(options)), COVERAGE: draw(coverage)})
+
+
+def _site(options: argparse.Namespace) -> str:
+    """Where what is written will be served; empty if nobody says."""
+    return site_at(options.target, options.site) or ""
 
 
 def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:

@@ -45,6 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what the jobs of a workflow run are expanded to, as lines for ``$GITHUB_OUTPUT``."""
+    if options.triton_too == "true" and not options.versions:
+        raise InputError("bad arguments", "--triton-too without --versions", "--only selects Triton cells by their id")
     workshop = workshop_of(options, environ)
     expansion = expand(workshop.matrix)
     selected = _cells_of(expansion, options) if options.versions else select(expansion, options.only)
@@ -97,7 +99,11 @@ def _plan(workshop: Workshop, cells: Sequence[Cell], sets: Sequence[KernelSet], 
     shards: dict[str, tuple[str, ...]] = {}
     for kernel_set, outlook in zip(missing, outlooks, strict=True):
         if isinstance(outlook, str):
-            raise InputError("cannot tell what to compile", f"{kernel_set.id}: {outlook}", "run it again")
+            raise InputError(
+                "cannot tell what to compile",
+                f"{kernel_set.id}: {outlook}",
+                "look after the network (PIP_INDEX_URL names another index), then run it again",
+            )
         shards[kernel_set.id] = outlook.shards
         hours = outlook.cpu_s / 3600
         tell(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(outlook.shards)} shards")

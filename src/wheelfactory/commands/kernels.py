@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("set", metavar="SET", help="a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile one of N equal parts of it")
     parser.add_argument("--join", action="store_true", help="compile nothing: make one archive of the shards in DIR")
-    parser.add_argument("--keep", metavar="TARGET", help="with --join: keep it for later runs in this release")
+    parser.add_argument("--keep", metavar="TARGET", help="with --join: keep it there for later runs")
     parser.add_argument("--take", metavar="TARGET", help="compile nothing: take the archive that is kept there")
     parser.add_argument(
         "--dest",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, show
 from wheelfactory.commands.published import add_published, add_site, published_rows, site_at
-from wheelfactory.commands.targets import GITHUB, REPOSITORY
+from wheelfactory.commands.targets import REPOSITORY, repository_of
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.manifest import read_manifest
 from wheelfactory.matrix import load_matrix
@@ -31,9 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the notes of a release, as Markdown."""
-    repository = options.repository or (
-        options.target.removeprefix(GITHUB) if options.target.startswith(GITHUB) else None
-    )
+    repository = options.repository or repository_of(options.target)
     if repository and not REPOSITORY.fullmatch(repository):
         raise InputError("not a repository", repository, "write OWNER/REPO, as in the address on GitHub")
     before = read_manifest(options.since) if options.since else ()

@@ -49,11 +49,6 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_release(parser: argparse.ArgumentParser) -> None:
-    """The release directory as an argument."""
-    parser.add_argument("dest", type=Path, metavar="DIR", help="release directory")
-
-
 def workshop_of(options: argparse.Namespace, environ: Environ) -> Workshop:
     """The matrix, this machine and the cache, as the options and the environment say.
 

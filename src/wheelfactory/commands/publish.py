@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
-from wheelfactory.commands.targets import GITHUB, add_target, publisher_of
+from wheelfactory.commands.published import add_site, site_at
+from wheelfactory.commands.targets import add_target, publisher_of, repository_of
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.executor import Executor
 from wheelfactory.files import locked, remove_scratch
@@ -38,7 +39,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     what = "a wheel, which is verified first, or a release directory, whose manifest says how that went"
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
     parser.add_argument("--tag", help="what is published on GitHub under; a directory takes no notice of it")
-    parser.add_argument("--site", metavar="URL", help="where the site is served, for the install lines in the notes")
     parser.add_argument(
         "--expect", metavar="CELLS", help="refuse the rows of release directories that are of no cell of this list"
     )
@@ -46,6 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print each call that would")
     parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
     parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
+    add_site(parser)
     add_matrix(parser)
     add_cache(parser)
     add_extended(parser)
@@ -81,10 +82,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _notes(target: str, matrix: Path, site: str | None) -> Notes:
+def _notes(target: str, matrix: Path, site: str) -> Notes:
     """What writes the text of a release."""
-    repository = target.removeprefix(GITHUB)
-    return partial(release_notes, matrix=load_matrix(matrix), site=site, repository=repository)
+    address, repository = site_at(target, site), repository_of(target)
+    return partial(release_notes, matrix=load_matrix(matrix), site=address, repository=repository)
 
 
 def _additions(options: argparse.Namespace, workshop: Workshop, publisher: Publisher) -> list[Addition]:

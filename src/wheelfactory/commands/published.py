@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.advice import site_of
+from wheelfactory.advice import pages_of, site_of
 from wheelfactory.commands.options import Environ
-from wheelfactory.commands.targets import GITHUB, publisher_of
+from wheelfactory.commands.targets import publisher_of, repository_of
 from wheelfactory.manifest import WheelRow, read_manifest
 from wheelfactory.progress import announcing
 
@@ -22,20 +22,25 @@ def add_site(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--site",
         metavar="URL",
-        help="where simple/ is served, for install lines (default: a TARGET that is a directory)",
+        default="",
+        help="where simple/ is served, for install lines (default: a TARGET that is a directory, or GitHub's Pages)",
     )
 
 
 def published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
     """The rows of a target. Raises `InputError` if it cannot be read."""
-    if target.startswith(GITHUB):
+    if repository_of(target):
         with announcing():
             return publisher_of(target, environ).rows()
     return read_manifest(Path(target))
 
 
-def site_at(target: str, site: str | None) -> str | None:
-    """The address of the indexes: `site` if it is given, else that of a directory; None where there are none."""
-    if site is None and Path(target).is_dir():
-        return site_of(Path(target))
-    return site
+def site_at(target: str, site: str) -> str | None:
+    """The address of the indexes: `site` if it is given, else that of a directory or of a repository's Pages.
+
+    None where there are none.
+    """
+    repository = repository_of(target)
+    if site or repository:
+        return site or pages_of(str(repository))
+    return site_of(Path(target)) if Path(target).is_dir() else None

@@ -28,6 +28,16 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="release directory, or github:OWNER/REPO")
 
 
+def repository_of(text: str) -> str | None:
+    """``OWNER/REPO`` of a target on GitHub, None for a directory. Raises `InputError` for what is no repository."""
+    if not text.startswith(GITHUB):
+        return None
+    repository = text.removeprefix(GITHUB)
+    if not REPOSITORY.fullmatch(repository):
+        raise InputError("not a repository", text, "write github:OWNER/REPO")
+    return repository
+
+
 def publisher_of(
     text: str,
     environ: Environ,
@@ -42,38 +52,37 @@ def publisher_of(
     `show` nothing is changed: it is given each call or file that would be. Raises `InputError` for what is no target
     or cannot have that tag.
     """
-    if not text.startswith(GITHUB):
+    repository = repository_of(text)
+    if repository is None:
         folder = directory(Path(text))
         return DirectoryRehearsal(folder, show) if show else DirectoryPublisher(folder)
     from wheelfactory.publish.github import GitHubPublisher, no_notes
     from wheelfactory.publish.github.rehearsal import Rehearsal
     from wheelfactory.publish.github.releases import Releases
 
-    client = _client(text, environ)
+    client = _client(repository, environ)
     releases = Rehearsal(client, show) if show else Releases(client)
     return GitHubPublisher(releases, tag, notes or no_notes)
 
 
 def shelf_of(text: str, environ: Environ) -> Shelf:
     """Where a target keeps kernel archives. Raises `InputError` for what is no target."""
-    if not text.startswith(GITHUB):
+    repository = repository_of(text)
+    if repository is None:
         from wheelfactory.kernels.shelf import DirectoryShelf
 
         return DirectoryShelf(directory(Path(text)))
     from wheelfactory.publish.github import GitHubShelf
     from wheelfactory.publish.github.releases import Releases
 
-    return GitHubShelf(Releases(_client(text, environ)))
+    return GitHubShelf(Releases(_client(repository, environ)))
 
 
-def _client(text: str, environ: Environ) -> Client:
-    """The repository that ``github:OWNER/REPO`` names, with certificates as the system has them."""
+def _client(repository: str, environ: Environ) -> Client:
+    """Calls to a repository, with certificates as the system has them."""
     import truststore  # it and requests take a while to import, and a directory needs neither
 
     from wheelfactory.publish.github.client import API, Client
 
-    repository = text.removeprefix(GITHUB)
-    if not REPOSITORY.fullmatch(repository):
-        raise InputError("not a repository", text, "write github:OWNER/REPO")
     truststore.inject_into_ssl()
     return Client(environ.get("GITHUB_API_URL") or API, repository, environ.get("GITHUB_TOKEN"))

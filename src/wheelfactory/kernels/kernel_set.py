@@ -58,6 +58,10 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     raise InputError("no such kernel set", text, f"known: {known}")
 
 
+KEPT = "kernels-"
+"""How the names of kept sets begin; on GitHub they are tags, and no release of wheels has such a one."""
+
+
 def kept_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:
     """The name under which a set is kept for later runs: ``kernels-<set id>-<12 hex digits>``.
 
@@ -69,4 +73,4 @@ def kept_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> s
     images = (rocm.slim,) if slim and rocm.slim else with_one_compiler(rocm.images)
     systems = sorted({(".".join(map(str, release_of(image))) or image.tag, image.distribution) for image in images})
     facts = json.dumps([COMPILED_AS, matrix.flash_attn[kernel_set.flash_attn].pin, systems])
-    return f"kernels-{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+    return f"{KEPT}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
-from wheelfactory.kernels.kernel_set import KernelSet, kept_name
+from wheelfactory.kernels.kernel_set import KEPT, KernelSet, kept_name
+from wheelfactory.kernels.manifest import shard_suffix
 from wheelfactory.matrix import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy
 from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
@@ -67,7 +68,7 @@ def group_numbers(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
 def kernel_entries(plan: Plan) -> list[dict[str, str]]:
     """What the job that compiles is expanded to: an entry for each shard, with the artifact that it leaves."""
     return [
-        {"set": planned.id, "shard": shard, "artifact": f"kernels-{planned.id}.{shard.replace('/', '-of-')}"}
+        {"set": planned.id, "shard": shard, "artifact": f"{KEPT}{planned.id}{shard_suffix(shard)}"}
         for planned in plan.kernel_sets
         for shard in planned.shards
     ]

@@ -14,7 +14,7 @@ from wheelfactory.files import write_atomic
 class PlannedCell(BaseModel):
     """A cell to build, and the group of cells with which its wheel is uploaded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     group: str

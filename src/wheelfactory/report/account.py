@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from wheelfactory.report.markdown import code, count_text
 
-_NOT_BUILT = "no verified wheel came out of its jobs"
+_NOT_BUILT = "no verified wheel reached the upload"
 _NOT_PUBLISHED = "its wheel was verified and is not published"
 
 _NEXT_STEPS = (
@@ -18,6 +18,7 @@ _NEXT_STEPS = (
     "2. `./factory explain LOG` says what stopped a build, and what to change.",
     "3. *Re-run failed jobs* goes on from here: what is built and published is kept, nothing is published twice.",
 )
+_UNPLANNED = "A job has left what it should not: find out which and why, before anything of this run is run again."
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,13 @@ class Account:
     def markdown(self) -> str:
         """For a job summary: the verdict, what to do if cells are missing, then what `lines` says."""
         number = count_text(len(self.gaps), "planned cell")
-        verdict = "**Nothing that was planned is missing.**" if not self.gaps else f"**Missing: {number}.**"
+        verdict = f"**Missing: {number}.**" if self.gaps else "**Nothing that was planned is missing.**"
+        if self.built_unplanned:
+            verdict = f"**{count_text(len(self.built_unplanned), 'cell')} built that nobody planned.** {_UNPLANNED}"
         gaps = [f"- {code(gap.cell)}: {gap.missing}" for gap in self.gaps]
         extra = [f"- {code(cell)}: not planned, yet built" for cell in self.built_unplanned]
         told = [f"- {self._sums}", *gaps, *extra, *(f"- {line}" for line in self._earlier)]
-        return "\n".join([verdict, "", *([] if self.complete else [*_NEXT_STEPS, ""]), *told, ""])
+        return "\n".join([verdict, "", *([*_NEXT_STEPS, ""] if self.gaps else []), *told, ""])
 
     @property
     def _sums(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from wheelfactory.manifest import WheelRow
 from wheelfactory.report.account import Account
@@ -17,29 +17,24 @@ SUMMARY_LIMIT = 1_000_000
 _TOLD = (Status.FAILED, Status.NOT_RUN)
 
 
-def job_summary(account: Account, rows: Iterable[WheelRow], minutes: Mapping[str, float] | None = None) -> str:
-    """The summary as Markdown.
-
-    `rows` are those of the wheels that the run made, as far as they are known; `minutes` says how long cells took.
-    """
-    wheels, times = decisive_rows(rows), minutes or {}
+def job_summary(account: Account, rows: Iterable[WheelRow]) -> str:
+    """The summary as Markdown; `rows` are those of the wheels that the run made, as far as they are known."""
+    wheels = decisive_rows(rows)
     states = {**dict.fromkeys(account.planned, "**missing**"), **dict.fromkeys(account.done, "published")}
     states.update(dict.fromkeys(account.later, "later: its kernels are still to be compiled"))
     missing = dict.fromkeys(gap.cell for gap in account.gaps)
     cells = [*missing, *(cell for cell in account.planned if cell not in missing)]
     lines = table(
-        ("cell", "state", "minutes", "size", "gates"),
-        ([code(cell), states[cell], _time(times.get(cell)), *_wheel(wheels.get(cell))] for cell in cells),
+        ("cell", "state", "size", "gates"),
+        ([code(cell), states[cell], *_wheel(wheels.get(cell))] for cell in cells),
     )
     told = Section((account.markdown(),))
     listed = (
-        Section(("## Cells", "", *lines[:2]), tuple(lines[2:])) if cells else Section(("Nothing was to be built.",))
+        Section(("## Cells", "", *lines[:2]), tuple(lines[2:]))
+        if cells
+        else Section(("Nothing to build: every cell selected is published.",))
     )
     return fitted([told, listed], SUMMARY_LIMIT)
-
-
-def _time(minutes: float | None) -> str:
-    return "" if minutes is None else f"{minutes:.0f}"
 
 
 def _wheel(row: WheelRow | None) -> Iterator[str]:

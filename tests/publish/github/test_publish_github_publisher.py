@@ -16,7 +16,6 @@ from wheelfactory.errors import InputError, PublishError
 from wheelfactory.manifest import MANIFEST_NAME
 from wheelfactory.publish import publish, stage, yank
 from wheelfactory.publish.github import GitHubPublisher, parts
-from wheelfactory.publish.github import publisher as publisher_module
 from wheelfactory.publish.transaction import Asset
 
 NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
@@ -177,7 +176,7 @@ def test_two_gigabytes_are_refused_before_anything_is_sent(
 def test_a_file_just_under_the_limit_is_sent(
     github: FakeGitHub, publisher: NewPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher_module, "TOO_LARGE", 8)
+    monkeypatch.setattr(parts, "TOO_LARGE", 8)
     publisher().ensure(asset("a.whl", b"7 bytes"))
     assert [draft.files() for draft in github.repository.drafts()] == [{"a.whl": sha256(b"7 bytes")}]
 

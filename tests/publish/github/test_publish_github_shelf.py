@@ -13,8 +13,7 @@ from fake_github.outcome import sha256
 from fake_github.repository import OWNER_REPO
 from wheelfactory.errors import PublishError
 from wheelfactory.kernels.shelf import Shelf
-from wheelfactory.publish.github import GitHubShelf
-from wheelfactory.publish.github import shelf as shelf_module
+from wheelfactory.publish.github import GitHubShelf, parts
 from wheelfactory.publish.github.client import Client
 from wheelfactory.publish.github.releases import Releases
 
@@ -108,7 +107,7 @@ def test_a_release_without_its_archive_is_told(github: FakeGitHub, shelf: Shelf,
 def test_an_archive_that_is_too_large_is_refused_before_anything_is_sent(
     github: FakeGitHub, shelf: Shelf, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf_module, "TOO_LARGE", len(CONTENT))
+    monkeypatch.setattr(parts, "TOO_LARGE", len(CONTENT))
     with pytest.raises(PublishError, match="too large for a release"):
         shelf.put(NAME, archive)
     assert github.calls == []

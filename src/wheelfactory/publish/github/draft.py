@@ -56,9 +56,9 @@ class Draft:
         try:
             stored = self._releases.upload(self.release, asset, part)
         except RefusedError as refused:
-            if refused.status != requests.codes.unprocessable_entity:
+            if refused.status != requests.codes.unprocessable_entity or "already_exists" not in str(refused):
                 raise
-            # most often the name is taken by an upload whose answer was lost: look, and replace it if it is not whole
+            # by an upload whose answer was lost: look, and replace it if it is not whole
             raise UnansweredError(str(refused)) from refused
         self._listed()[stored.name] = stored
         if stored.name != asset.name:

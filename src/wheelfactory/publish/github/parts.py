@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from wheelfactory.errors import InputError
+from wheelfactory.errors import InputError, PublishError
+from wheelfactory.kernels.kernel_set import KEPT
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow
+from wheelfactory.publish.transaction import Asset
 
 SUMS_NAME = "SHA256SUMS"
 WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
@@ -23,18 +25,23 @@ MOST_WHEELS = (MOST_ASSETS - len(WRITTEN_LAST)) // 2
 TOO_LARGE = 1 << 31
 """Bytes: every asset must be under 2 GiB (documentation of releases); exactly 2 GiB is refused."""
 
-KERNELS = "kernels-"
-"""How the tags of kernel archives begin, which are no releases of wheels."""
 _MORE = "wheels-"
 _TAG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+])?")
+
+
+def require_size(asset: Asset) -> None:
+    """Raises `PublishError` for a file that GitHub would not take."""
+    if asset.size >= TOO_LARGE:
+        hint = "GitHub takes files under 2 GiB: build it for fewer offload archs"
+        raise PublishError("too large for a release", f"{asset.name} has {asset.size} bytes", hint)
 
 
 def check_tag(tag: str) -> str:
     """A tag that releases may be made of. Raises `InputError` for one that git or this scheme cannot have."""
     if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith(".lock"):
         raise InputError("not a tag", tag, "letters, digits and . _ + - as in v1.2.0")
-    if tag.startswith((_MORE, KERNELS, "untagged-")):
-        raise InputError("a tag with another meaning", tag, f"it must not begin with {_MORE}, {KERNELS} or untagged-")
+    if tag.startswith((_MORE, KEPT, "untagged-")):
+        raise InputError("a tag with another meaning", tag, f"it must not begin with {_MORE}, {KEPT} or untagged-")
     return tag
 
 

@@ -38,10 +38,6 @@ class Published:
             if not (release.draft or release.prerelease)
         }
 
-    def tags(self) -> frozenset[str]:
-        """The tags of all of them."""
-        return frozenset(held.release.tag_name for held in self._held.values())
-
     def newest(self) -> tuple[int | None, tuple[WheelRow, ...]]:
         """The id of the newest release with a manifest, and its rows; None and none without one.
 

@@ -16,9 +16,9 @@ from wheelfactory.publish.github.draft import Draft
 from wheelfactory.publish.github.drafts import Drafts
 from wheelfactory.publish.github.parts import (
     SUMS_NAME,
-    TOO_LARGE,
     check_tag,
     digests,
+    require_size,
     sums,
     wheel_of,
     without_urls,
@@ -66,9 +66,7 @@ class GitHubPublisher:
 
     def ensure(self, asset: Asset, part: Part = unseen) -> None:
         """See `Publisher.ensure`. Raises `PublishError` for a file of 2 GiB or more before any of it is sent."""
-        if asset.size >= TOO_LARGE:
-            hint = "GitHub takes files under 2 GiB: build it for fewer offload archs"
-            raise PublishError("too large for a release", f"{asset.name} has {asset.size} bytes", hint)
+        require_size(asset)
         drafts = self._ours()
         if not self._published.has(asset):
             drafts.for_wheel(wheel_of(asset.name)).put(asset, part)

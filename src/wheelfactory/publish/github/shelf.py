@@ -7,7 +7,7 @@ from pathlib import Path
 from wheelfactory.errors import PublishError
 from wheelfactory.files import atomic_path, sha256_of
 from wheelfactory.publish.github.draft import Draft
-from wheelfactory.publish.github.parts import TOO_LARGE
+from wheelfactory.publish.github.parts import require_size
 from wheelfactory.publish.github.releases import Release, Releases, Stored
 from wheelfactory.publish.transaction import Asset
 
@@ -29,10 +29,8 @@ class GitHubShelf:
 
         Raises `PublishError` if others are, if it is too large, or if a release of this tag has no archive.
         """
-        size = archive.stat().st_size
-        if size >= TOO_LARGE:
-            raise PublishError("too large for a release", f"{archive} has {size} bytes", "GitHub takes less than 2 GiB")
         asset = Asset(archive.name, sha256_of(archive), archive)
+        require_size(asset)
         kept = self._kept(name)
         if kept:
             if kept.name != asset.name or not self._releases.is_same(kept, asset.sha256):

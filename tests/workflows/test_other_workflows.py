@@ -1,0 +1,85 @@
+"""The workflows beside build.yml, on this machine: one combination by hand, answers to requests, the weekly refresh."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.manifest import MANIFEST_NAME
+from workflows.events import dispatch, issue, schedule
+from workflows.expressions import Expressions
+from workflows.factory_repository import triton_place
+from workflows.results import Run
+from workflows.runner import Place, run_workflow
+
+pytestmark = pytest.mark.slow
+
+VERSIONS = {
+    "flash-attn-version": "2.8.3",
+    "python-version": "3.12",
+    "torch-version": "2.13.0",
+    "rocm-version": "7.2",
+}
+CK, TRITON = "fa2.8.3-rocm7.2-torch2.13.0-cp312-ck", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+BUILDS = ("cells/cell/build", "cells/cell/verify")
+BODY = "### torch\n\n2.13.0\n\n### ROCm\n\n7.2\n\n### Backend\n\ntriton\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, cache: Path, evaluator: Expressions) -> Place:
+    return triton_place(tmp_path / "place", cache, evaluator)
+
+
+def by_hand(place: Place, **inputs: str) -> Run:
+    return run_workflow(place, "_build_rocm.yml", dispatch(), inputs={**VERSIONS, **inputs}, unexecuted=BUILDS)
+
+
+def test_four_versions_by_hand_are_one_ck_cell_that_compiles_its_kernels_itself(place: Place) -> None:
+    run = by_hand(place, **{"is-upload": "false", "runner": "mi300x"})
+    assert run.result == "success", run.said()
+    (cell,) = run.of("cells/cell")
+    assert (cell.matrix["id"], cell.matrix["kernel-set"]) == (CK, "")
+    assert run.job("cells/cell/build").runner == "mi300x"
+    assert run.job("publish").result == run.job("pages").result == "skipped"
+
+
+def test_the_triton_cell_comes_with_it_if_asked_for_and_stays_on_a_hosted_runner(place: Place) -> None:
+    run = by_hand(place, **{"build-triton-backend": "true", "runner": "mi300x", "is-upload": "false"})
+    runners = {str(job.matrix["id"]): job for job in run.of("cells/cell")}
+    assert list(runners) == [CK, TRITON]
+    assert [job.runner for job in run.of("cells/cell/build")] == ["mi300x", "ubuntu-24.04"]
+
+
+def test_versions_that_cannot_work_end_the_run_with_the_reason(place: Place) -> None:
+    run = by_hand(place, **{"torch-version": "2.5.1"})
+    assert run.result == "failure"
+    assert "torch 2.5.1 is not on the ROCm 7.2 index" in run.job("plan").said
+    assert run.job("cells").result == "skipped"
+
+
+def test_a_request_is_answered_below_the_issue(place: Place) -> None:
+    release = Path(place.variables["WHEELFACTORY_TARGET"])
+    release.mkdir()
+    (release / MANIFEST_NAME).write_text("")
+    asked = replace(place, stand_ins={"gh": f"test \"$2\" != view || printf '{BODY}'"})
+    run = run_workflow(asked, "request.yml", issue(BODY, ("wheel-request",)))
+    assert run.result == "success", run.said()
+    assert [call.argv[1:4] for call in run.calls("gh")] == [("issue", "view", "7"), ("issue", "comment", "7")]
+    assert "answer.md" in run.calls("gh")[1].argv
+
+
+def test_another_issue_is_left_alone(place: Place) -> None:
+    run = run_workflow(place, "request.yml", issue("hello"))
+    assert run.job("answer").result == "skipped"
+    assert run.calls("gh") == []
+
+
+def test_the_weekly_refresh_ends_where_the_index_of_pytorch_cannot_be_reached_and_proposes_nothing(
+    place: Place,
+) -> None:
+    run = run_workflow(place, "refresh.yml", schedule("17 4 * * 1"))
+    assert run.result == "failure"
+    assert [step.conclusion for step in run.job("refresh").steps][-1] == "skipped"
+    assert run.calls("gh") == run.calls("git") == []
