@@ -93,7 +93,10 @@ def test_what_one_process_has_made_the_other_one_finds(tmp_path: Path, monkeypat
     assert (made / "content").read_text() == "one"
 
 
-def test_what_could_not_be_made_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
+def test_what_could_not_be_made_leaves_nothing_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     with pytest.raises(FileExistsError):
         made_once(tmp_path, "made", Path.mkdir)
     made = made_once(tmp_path, "made", lambda folder: (folder / "content").write_text("two"))

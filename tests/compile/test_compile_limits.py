@@ -64,7 +64,10 @@ OBJECTS = [f"/builds/flash-attn/build/temp.linux-x86_64-cpython-311/build/{'n' *
 @pytest.fixture
 def process() -> Iterator[int]:
     """A process with the usual stack limit, which may be raised."""
-    with subprocess.Popen(["sleep", "60"]) as started:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as started:
+        assert started.stdin and started.stdout
+        started.stdin.write(b"1")
+        assert started.stdout.read(1) == b"1"  # it runs by now; the end of exec would put the limit back
         hard = resource.prlimit(started.pid, resource.RLIMIT_STACK)[1]
         resource.prlimit(started.pid, resource.RLIMIT_STACK, (8 * MIB, hard))
         yield started.pid

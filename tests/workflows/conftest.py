@@ -14,6 +14,7 @@ import pytest
 from workflows.definition import FOLDER
 from workflows.events import Event, push
 from workflows.expressions import Expressions, expressions
+from workflows.factory_repository import TRITON, stock
 from workflows.results import Run
 from workflows.runner import Place, run_workflow
 
@@ -34,6 +35,13 @@ def evaluator() -> Iterator[Expressions]:
     """One evaluator for all tests, as starting it takes longer than most of them."""
     with expressions() as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def stocked(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache, with all that building the two Triton cells takes from outside."""
+    stock(cache, tmp_path_factory.mktemp("stock"), TRITON)
+    return cache
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """This repository on GitHub, in small: its tree with a release of eight kernels, and machines that can build it.
 
-What a machine brings are the downloads and environments that the cache has already, since nothing can be fetched from
-the sandbox; and for compiled kernels the ROCm that ends at the compiler (`rocm_machine`).
+What a machine brings are the downloads and environments of the cache, which is stocked before, since nothing can be
+fetched from the sandbox; and for compiled kernels the ROCm that ends at the compiler (`rocm_machine`).
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +41,23 @@ def make_repository(folder: Path) -> Path:
     shutil.rmtree(folder / ".venv")
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     return folder
+
+
+def stock(cache: Path, folder: Path, only: str) -> None:
+    """Fill the cache with what building and verifying these cells downloads and installs; quick if it is there."""
+    command = [
+        sys.executable,
+        "-m",
+        "wheelfactory",
+        "run",
+        "--only",
+        only,
+        "--dest",
+        str(folder),
+        "--cache",
+        str(cache),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=400)
 
 
 def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> Place:

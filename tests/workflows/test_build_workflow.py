@@ -42,8 +42,8 @@ def kernels(tmp_path: Path, cache: Path, evaluator: Expressions, rocm: Mapping[s
 
 
 @pytest.fixture
-def triton(tmp_path: Path, cache: Path, evaluator: Expressions) -> Place:
-    return triton_place(tmp_path / "place", cache, evaluator)
+def triton(tmp_path: Path, stocked: Path, evaluator: Expressions) -> Place:
+    return triton_place(tmp_path / "place", stocked, evaluator)
 
 
 def published(place: Place) -> list[str]:
@@ -67,9 +67,9 @@ def red(run: Run, *missing: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, cache: Path, evaluator: Expressions) -> tuple[Place, Run]:
+def released(tmp_path_factory: pytest.TempPathFactory, stocked: Path, evaluator: Expressions) -> tuple[Place, Run]:
     """What a tag made of two cells."""
-    place = triton_place(tmp_path_factory.mktemp("released") / "place", cache, evaluator)
+    place = triton_place(tmp_path_factory.mktemp("released") / "place", stocked, evaluator)
     return place, run_workflow(place, "build.yml", push_tag("v1.0.0"))
 
 
