@@ -16,8 +16,10 @@ from wheelfactory.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.kernels.census import Census, keep_census
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
 from wheelfactory.kernels.shelf import DirectoryShelf
+from wheelfactory.manifest import read_manifest
 from wheelfactory.matrix import expand
 from wheelfactory.pipeline.plan import Plan
+from wheelfactory.publish import DirectoryPublisher, yank
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -204,3 +206,12 @@ def test_triton_too_is_for_versions(desk: Desk) -> None:
     shown = desk.run("jobs", "--only", TRITON, "--triton-too", "true")
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert "--triton-too without --versions" in shown.err
+
+
+def test_account_does_not_take_a_yanked_wheel_for_a_published_one(desk: Desk) -> None:
+    desk.run("jobs", "--only", TRITON)
+    build(desk, TRITON)
+    publish(desk, TRITON)
+    (name,) = (row.filename for row in read_manifest(desk.release))
+    yank(DirectoryPublisher(desk.release), name, "wrong numbers")
+    assert account(desk).code == FAILED
