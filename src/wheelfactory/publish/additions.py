@@ -15,7 +15,7 @@ from wheelfactory.matrix import Matrix
 from wheelfactory.publish.directory import DirectoryPublisher
 from wheelfactory.publish.transaction import Addition, Publisher
 from wheelfactory.sources import fetch_file
-from wheelfactory.verify.gates import refused, required_gates
+from wheelfactory.verify.gates import ALONE, refused, required_gates, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
@@ -34,8 +34,10 @@ def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]
     return wheel_row(path, gates), path
 
 
-def recorded(folder: Path, matrix: Matrix, expected: Collection[str] | None = None) -> tuple[Addition, ...]:
+def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None = None) -> tuple[Addition, ...]:
     """What a release directory has, with its gates as its manifest records them; nothing of it is run.
+
+    The gates that look at nothing but the wheel are asked again, as a manifest says what it was told.
 
     `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
     Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor a
@@ -46,13 +48,22 @@ def recorded(folder: Path, matrix: Matrix, expected: Collection[str] | None = No
     for row in read_manifest(folder / MANIFEST_NAME):
         path = DirectoryPublisher(folder).wheels / row.filename
         there = path.is_file()
-        wrong = _unexpected(row, expected) or _not_verified(row, matrix)
-        wrong = wrong or (_differs(row, path) if there else None)
+        wrong = _unexpected(row, expected) or _not_verified(row, workshop.matrix)
+        wrong = wrong or (_differs(row, path) or _refused(row, path, workshop) if there else None)
         if wrong:
             hint = f"nothing was published of {folder}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if there else None))
     return tuple(additions)
+
+
+def _refused(row: WheelRow, path: Path, workshop: Workshop) -> str | None:
+    """What the gates that look at nothing but the wheel find against it, or None."""
+    if row.cell is None:
+        return None
+    results = verify(path, workshop, Cell.parse(row.cell), gates=ALONE)
+    found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
+    return "; ".join(found) or "a gate did not pass" if refused(results) else None
 
 
 def without_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:

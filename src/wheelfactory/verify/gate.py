@@ -33,4 +33,6 @@ class Gate:
     check: Callable[[Subject], GateResult]
     required: bool = True
     runs_code: bool = False
+    alone: bool = False
+    """Whether it looks at nothing but the wheel and the matrix, so that it can be asked again anywhere."""
     backends: frozenset[Backend] = frozenset(Backend)

@@ -30,11 +30,11 @@ from wheelfactory.workshop import Workshop
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 
 GATES: tuple[Gate, ...] = (
-    Gate("identity", identity),
-    Gate("record", members),
-    Gate("contents", contents),
-    Gate("linking", linking, backends=_COMPILED),
-    Gate("code-objects", code_objects, backends=_COMPILED),
+    Gate("identity", identity, alone=True),
+    Gate("record", members, alone=True),
+    Gate("contents", contents, alone=True),
+    Gate("linking", linking, alone=True, backends=_COMPILED),
+    Gate("code-objects", code_objects, alone=True, backends=_COMPILED),
     Gate("symbols", symbols, backends=_COMPILED),
     Gate("import", importing, runs_code=True),
     Gate("ahead-of-time", ahead_of_time, required=False, runs_code=True, backends=_TRITON),
@@ -46,6 +46,9 @@ GATES: tuple[Gate, ...] = (
 Required gates must pass before it is published; the others run when they are asked for.
 """
 
+ALONE = tuple(gate for gate in GATES if gate.alone)
+"""The gates that whoever publishes a wheel asks again: they run nothing of it, and take its word for nothing."""
+
 EXTENDED = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run when they are asked for."""
 
@@ -56,13 +59,14 @@ def verify(
     cell: Cell | None = None,
     extended: Collection[str] = (),
     elsewhere: Callable[[Cell], Place | None] = lambda _: None,
+    gates: Sequence[Gate] = GATES,
 ) -> tuple[GateResult, ...]:
-    """What every gate says of a wheel, taken for `cell` (by default the one its build record names).
+    """What every one of the `gates` says of a wheel, taken for `cell` (by default the one its build record names).
 
     The required gates run, and those named in `extended`; `elsewhere` gives where the torch of a CK cell is, if that is
-    not this machine; a gate that does not run says so. A wheel that cannot be
-    read far enough to ask more has the results up to there. Raises `InputError` for a file whose name is no wheel's,
-    or for a cell that the matrix does not have.
+    not this machine; a gate that does not run says so. A wheel that cannot be read far enough to ask more has the
+    results up to there. Raises `InputError` for a file whose name is no wheel's, or for a cell that the matrix does not
+    have.
     """
     opened = archive(path)
     if opened.status is Status.FAILED:
@@ -77,7 +81,7 @@ def verify(
     cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, workshop, elsewhere)
     results = [opened]
-    for gate in GATES:
+    for gate in gates:
         if cell.backend in gate.backends:
             result = _result(gate, subject, extended, results)
             results.append(result.model_copy(update={"required": gate.required}))

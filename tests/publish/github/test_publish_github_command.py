@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,8 +18,8 @@ import pytest
 from command_line import Shown, run_command
 from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
-from release_factory import PUBLISHED, content_of, flash_attn_wheel, make_release, stand_in_wheel
-from small_matrix import SMALL
+from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
+from wheel_factory import MATRIX, PACKAGE, finished_wheel
 from wheelfactory.cell import Cell
 from wheelfactory.cli import main
 from wheelfactory.commands.targets import publisher_of, shelf_of
@@ -45,8 +46,9 @@ def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     for name, value in github.environ().items():
         monkeypatch.setenv(name, value)
     einops = stand_in_wheel(tmp_path / "made", "einops", "0.8.2")
-    pinned = "54058201ac7087911181bfec4af6091bb59380360f069276601256a76af08193"
-    Path("matrix.yaml").write_text(SMALL.replace(pinned, sha256_of(einops)))
+    pin = {"version": "0.8.2", "wheel": einops.name, "sha256": sha256_of(einops), "source": "written for the tests"}
+    matrix = {**MATRIX.model_dump(mode="json", by_alias=True, exclude_defaults=True), "dependencies": {"einops": pin}}
+    Path("matrix.yaml").write_text(json.dumps(matrix))  # which is YAML as well
 
     def run(*arguments: str | Path) -> Shown:
         return run_command(capsys, "publish", *arguments, "--matrix", "matrix.yaml")
@@ -65,7 +67,7 @@ def verified(wheel: Path) -> WheelRow:
 @pytest.fixture
 def built(cli: Cli, tmp_path: Path) -> Path:
     """What a build job hands over: a release directory with a verified wheel and the dependency of all."""
-    wheels = [flash_attn_wheel(tmp_path / "made", CELL), tmp_path / "made/einops-0.8.2-py3-none-any.whl"]
+    wheels = [finished_wheel(tmp_path / "made", Cell.parse(CELL)), tmp_path / "made/einops-0.8.2-py3-none-any.whl"]
     publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel) for wheel in wheels])
     return tmp_path / "cell"
 
@@ -236,7 +238,7 @@ def test_a_row_that_does_not_hold_is_refused(
 
 def test_a_file_that_is_not_what_its_row_says_is_refused(cli: Cli, github: FakeGitHub, built: Path) -> None:
     wheel = next((built / "wheels").glob("flash_attn*.whl"))
-    flash_attn_wheel(wheel.parent, CELL, content="changed = True")
+    finished_wheel(wheel.parent, Cell.parse(CELL), members={**PACKAGE, "flash_attn/new.py": b"changed = True"})
     shown = cli(GITHUB, built, "--tag", "v1")
     assert shown.code == VERIFICATION_REFUSED
     assert "differ in sha256, size" in shown.err
@@ -352,8 +354,8 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
     cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
 ) -> None:
     cli(GITHUB, built, "--tag", "v1")
-    twin = flash_attn_wheel(tmp_path / "twin", CELL, content="built elsewhere")
-    fresh = flash_attn_wheel(tmp_path / "twin", CELL.replace("rocm6.4", "rocm7.2"))
+    twin = finished_wheel(tmp_path / "twin", Cell.parse(CELL), members={**PACKAGE, "flash_attn/new.py": b"other = 1"})
+    fresh = finished_wheel(tmp_path / "twin", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
     publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (twin, fresh)])
     shown = cli(GITHUB, "later", "--tag", "v2")
     assert shown.code == DONE, shown.err
@@ -361,3 +363,15 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
     rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
     assert rows[fresh.name] == sha256_of(fresh)
     assert rows[twin.name] != sha256_of(twin)
+
+
+def test_what_a_manifest_says_of_a_wheel_is_not_believed_where_the_wheel_can_be_asked(
+    cli: Cli, github: FakeGitHub, tmp_path: Path
+) -> None:
+    library = {**PACKAGE, "flash_attn/hidden.so": b"\x7fELF of somebody"}
+    wheel = finished_wheel(tmp_path / "made", Cell.parse(CELL), members=library)
+    publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel)])  # its row says that every gate passed
+    shown = cli(GITHUB, "cell", "--tag", "v1")
+    assert shown.code == VERIFICATION_REFUSED
+    assert "contents: " in shown.err
+    assert github.repository.releases == {}
