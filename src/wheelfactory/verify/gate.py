@@ -33,6 +33,6 @@ class Gate:
     check: Callable[[Subject], GateResult]
     required: bool = True
     runs_code: bool = False
+    backends: frozenset[Backend] = frozenset(Backend)
     alone: bool = False
     """Whether it looks at nothing but the wheel and the matrix, so that it can be asked again anywhere."""
-    backends: frozenset[Backend] = frozenset(Backend)
