@@ -59,9 +59,9 @@ def verify(
     cell: Cell | None = None,
     extended: Collection[str] = (),
     elsewhere: Callable[[Cell], Place | None] = lambda _: None,
-    gates: Sequence[Gate] = GATES,
+    gates: Sequence[Gate] | None = None,
 ) -> tuple[GateResult, ...]:
-    """What every one of the `gates` says of a wheel, taken for `cell` (by default the one its build record names).
+    """What every gate, or each of `gates`, says of a wheel, taken for `cell` (or the one its build record names).
 
     The required gates run, and those named in `extended`; `elsewhere` gives where the torch of a CK cell is, if that is
     not this machine; a gate that does not run says so. A wheel that cannot be read far enough to ask more has the
@@ -81,7 +81,7 @@ def verify(
     cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, workshop, elsewhere)
     results = [opened]
-    for gate in gates:
+    for gate in GATES if gates is None else gates:
         if cell.backend in gate.backends:
             result = _result(gate, subject, extended, results)
             results.append(result.model_copy(update={"required": gate.required}))
