@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
@@ -16,6 +17,10 @@ class Shown(NamedTuple):
     code: int
     out: str
     err: str
+
+
+Cli: TypeAlias = Callable[..., Shown]
+"""Runs a command."""
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Shown:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from command_line import Cli, Shown, run_command
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
 from turns import made_once
@@ -43,6 +44,17 @@ def _no_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in LEAKS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs a command inside an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str | Path) -> Shown:
+        return run_command(capsys, *arguments)
+
+    return run
 
 
 @pytest.fixture(scope="session")

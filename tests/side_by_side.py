@@ -15,7 +15,7 @@ FIRST = ("tests/containers/", "tests/kernels/test_kernels_full_size.py", "tests/
 """The longest, in minutes, so that none of them is still running when all else is done."""
 
 
-class InOrder(LoadScopeScheduling):  # type: ignore[misc]
+class InOrder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives each process the next file; the tests of containers are one, as they share an engine and its images."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Shown, run_command
+from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
 from wheelfactory.checkout import ROOT
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, main
@@ -35,20 +35,6 @@ ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 """What selects `CELLS`."""
 NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
 NAMES = list(COMMANDS)
-
-
-Cli = Callable[..., Shown]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Runs a command inside an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str | Path) -> Shown:
-        return run_command(capsys, *arguments)
-
-    return run
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as Xml
 
 import pytest
 
-from command_line import Shown, run_command
+from command_line import Cli
 from release_factory import flash_attn_wheel, make_release, stand_in_wheel
 from wheelfactory.checkout import ROOT
 from wheelfactory.errors import BAD_INPUT, DONE, FAILED
@@ -22,20 +22,6 @@ CELL = "fa2.8.3-rocm6.1-torch2.6.0-py3-triton"
 ONLY = (*MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 INDEX = "simple/rocm61/torch2.6/triton/"
 BODY = "### torch\n\n2.6.0+rocm6.1\n\n### Backend\n\ntriton\n"
-
-
-Cli = Callable[..., Shown]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Runs a command inside an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str | Path) -> Shown:
-        return run_command(capsys, *arguments)
-
-    return run
 
 
 @pytest.fixture

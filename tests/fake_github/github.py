@@ -11,7 +11,7 @@ from fake_github.faults import Fault
 from fake_github.repository import Repository
 from fake_github.time import Clock
 
-TOKEN = "ghs_secretOfTheTests"  # noqa: S105
+TOKEN = "ghs_secretOfTheTests"  # noqa: S105 (opens nothing: the stand-in alone knows it)
 
 
 @dataclass(frozen=True)

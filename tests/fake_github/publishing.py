@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
@@ -86,4 +87,4 @@ def _tell(number: int) -> None:
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        _in_child(lambda given=line: _publish(json.loads(given)))  # type: ignore[misc]
+        _in_child(partial(_publish, json.loads(line)))

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from command_line import Shown, run_command
+from command_line import Cli, Shown, run_command
 from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
 from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
@@ -34,9 +34,6 @@ from wheelfactory.verify.result import GateResult, Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 GITHUB = "github:someone/wheels"
-
-
-Cli = Callable[..., Shown]
 
 
 @pytest.fixture

@@ -1,0 +1,34 @@
+"""What the maintainers' scripts that edit matrix.yaml have in common: how they end and what they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from wheelfactory.commands.options import show, tell
+from wheelfactory.errors import DONE, FAILED, FactoryError
+
+Findings = TypeVar("Findings")
+
+
+def run_chore(
+    refresh: Callable[[], Findings],
+    lines_of: Callable[[Findings], Iterable[str]],
+    summary_of: Callable[[Findings], str],
+) -> int:
+    """Refresh and print what came of it; gives the exit code. All or nothing, so an interruption changes nothing."""
+    import truststore  # many networks have an authority of their own
+
+    truststore.inject_into_ssl()
+    try:
+        findings = refresh()
+    except FactoryError as error:
+        tell(f"error: {error}\nhint: {error.hint}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        tell("error: interrupted: by Ctrl-C\nhint: nothing was changed")
+        return FAILED
+    for line in lines_of(findings):
+        show(line)
+    tell(summary_of(findings))
+    return DONE
