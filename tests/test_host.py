@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fake_gpus import make_nodes
 from wheelfactory import host
-from wheelfactory.host import find_rocm, read_gpu_archs, read_host
+from wheelfactory.host import find_rocm, read_host
 
 
 @pytest.fixture(autouse=True)
@@ -26,55 +27,6 @@ def make_rocm(folder: Path, *, version: str | None = "6.2.4-120\n", hipcc: str =
         (folder / ".info").mkdir()
         (folder / ".info/version").write_text(version)
     return folder
-
-
-def make_nodes(folder: Path, *versions: int) -> Path:
-    """The driver's list of nodes, one for each ``gfx_target_version``."""
-    for number, version in enumerate(versions):
-        (folder / str(number)).mkdir(parents=True)
-        properties = f"cpu_cores_count 0\nsimd_count 304\ngfx_target_version {version}\nvendor_id 4098\n"
-        (folder / str(number) / "properties").write_text(properties)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("version", "arch"),
-    [
-        (90008, "gfx908"),
-        (90010, "gfx90a"),
-        (90402, "gfx942"),
-        (90500, "gfx950"),
-        (100300, "gfx1030"),
-        (110000, "gfx1100"),
-        (110501, "gfx1151"),
-        (120001, "gfx1201"),
-    ],
-)
-def test_the_arch_of_a_gpu(tmp_path: Path, version: int, arch: str) -> None:
-    assert read_gpu_archs(make_nodes(tmp_path, version)) == [arch]
-
-
-def test_processors_are_no_gpus(tmp_path: Path) -> None:
-    assert read_gpu_archs(make_nodes(tmp_path, 0, 0, 90402, 90402)) == ["gfx942", "gfx942"]
-
-
-def test_a_machine_without_the_driver_has_no_gpu(tmp_path: Path) -> None:
-    assert read_gpu_archs(tmp_path / "no driver") == []
-
-
-def test_a_gpu_that_this_container_may_not_use_is_none(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path, 90402, 110000)
-    (nodes / "1/properties").unlink()
-    (nodes / "1/properties").symlink_to("/proc/self/mem")  # can be opened, and not read
-
-    assert read_gpu_archs(nodes) == ["gfx942"]
-
-
-def test_a_node_of_an_old_driver_is_none(tmp_path: Path) -> None:
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0/properties").write_text("simd_count 256\n")
-
-    assert read_gpu_archs(tmp_path) == []
 
 
 def test_each_arch_counts_once(tmp_path: Path) -> None:

@@ -74,3 +74,10 @@ class Cell:
 def same_rocm(one: str, other: str) -> bool:
     """Whether two ROCm (or HIP) versions agree as far as a wheel cares: in major and minor."""
     return one.split(".")[:2] == other.split(".")[:2]
+
+
+def major_minor(version: str) -> tuple[int, int]:
+    """The first two numbers of a version: ``2.9.1`` is (2, 9), ``7.14.0a2`` (7, 14), and ``7`` (7, 0)."""
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version, re.ASCII)
+    assert numbers, version  # cells and torch name nothing else
+    return int(numbers[1]), int(numbers[2] or 0)

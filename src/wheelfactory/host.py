@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.compile.memory import free_mib
-
-KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
-"""Where the amdgpu driver lists the compute nodes of a machine."""
+from wheelfactory.gpus import KFD_NODES, read_gpu_archs
 
 OPT_ROCM = Path("/opt/rocm")
 """Where AMD's packages put ROCm."""
@@ -74,25 +72,3 @@ def _hipcc_version(hipcc: Path) -> str:
     except OSError:  # not a program of this machine
         return ""
     return done.stdout.partition("HIP version:")[2]
-
-
-def read_gpu_archs(kfd_nodes: Path) -> list[str]:
-    """The offload arch of each GPU, from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 gfx90a.
-
-    The number is major * 10000 + minor * 100 + stepping, the name writes the stepping as one hex digit
-    (Linux, amdkfd's kfd_device.c). CPU nodes have 0; a GPU that a container may not use cannot be read.
-    """
-    archs = []
-    for properties in sorted(kfd_nodes.glob("*/properties")):
-        match = re.search(r"^gfx_target_version (\d+)$", _read_node(properties), re.MULTILINE)
-        number = int(match[1]) if match else 0
-        if number:
-            archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
-    return archs
-
-
-def _read_node(properties: Path) -> str:
-    try:
-        return properties.read_text(encoding="utf-8")
-    except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
-        return ""

@@ -1,13 +1,14 @@
-"""Label: the local version of a wheel, such as ``rocm62torch2.5triton``; the only place that writes or reads one."""
+"""Label: the local version of a wheel, such as ``rocm62torch2.5triton``; the only place that writes or reads one.
+
+Needs nothing but the standard library of Python 3.9: the doctor takes it along.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from packaging.version import Version
-
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.cell import Backend, Cell, major_minor
 from wheelfactory.errors import InputError
 
 _LABEL = re.compile(
@@ -53,8 +54,7 @@ class Label:
     @classmethod
     def of(cls, cell: Cell, commit: str = "") -> Label:
         """The label of the wheel that `cell` makes; `commit` is a full or short commit id, empty for a release."""
-        rocm, torch = Version(cell.rocm), Version(cell.torch)
-        return cls((rocm.major, rocm.minor), (torch.major, torch.minor), cell.backend, commit[:7])
+        return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, commit[:7])
 
     @classmethod
     def parse(cls, text: str) -> Label:

@@ -6,7 +6,6 @@ import pytest
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN, ROCM_HIPCC, command
 from wheelfactory.explain.command import Command, read_command
-from wheelfactory.explain.products import PRODUCTS, product
 
 
 def taken_apart(line: str) -> Command:
@@ -81,9 +80,3 @@ def test_a_command_that_was_cut_off_within_quotes_is_read_as_far_as_it_goes() ->
 )
 def test_what_compiles_nothing_is_no_command(line: str) -> None:
     assert read_command(line) is None
-
-
-def test_an_arch_is_told_by_the_gpus_that_people_know() -> None:
-    assert "MI300X" in product("gfx942")
-    assert product("gfx90a:xnack-") == PRODUCTS["gfx90a"]
-    assert product("gfx9999") == ""

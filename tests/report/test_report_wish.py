@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from small_matrix import small_matrix
 from wheelfactory.checkout import MATRIX
-from wheelfactory.explain.products import PRODUCTS
+from wheelfactory.gpus import PRODUCTS, product
 from wheelfactory.matrix import Matrix, load_matrix
 from wheelfactory.report.request import Field
 from wheelfactory.report.wish import Reading, read_wish
@@ -184,10 +184,10 @@ def test_a_gpu_that_is_not_clear_is_asked_back(matrix: Matrix, text: str) -> Non
 
 @pytest.mark.parametrize("arch", PRODUCTS)
 def test_every_product_is_known_by_each_of_its_names(matrix: Matrix, arch: str) -> None:
-    for name in PRODUCTS[arch].split(", "):
+    for name in PRODUCTS[arch]:
         reading = read(matrix, Field.GPU, name)
         assert reading.values == (arch,) or reading.trouble, name
-    assert read(matrix, Field.GPU, PRODUCTS[arch]) == Reading((arch,))
+    assert read(matrix, Field.GPU, product(arch)) == Reading((arch,))
 
 
 @pytest.mark.parametrize(

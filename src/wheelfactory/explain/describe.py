@@ -13,9 +13,9 @@ from wheelfactory.explain.explanation import CORES, Explanation
 from wheelfactory.explain.forecast import Forecast
 from wheelfactory.explain.kernel_name import KernelName, family
 from wheelfactory.explain.name_parts import TYPES
-from wheelfactory.explain.products import product
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING
+from wheelfactory.gpus import product
 
 _LABEL, _FLAG, _LINE = 10, 42, 120
 """Widths of the columns and of a line; a path or flag that is longer is not cut."""

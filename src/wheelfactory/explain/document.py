@@ -9,8 +9,8 @@ from wheelfactory.explain.describe import clock
 from wheelfactory.explain.explanation import Explanation
 from wheelfactory.explain.forecast import Forecast
 from wheelfactory.explain.kernel_name import family
-from wheelfactory.explain.products import product
 from wheelfactory.explain.progress import Progress
+from wheelfactory.gpus import product
 
 Document = dict[str, object]
 

@@ -15,7 +15,7 @@ from wheelfactory.explain.name_parts import (
     padding,
     warps,
 )
-from wheelfactory.explain.products import FAMILIES
+from wheelfactory.gpus import FAMILIES
 
 _KERNEL = re.compile(r"fmha_([a-z_]+?)_d(\d{1,4})(?:x(\d{1,4}))?_([a-z0-9]+)(?:_(.*))?")
 _API = re.compile(r"fmha_([a-z_]+?)_api(?:_(.*))?")

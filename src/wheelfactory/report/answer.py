@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from wheelfactory.advice import file_line, index_line
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.explain.products import PRODUCTS, product
+from wheelfactory.gpus import PRODUCTS, product
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Expansion, Matrix
 from wheelfactory.report.coverage import Coverage, Covered, State, cover

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.advice import file_line, index_line
-from wheelfactory.explain.products import product
+from wheelfactory.gpus import product
 from wheelfactory.index import IndexKey
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
 from wheelfactory.advice import index_line
-from wheelfactory.explain.products import product
+from wheelfactory.gpus import product
 from wheelfactory.index import IndexKey
 from wheelfactory.manifest import WheelRow
 from wheelfactory.report.markdown import code, count_text, fence, link, prose, size_text, table

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from wheelfactory.cell import Backend, Cell, same_rocm
-from wheelfactory.explain.products import PRODUCTS
+from wheelfactory.gpus import PRODUCTS
 from wheelfactory.matrix import Matrix
 from wheelfactory.report.request import Field
 
@@ -184,9 +184,9 @@ def _gpu(text: str) -> Reading:
     return Reading(tuple(archs))
 
 
-def _models(products: str) -> tuple[str, ...]:
+def _models(products: Sequence[str]) -> tuple[str, ...]:
     """The names of single products by which they are told apart: ``mi300x``, ``7900``, ``strix halo``."""
-    text = products.lower()
+    text = ", ".join(products).lower()
     names = re.findall(r"\((?:[^()]*?\b)?(strix \w+|raphael)\)", text)
     names += [name for name in ("radeon vii", "ryzen ai max") if name in text]
     return tuple(names + re.findall(r"\b(?=[a-z]*\d{2})(?!7000\b)\w{3,}", text))

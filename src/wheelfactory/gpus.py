@@ -1,0 +1,87 @@
+"""The GPUs of AMD: their offload archs, the products that people know them by, and those that the driver lists.
+
+Needs nothing but the standard library of Python 3.9: the doctor takes it along.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PRODUCTS = {
+    "gfx900": ("Instinct MI25",),
+    "gfx906": ("Instinct MI50", "Instinct MI60", "Radeon VII"),
+    "gfx908": ("Instinct MI100",),
+    "gfx90a": ("Instinct MI210", "Instinct MI250", "Instinct MI250X"),
+    "gfx942": ("Instinct MI300A", "Instinct MI300X", "Instinct MI325X"),
+    "gfx950": ("Instinct MI350X", "Instinct MI355X"),
+    "gfx1010": ("Radeon RX 5700", "Radeon RX 5700 XT"),
+    "gfx1030": (
+        *("Radeon RX 6800", "Radeon RX 6800 XT", "Radeon RX 6900 XT"),
+        *("Radeon PRO W6800", "Radeon PRO V620"),
+    ),
+    "gfx1031": ("Radeon RX 6700 XT", "Radeon RX 6750 XT"),
+    "gfx1032": ("Radeon RX 6600", "Radeon RX 6600 XT", "Radeon PRO W6600"),
+    "gfx1034": ("Radeon RX 6500 XT",),
+    "gfx1035": ("Radeon 680M",),
+    "gfx1036": ("Ryzen 7000 (Raphael) graphics",),
+    "gfx1100": ("Radeon RX 7900 XT", "Radeon RX 7900 XTX", "Radeon PRO W7800", "Radeon PRO W7900"),
+    "gfx1101": ("Radeon RX 7700 XT", "Radeon RX 7800 XT", "Radeon PRO W7700", "Radeon PRO V710"),
+    "gfx1102": ("Radeon RX 7600",),
+    "gfx1103": ("Radeon 780M (Ryzen 7 7840U)",),
+    "gfx1150": ("Ryzen AI 9 HX 375 (Strix Point)",),
+    "gfx1151": ("Ryzen AI Max (Strix Halo)",),
+    "gfx1152": ("Ryzen AI 7 350",),
+    "gfx1153": ("Radeon 820M",),
+    "gfx1200": ("Radeon RX 9060", "Radeon RX 9060 XT"),
+    "gfx1201": ("Radeon RX 9070", "Radeon RX 9070 XT", "Radeon AI PRO R9700"),
+}
+"""By offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026."""
+
+FAMILIES = {
+    "gfx9": "gfx90a, gfx942 and other gfx9 without code of their own (Instinct MI200 and MI300)",
+    "gfx950": "gfx950 (Instinct MI350)",
+    "gfx11": "gfx11 (Radeon RX 7000, Ryzen AI)",
+    "gfx12": "gfx12 (Radeon RX 9000)",
+    "gfx125": "gfx125",
+}
+"""What the end of a kernel's name stands for in flash-attn after 2025-12; the file is compiled for the other archs too,
+and is empty there (an #if in the generated source)."""
+
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+"""Where the amdgpu driver lists the compute nodes of a machine."""
+
+
+def product(arch: str) -> str:
+    """The GPUs of an offload arch in one line, a brand said once; features such as ``:xnack-`` ignored.
+
+    Empty if the arch is not known here.
+    """
+    said, brand = [], ""
+    for name in PRODUCTS.get(arch.partition(":")[0], ()):
+        first, _, rest = name.partition(" ")
+        said.append(rest if first == brand else name)
+        brand = first
+    return ", ".join(said)
+
+
+def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
+    """The offload arch of each GPU, from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 gfx90a.
+
+    The number is major * 10000 + minor * 100 + stepping, the name writes the stepping as one hex digit
+    (Linux, amdkfd's kfd_device.c). CPU nodes have 0; a GPU that a container may not use cannot be read.
+    """
+    archs = []
+    for properties in sorted(kfd_nodes.glob("*/properties")):
+        match = re.search(r"^gfx_target_version (\d+)$", _read_node(properties), re.MULTILINE)
+        number = int(match[1]) if match else 0
+        if number:
+            archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
+    return archs
+
+
+def _read_node(properties: Path) -> str:
+    try:
+        return properties.read_text(encoding="utf-8")
+    except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
+        return ""
