@@ -1,4 +1,4 @@
-"""What several tests need: a cache of environments, a ROCm that ends at the compiler, and a real HIP compiler.
+"""What several tests need: environments, upstream's own code, a ROCm that ends at the compiler, a real HIP compiler.
 
 Works with and without pytest-xdist, for which `side_by_side` says who runs what.
 """
@@ -17,7 +17,16 @@ from command_line import Cli, Shown, run_command
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
 from turns import made_once
+from wheel_factory import read_zip
+from wheelfactory.build import build_cell
+from wheelfactory.cell import Cell
+from wheelfactory.checkout import MATRIX
+from wheelfactory.executor import LocalExecutor
+from wheelfactory.host import Host
 from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.matrix import load_matrix
+from wheelfactory.progress import unseen
+from wheelfactory.workshop import Workshop
 
 if TYPE_CHECKING:
     from side_by_side import InOrder
@@ -89,6 +98,19 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
             assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)
 
     return made_once(tmp_path_factory.getbasetemp(), "kernels", compile_shards) / "archives"
+
+
+@pytest.fixture(scope="session")
+def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, bytes]:
+    """The members of the Triton wheel of flash-attn 2.8.3, outside of dist-info."""
+    workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
+    cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
+
+    def build(folder: Path) -> None:
+        build_cell(workshop, LocalExecutor(workshop), cell, folder, unseen)
+
+    (path,) = made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl")
+    return {name: data for name, data in read_zip(path).items() if ".dist-info/" not in name}
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from wheelfactory.cell import Backend, Cell
 from wheelfactory.host import Host
 from wheelfactory.label import Label
 from wheelfactory.matrix import Matrix
+from wheelfactory.wheel.activation import added_members
 from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.workshop import Workshop
@@ -216,7 +217,7 @@ def extension(*targets: str, bundles: int = 2, **more: Any) -> bytes:
 def payload(cell: Cell = CK, **more: Any) -> dict[str, bytes]:
     """The members of a wheel outside dist-info, as true as they can be; `more` changes the extension of a CK wheel."""
     if cell.backend is Backend.TRITON:
-        return dict(PACKAGE)
+        return {**PACKAGE, **added_members(Backend.TRITON)}
     return {**PACKAGE, extension_name(cell): extension(*MATRIX.archs(cell), **more)}
 
 

@@ -57,7 +57,6 @@ def test_what_exists_is_answered_with_its_install_line(ask: Ask) -> None:
     text = ask(torch="2.9.1+rocm6.4", Python="Python 3.11.7", GPU="MI300X", flash_attn="2.8.3", Backend="ck")
     assert "**It exists.**" in text
     assert code_lines(text) == [f"{PIP}/rocm64/torch2.9/ck/ flash-attn==2.8.3 # ck, Python 3.11, gfx90a gfx942"]
-    assert "TRITON_AMD_ENABLE" not in text
 
 
 def test_of_what_was_not_asked_the_newest_release_and_every_backend_are_shown(ask: Ask) -> None:
@@ -66,7 +65,6 @@ def test_of_what_was_not_asked_the_newest_release_and_every_backend_are_shown(as
         f"{PIP}/rocm64/torch2.9/{backend}/ flash-attn==2.8.3.post2" for backend in ("ck", "triton")
     ]
     assert "# ck, Python 3.11, 3.12, gfx90a gfx942" in text
-    assert "FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE" in text
 
 
 def test_what_is_not_built_yet_is_queued(ask: Ask) -> None:

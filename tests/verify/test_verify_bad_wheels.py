@@ -35,6 +35,7 @@ from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import GATES, refused, verify
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.activation import ACTIVATION
 
 NAME = extension_name(CK)
 DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9.dist-info"
@@ -144,7 +145,7 @@ def renamed(folder: Path) -> Path:
 
 
 def triton(**members: bytes) -> Callable[[Path], Path]:
-    return lambda folder: finished_wheel(folder, TRITON, members={**PACKAGE, **members})
+    return lambda folder: finished_wheel(folder, TRITON, members={**payload(TRITON), **members})
 
 
 MISLABELLED = {"gfx942": code_object("gfx90a"), "gfx90a": code_object("gfx90a")}
@@ -326,6 +327,22 @@ BAD_WHEELS = {
     ),
     "a Triton wheel with a code object": Bad(
         triton(**{"flash_attn/kernel.hsaco": code_object()}), "contents", "kernel.hsaco", "no compiled", "ELF", TRITON
+    ),
+    "a Triton wheel that needs a variable to be imported": Bad(
+        lambda folder: finished_wheel(folder, TRITON, members=PACKAGE),
+        "contents",
+        ACTIVATION,
+        "the module that activates Triton",
+        "no such file",
+        TRITON,
+    ),
+    "a Triton wheel with another module in that place": Bad(
+        triton(**{ACTIVATION: b"import evil\n"}),
+        "contents",
+        ACTIVATION,
+        "the module that activates Triton",
+        "another file of that name",
+        TRITON,
     ),
 }
 

@@ -27,6 +27,7 @@ from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
 from wheelfactory.verify.gates import refused, verify
 from wheelfactory.verify.result import Status
+from wheelfactory.wheel.activation import ACTIVATION
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.wheel.rewrite import finish_wheel, retagged
@@ -88,7 +89,8 @@ def test_an_installer_finds_record_right(tmp_path: Path, raw: Path) -> None:
     with WheelFile.open(finish(raw, tmp_path / "dist")) as wheel:
         wheel.validate_record(validate_contents=True)
 
-        assert len(list(wheel.get_contents())) == len(MEMBERS) + len(["METADATA", "WHEEL", "RECORD", RECORD_NAME])
+        added = [ACTIVATION, "METADATA", "WHEEL", "RECORD", RECORD_NAME]
+        assert len(list(wheel.get_contents())) == len(MEMBERS) + len(added)
 
 
 def test_unchanged_members_stay_packed_as_they_are(tmp_path: Path, raw: Path) -> None:
@@ -116,7 +118,14 @@ def test_what_is_new_is_stored_so_that_no_compressor_has_a_say_in_the_bytes(tmp_
 def test_members_are_kept_byte_for_byte(tmp_path: Path, raw: Path) -> None:
     finished = read_zip(finish(raw, tmp_path / "dist"))
 
-    assert {name: data for name, data in finished.items() if ".dist-info/" not in name} == MEMBERS
+    assert {name: data for name, data in finished.items() if name in MEMBERS} == MEMBERS
+
+
+@pytest.mark.parametrize(("cell", "added"), [(TRITON, {ACTIVATION}), (CK, set())], ids=["triton", "ck"])
+def test_a_triton_wheel_alone_gets_a_module(tmp_path: Path, raw: Path, cell: Cell, added: set[str]) -> None:
+    finished = read_zip(finish_wheel(raw, build_record(cell), tmp_path / "dist"))
+
+    assert {name for name in finished if ".dist-info/" not in name} - set(MEMBERS) == added
 
 
 def test_dist_info_comes_last_and_record_at_its_end(tmp_path: Path, raw: Path) -> None:

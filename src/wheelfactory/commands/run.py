@@ -92,8 +92,6 @@ def _show_lines(rows: Sequence[WheelRow], folder: Path, workshop: Workshop) -> N
         show("install where that torch for that ROCm is installed already:")
     for line in lines:
         show(f"  {line}")
-    if any(row.index_key and row.index_key[2] == "triton" for row in rows):
-        show("Triton wheels are imported with FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE in the environment")
 
 
 def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:

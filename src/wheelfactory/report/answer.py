@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from wheelfactory.advice import file_line, index_line
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.cell import Cell
 from wheelfactory.gpus import PRODUCTS, product
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Expansion, Matrix
 from wheelfactory.report.coverage import Coverage, Covered, State, cover
 from wheelfactory.report.markdown import code, fence, prose
 from wheelfactory.report.request import Field, read_request
-from wheelfactory.report.wheels import TRITON_NOTE, newest_first, pythons
+from wheelfactory.report.wheels import newest_first, pythons
 from wheelfactory.report.wish import Reading, Wish, read_wish
 
 _SHOWN = 12
@@ -105,7 +105,6 @@ def _found(known: Knowledge, wish: Wish, fitting: Sequence[Covered]) -> list[str
             *fence(_limited(install_lines(known, sorted(published, key=_by_row)), "# ")),
             "",
         ]
-        lines += [TRITON_NOTE, ""] if any(covered.cell.backend is Backend.TRITON for covered in published) else []
     if queued := _of_newest(wish, groups[State.MISSING]):
         lines += ["**Queued**: built with the next tag.", ""]
         lines += [*_limited([f"- {code(covered.cell.id)}" for covered in queued], "- "), ""]

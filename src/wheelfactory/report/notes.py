@@ -14,7 +14,7 @@ from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
 from wheelfactory.report.markdown import code, count_text, fence, one_line, prose, size_text, table
 from wheelfactory.report.sections import Section, fitted
-from wheelfactory.report.wheels import TRITON_NOTE, axes, newest_first, pythons, versions
+from wheelfactory.report.wheels import axes, newest_first, pythons, versions
 from wheelfactory.verify.result import GateResult, Status
 
 BODY_LIMIT = 125_000
@@ -104,7 +104,7 @@ def _by_file(wheels: Sequence[WheelRow], matrix: Matrix) -> Section:
 
 def _install(told: str, rows: Iterable[Sequence[str]]) -> Section:
     header, rule, *lines = table(("ROCm", "torch", "backend", "flash-attn", "Python", "install"), rows)
-    return Section(("## Install", "", told, "", header, rule), tuple(lines), ("", TRITON_NOTE))
+    return Section(("## Install", "", told, "", header, rule), tuple(lines))
 
 
 def _yanked(wheels: Iterable[WheelRow]) -> Section:

@@ -10,7 +10,7 @@ from wheelfactory.gpus import product
 from wheelfactory.index import IndexKey
 from wheelfactory.manifest import WheelRow
 from wheelfactory.report.markdown import code, count_text, fence, link, prose, size_text, table
-from wheelfactory.report.wheels import TRITON_NOTE, axes, flash_attn_version, newest_first, pythons
+from wheelfactory.report.wheels import axes, flash_attn_version, newest_first, pythons
 
 GENERATED = (
     "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"
@@ -34,7 +34,7 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     for row in ordered:
         if row.index_key:
             groups.setdefault(row.index_key, []).append(row)
-    lines = [GENERATED, "", "# Packages", "", _headline(ordered), "", TRITON_NOTE, ""]
+    lines = [GENERATED, "", "# Packages", "", _headline(ordered), ""]
     for key, members in groups.items():
         rocm, torch, backend = axes(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]

@@ -11,9 +11,6 @@ from wheelfactory.label import Label
 from wheelfactory.manifest import WheelRow
 from wheelfactory.report.markdown import prose
 
-TRITON_NOTE = "Triton wheels need `FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE` in the environment when they are imported."
-"""The switch is flash-attn's own."""
-
 
 def newest_first(wheel: WheelRow) -> tuple[object, ...]:
     """Sorts ROCm, torch and flash-attn from new to old, CK before Triton, Pythons as names; dependencies last."""

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from wheelfactory.cell import Backend
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
-
-EXTENSION = "flash_attn_2_cuda"
-"""The module that `flash_attn` imports for the Composable Kernel backend; upstream kept its CUDA name on ROCm."""
+from wheelfactory.wheel.activation import EXTENSION, added_members
 
 
 def contents(subject: Subject) -> GateResult:
@@ -40,6 +38,12 @@ def _compiled(subject: Subject) -> Iterator[Finding]:
 
 
 def _pure(subject: Subject) -> Iterator[Finding]:
+    """No compiled file, and the module that stands in for one."""
+    for name, data in added_members(Backend.TRITON).items():
+        if name not in subject.wheel.sizes or subject.wheel.read(name) != data:
+            found = "another file of that name" if name in subject.wheel.sizes else "no such file"
+            cure = "the wheel would need an environment variable to be imported: repair the raw wheel again"
+            yield Finding(file=name, expected="the module that activates Triton", found=found, cure=cure)
     for elf in subject.wheel.elf_files:
         cure = "a Triton wheel is compiled on the GPU it runs on; build it with the Triton backend alone"
         yield Finding(file=elf.name, expected="no compiled file in a Triton wheel", found="an ELF file", cure=cure)

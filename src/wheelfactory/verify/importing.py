@@ -30,7 +30,7 @@ print(importlib.metadata.version("flash-attn"))
 
 
 def importing(subject: Subject) -> GateResult:
-    """Install into a fresh environment and import, without the Triton variable for CK and with it for Triton."""
+    """Install into a fresh environment and import as users do: with no variable that selects a backend."""
     if subject.cell.backend is Backend.TRITON:
         return _triton(subject)
     inside = cell_python(subject)
@@ -76,12 +76,8 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
 
 
 def _import(subject: Subject, environment: Environment) -> list[Finding]:
-    backend = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if subject.cell.backend is Backend.TRITON else {}
-    done = run(
-        [environment.python, "-I", "-B", "-c", _IMPORT],
-        environ={**subject.workshop.clean_environ, **backend},
-        cwd=environment.folder,
-    )
+    environ = subject.workshop.clean_environ
+    done = run([environment.python, "-I", "-B", "-c", _IMPORT], environ=environ, cwd=environment.folder)
     if done.returncode:
         return [_not_imported(subject, reason(done))]
     return _other_version(subject, done.stdout)

@@ -17,6 +17,7 @@ from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
 from wheelfactory.files import atomic_path
 from wheelfactory.label import Label
+from wheelfactory.wheel.activation import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.metadata import labelled, protect
 from wheelfactory.wheel.packing import ArchiveWriter, find_packed
@@ -28,6 +29,8 @@ _CHUNK = 1 << 20
 
 def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | None = None) -> Path:
     """Write the wheel of a cell into `folder`: labelled, METADATA protected, build record added, RECORD new.
+
+    A Triton wheel gets the module that makes it work without an environment variable (`activation`).
 
     With `platform`, such as ``manylinux_2_28_x86_64``, the name and WHEEL get that platform tag instead of theirs.
 
@@ -52,9 +55,9 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
         rest = f"{rest.rpartition('-')[0]}-{platform}.whl"
         tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
         new["WHEEL"] = retagged(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
-    path = folder / f"{stem}-{rest}"
+    path, added = folder / f"{stem}-{rest}", added_members(Cell.parse(record.cell).backend)
     with atomic_path(path) as written, written.open("xb") as file:
-        _write(file, wheel, stem, {f"{stem}.dist-info/{name}": data for name, data in new.items()})
+        _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
     return path
 
 
