@@ -61,6 +61,16 @@ class Installed:
     """Offload archs that the extension names; empty if it holds no device code, or packs it so that none is seen."""
     error: str = ""
     """What importing it printed last, if that failed."""
+    triton: bool = False
+    """Whether it holds upstream's Triton backend, as every wheel from 2.7.4 to 2.8.3 does, compiled ones too."""
+    strays: tuple[str, ...] = ()
+    """Compiled ``flash_attn_2_cuda`` files on Python's path that this flash-attn did not bring."""
+    others: tuple[str, ...] = ()
+    """Further flash-attn on Python's path, as ``2.7.4.post1 in FOLDER``; Python takes the first."""
+    missing: tuple[str, ...] = ()
+    """What it requires that this Python does not have, by name."""
+    shadow: str = ""
+    """The folder the doctor was started in, if that has a ``flash_attn`` which Python would take when started there."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,72 @@
+"""Runs another program for what it says; a crash, a hang or nothing there are answers too, never an exception."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+SAID_AT_MOST = 1 << 20
+"""Characters that are kept of what a program printed; what the doctor asks for is far less."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a program."""
+
+    output: str
+    errors: str
+    trouble: str = ""
+    """Why it did not end well: ``exit code 1``, ``killed by SIGSEGV``, ``no answer within 60 s``; empty if it did."""
+
+    @property
+    def last_line(self) -> str:
+        """The last thing that it complained of, which for a Python program is the exception; else the trouble."""
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
+        crashed = not self.trouble.startswith("exit code")
+        return self.trouble if crashed or not lines else lines[-1]
+
+
+def ask(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
+    """Run a program that reads nothing; after `seconds` it and all that it started are killed."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=dict(environ),
+            start_new_session=True,  # so that what it started can be ended with it
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a name
+        return Answer("", "", f"cannot be run: {error}")
+    try:
+        output, errors = process.communicate(timeout=seconds)
+        trouble = _ending(process.returncode)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        output, errors = process.communicate()
+        trouble = f"no answer within {seconds:g} s"
+    except BaseException:
+        _kill(process)
+        raise
+    return Answer(output[:SAID_AT_MOST], errors[-SAID_AT_MOST:], trouble)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(OSError):  # it may have ended meanwhile
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}" if code else ""
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"killed by signal {-code}"

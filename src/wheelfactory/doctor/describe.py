@@ -1,0 +1,128 @@
+"""What the doctor found -> the lines for a person."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+from wheelfactory.cell import Backend
+from wheelfactory.doctor.fit import seen_gpus
+from wheelfactory.doctor.lines import Command
+from wheelfactory.doctor.machine import Machine, Torch
+from wheelfactory.doctor.report import Report
+from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.gpus import product
+
+SHOWN_NEAR_MISSES = 5
+_BACKENDS = {Backend.CK: "CK, compiled kernels", Backend.TRITON: "Triton, kernels that are compiled when first used"}
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """Everything, in the order in which one asks: what is there, what is wrong, what fits, or why nothing does."""
+    yield from machine_lines(report.machine)
+    for diagnosis in report.diagnoses:
+        yield ""
+        yield f"Wrong: {diagnosis.what}"
+        yield f"Cure:  {diagnosis.cure}"
+    if report.site is None:
+        yield ""
+        yield "No site was named, so no wheel is looked for: name the address of one, or a manifest.jsonl."
+    elif report.fit is not None:
+        yield ""
+        yield from _fitting_lines(report) if report.offers else _nothing_fits_lines(report)
+
+
+def machine_lines(machine: Machine) -> Iterator[str]:
+    """What was found out about the machine."""
+    python = machine.python
+    library = f"glibc {python.glibc}" if python.glibc else "no glibc"
+    inside = f", in {machine.container}" if machine.container else ""
+    yield f"Python      {python.version} ({python.tag}), {python.executable}"
+    yield f"System      {python.system} {python.machine}, {library}{inside}"
+    yield f"torch       {_torch_text(machine.torch)}"
+    yield f"ROCm        {machine.rocm or 'none found'}{f' in {machine.rocm_path}' if machine.rocm_path else ''}"
+    yield f"GPU         {_gpu_text(machine)}"
+    yield f"flash-attn  {_installed_text(machine)}"
+    for name, value in machine.environ.items():
+        yield f"{name}={shlex.quote(value)}"
+
+
+def _torch_text(torch: Torch | None) -> str:
+    if torch is None:
+        return "none"
+    version = torch.version or "of unknown version"
+    if torch.error:
+        return f"{version}, does not import: {torch.error}"
+    built = f"HIP {torch.hip}" if torch.hip else f"CUDA {torch.cuda}" if torch.cuda else "for the CPU alone"
+    abi = {True: ", new C++ ABI", False: ", old C++ ABI", None: ""}[torch.cxx11_abi]
+    sees = {True: ", sees a GPU", False: ", sees no GPU", None: ", gave no answer when asked for GPUs"}[torch.sees_gpu]
+    return f"{version}, {built}{abi}{sees}"
+
+
+def _gpu_text(machine: Machine) -> str:
+    """Each kind once, with how many there are: ``8 x gfx942 (AMD Instinct MI300X)``."""
+    names = [*machine.gpu_names, *[""] * len(machine.gpus)]
+    kinds = Counter((arch, names[number]) for number, arch in enumerate(machine.gpus))
+    told = []
+    for (arch, name), count in kinds.items():
+        shown = name or product(arch)
+        told.append(f"{f'{count} x ' if count > 1 else ''}{arch}{f' ({shown})' if shown else ''}")
+    return "; ".join(told) or "none found"
+
+
+def _installed_text(machine: Machine) -> str:
+    installed = machine.installed
+    if installed is None:
+        return "not installed"
+    return f"{installed.version}, {f'does not import: {installed.error}' if installed.error else 'imports'}"
+
+
+def _fitting_lines(report: Report) -> Iterator[str]:
+    best, *others = report.offers
+    if best.installed:
+        yield f"The wheel that fits is installed: {best.wheel.filename}"
+    else:
+        yield f"Fits: {best.wheel.filename}"
+    yield from _wheel_lines(best.wheel)
+    if not best.installed:
+        yield from _command_lines(best.pip, best.uv)
+        yield from (f"But {text}" for text in report.hindrances)
+    if not seen_gpus(report.machine):
+        yield "No GPU is seen here, so nobody has looked whether it has code for yours."
+    for offer in others:
+        yield ""
+        yield f"Also fits: {offer.wheel.filename}"
+        yield from _wheel_lines(offer.wheel)
+        yield from _command_lines(offer.pip, offer.uv)
+
+
+def _wheel_lines(wheel: Wheel) -> Iterator[str]:
+    assert wheel.label  # dependencies are not offered
+    yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
+    outcomes: dict[str, list[str]] = {}
+    for gate, status in wheel.gates:
+        outcomes.setdefault(status, []).append(gate)
+    yield from (f"  verified, {status}: {', '.join(gates)}" for status, gates in outcomes.items())
+
+
+def _command_lines(*commands: Command) -> Iterator[str]:
+    yield from (f"    {shlex.join(command)}" for command in commands)
+
+
+def _nothing_fits_lines(report: Report) -> Iterator[str]:
+    assert report.fit  # there would be no site
+    misses = report.fit.near_misses
+    if report.torch:
+        yield f"No wheel fits. {report.torch.wheel.filename} does with the torch that this installs:"
+        yield from _command_lines(report.torch.pip, report.torch.uv)
+        yield from (f"But {text}" for text in report.hindrances)
+        yield ""
+        yield "The nearest, and why they do not fit:"
+    else:
+        yield "No wheel fits. The nearest, and why they do not:" if misses else "There is no such wheel at all."
+    for miss in misses[:SHOWN_NEAR_MISSES]:
+        yield f"  {miss.wheel.filename}"
+        yield from (f"    {reason}" for reason in miss.reasons)
+    if len(misses) > SHOWN_NEAR_MISSES:
+        yield f"  and {len(misses) - SHOWN_NEAR_MISSES} more, which --json lists"

@@ -1,0 +1,72 @@
+"""A diagnosis, and the commands that cures are made of."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from wheelfactory.cell import major_minor
+from wheelfactory.doctor.machine import Machine
+
+TORCH_INDEX = "https://download.pytorch.org/whl"
+"""Below it PyTorch has an index for each ROCm: ``rocm6.4``."""
+
+TAKE_FITTING = "install the wheel that fits: the doctor prints its line when it is given a site, and --install runs it"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Something that is wrong with a machine or its flash-attn."""
+
+    name: str
+    """The kind, a few words; docs/how-to/mend-an-install.md has a section of that name."""
+    what: str
+    """What was seen, and why that does not work."""
+    cure: str
+    """The next command, or what to do if there is none."""
+
+
+def install(machine: Machine, *arguments: str) -> str:
+    """The command that installs into the Python of the machine; by uv where that has no pip."""
+    python = machine.python
+    program = [python.executable, "-m", "pip", "install"]
+    if python.pip is None:
+        program = ["uv", "pip", "install", "--python", python.executable]
+    return shlex.join([*program, *arguments])
+
+
+def uninstall(machine: Machine, *names: str) -> str:
+    """The command that removes packages from the Python of the machine."""
+    python = machine.python
+    program = [python.executable, "-m", "pip", "uninstall", "--yes"]
+    if python.pip is None:
+        program = ["uv", "pip", "uninstall", "--python", python.executable]
+    return shlex.join([*program, *names])
+
+
+def install_torch(machine: Machine, torch: tuple[int, int], rocm: tuple[int, int]) -> str:
+    """The command that puts a torch for ROCm in the place of the one that is there, if any."""
+    wanted = [f"torch=={dotted(torch)}.*", "--index-url", f"{TORCH_INDEX}/rocm{dotted(rocm)}"]
+    return install(machine, *([] if machine.torch is None else ["--force-reinstall"]), *wanted)
+
+
+def torch_index(version: str) -> str | None:
+    """The index that a torch such as ``2.9.1+rocm6.4`` is from; None for one that does not name its ROCm."""
+    rocm = re.search(r"\+rocm(\d+\.\d+)", version)
+    return f"{TORCH_INDEX}/rocm{rocm[1]}" if rocm else None
+
+
+def numbers(version: str) -> tuple[int, int] | None:
+    """The first two numbers of a version; None if it has none, as nobody promises what another machine says."""
+    return major_minor(version) if re.match(r"\d", version, re.ASCII) else None
+
+
+def dotted(version: tuple[int, int]) -> str:
+    """``2.9`` of (2, 9)."""
+    return f"{version[0]}.{version[1]}"
+
+
+def shown_torch(machine: Machine) -> str:
+    """The torch of the machine for a sentence: ``torch 2.10.0+rocm7.0``."""
+    return f"torch {machine.torch.version or '(without metadata)'}" if machine.torch else "no torch"

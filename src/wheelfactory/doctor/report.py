@@ -1,0 +1,142 @@
+"""A machine, its diagnoses and the wheels of a site -> one report: what is offered, and how the command ends."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from wheelfactory.cell import Backend
+from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.fit import Fit, dependencies
+from wheelfactory.doctor.lines import Command, hindrances, pip_command, torch_command, uv_command
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.errors import DONE, FAILED, FactoryError
+
+FORMAT = 1
+"""Of the JSON; grows when a key changes its meaning or goes."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A wheel, and the commands that bring it about: that install it, or the torch that it needs."""
+
+    wheel: Wheel
+    pip: Command
+    uv: Command
+    installed: bool = False
+    """Whether that very wheel is installed and works, so that nothing is to be done."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the doctor has to say."""
+
+    machine: Machine
+    diagnoses: tuple[Diagnosis, ...] = ()
+    site: str | None = None
+    """The address of the manifest, or what was named where that could not be read; None if nothing was."""
+    fit: Fit | None = None
+    """None if no manifest was read."""
+    offers: tuple[Offer, ...] = ()
+    """The best wheel that fits, and the best of the other backend."""
+    torch: Offer | None = None
+    """The wheel that another torch would make fit, with the commands that install that torch."""
+
+    @property
+    def hindrances(self) -> tuple[str, ...]:
+        """Why the commands cannot be run as they are."""
+        return hindrances(self.machine)
+
+    @property
+    def exit_code(self) -> int:
+        """By what is installed: whether nothing is wrong with it. With nothing installed: whether a wheel fits.
+
+        Where no site was named either, whether nothing is wrong with the machine.
+        """
+        if self.machine.installed or self.fit is None:
+            return FAILED if self.diagnoses else DONE
+        return DONE if self.offers else FAILED
+
+
+def make_report(
+    machine: Machine, diagnoses: tuple[Diagnosis, ...], site: str | None, wheels: Sequence[Wheel], fit: Fit
+) -> Report:
+    """The report of a machine and the wheels of the manifest at `site`, of which `fit` says which are for it."""
+    needed = dependencies(wheels, machine)
+    best: dict[Backend, Wheel] = {}
+    for wheel in fit.fitting:
+        assert wheel.label  # what fits is judged by it
+        best.setdefault(wheel.label.backend, wheel)
+    other = fit.with_other_torch
+    return Report(
+        machine,
+        diagnoses,
+        site,
+        fit,
+        tuple(_offer(wheel, needed, machine) for wheel in best.values()),
+        _torch_offer(other, machine) if other else None,
+    )
+
+
+def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine) -> Offer:
+    installed = machine.installed
+    again = installed is not None and installed.version == wheel.version
+    wheels = [*needed, wheel]
+    return Offer(
+        wheel,
+        pip_command(machine.python, wheels, again=again),
+        uv_command(machine.python, wheels, again=again),
+        installed=installed is not None and again and not installed.error,
+    )
+
+
+def _torch_offer(wheel: Wheel, machine: Machine) -> Offer | None:
+    if wheel.cell is None:
+        return None
+    pip, uv = (torch_command(machine.python, wheel.cell, uv=uv) for uv in (False, True))
+    return Offer(wheel, pip, uv)
+
+
+def as_json(report: Report, error: FactoryError | None = None) -> dict[str, object]:
+    """Everything for a program; docs/reference/doctor.md lists the keys. `error` is why there is no manifest."""
+    fit = report.fit
+    return {
+        "format": FORMAT,
+        "machine": asdict(report.machine),
+        "diagnoses": [asdict(diagnosis) for diagnosis in report.diagnoses],
+        "site": report.site,
+        "fitting": [
+            {**_wheel_json(offer.wheel), **_commands_json(offer), "installed": offer.installed}
+            for offer in report.offers
+        ],
+        "near_misses": [
+            {**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in (fit.near_misses if fit else ())
+        ],
+        "torch": {"for": report.torch.wheel.filename, **_commands_json(report.torch)} if report.torch else None,
+        "hindrances": list(report.hindrances),
+        "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
+        "exit_code": error.exit_code if error else report.exit_code,
+    }
+
+
+def _commands_json(offer: Offer) -> dict[str, object]:
+    return {"pip": shlex.join(offer.pip), "uv": shlex.join(offer.uv)}
+
+
+def _wheel_json(wheel: Wheel) -> dict[str, object]:
+    cell, label = wheel.cell, wheel.label
+    return {
+        "filename": wheel.filename,
+        "version": wheel.version,
+        "url": wheel.url,
+        "sha256": wheel.sha256,
+        "size": wheel.size,
+        "backend": str(label.backend) if label else None,
+        "cell": cell.id if cell else None,
+        "archs": list(wheel.archs),
+        "glibc": wheel.glibc,
+        "published": wheel.published,
+        "gates": dict(wheel.gates),
+    }

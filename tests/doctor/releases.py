@@ -1,0 +1,32 @@
+"""The manifest of a small release, for machines of all kinds, as its bytes and as the doctor reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from report_rows import einops_row, rows_of
+from wheelfactory.doctor.wheels import Wheel, read_wheels
+from wheelfactory.manifest import WheelRow, write_rows
+
+BASE = "https://wheels.example/"
+
+INSTINCT = ("gfx90a", "gfx942", "gfx950")
+TRITON = (*INSTINCT, "gfx1030", "gfx1100", "gfx1200", "gfx1201")
+
+
+def small_release(folder: Path) -> tuple[WheelRow, ...]:
+    """CK for Instinct and Triton for Radeon too, for torch 2.9 and 2.13; the old torch 2.5 with the old C++ ABI."""
+    cells = ["fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"]
+    cells += ["fa2.7.4.post1-rocm6.4-torch2.9.1-cp311-ck", "fa2.8.3-rocm7.2-torch2.13.0-cp311-ck"]
+    ck = rows_of(folder, cells, offload_archs=INSTINCT, cxx11_abi=True, glibc="2.28")
+    old = rows_of(
+        folder, ["fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"], offload_archs=INSTINCT, cxx11_abi=False, glibc="2.28"
+    )
+    triton = rows_of(folder, ["fa2.8.3-rocm6.4-torch2.9.1-py3-triton"], offload_archs=TRITON)
+    return *ck, *old, *triton, einops_row(folder)
+
+
+def as_read(rows: Sequence[WheelRow]) -> tuple[Wheel, ...]:
+    """What the doctor makes of a manifest with these rows."""
+    return read_wheels(write_rows(rows), "manifest.jsonl", BASE)

@@ -1,0 +1,71 @@
+"""Sites on loopback with real wheels and the doctor beside them, and the environment in which a user calls it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from wheelfactory.doctor.single_file import single_file
+
+CK_CELL = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
+TRITON_CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+CELLS = (
+    *(CK_CELL, TRITON_CELL, f"fa2.8.3-rocm7.2-torch2.9.1-{PYTHON_TAG}-ck"),
+    *(f"fa2.8.3-rocm6.4-torch2.8.0-{PYTHON_TAG}-ck", f"fa2.7.4.post1-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"),
+)
+"""What the release has, with einops; the first fits `ROCM_TORCH` best."""
+CK_VERSION = "2.8.3+rocm64torch2.9"
+
+IMPORTABLE = """\
+import sys, types
+name = "flash_attn.flash_attn_interface"
+sys.modules[name] = types.SimpleNamespace(flash_attn_func=print)
+"""
+"""The content of a flash-attn that imports, in place of its kernels."""
+
+
+def make_site_release(folder: Path, content: str = IMPORTABLE) -> Path:
+    """A release with `CELLS` and einops; `content` is what each flash-attn does when it is imported."""
+    made = folder.with_name(f"{folder.name}-made")
+    wheels = [flash_attn_wheel(made, cell, content) for cell in CELLS]
+    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    return folder
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a release on a free port of loopback, with its doctor; gives the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        (folder / "doctor.py").write_text(single_file(address), encoding="utf-8")
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield address
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def users_environ(home: Path) -> Mapping[str, str]:
+    """Of a user with uv on PATH, without the configuration, the caches and the proxies of who runs the tests."""
+    return {
+        "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
+        "HOME": str(home),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_CACHE_DIR": str(home / "uv"),
+    }

@@ -1,0 +1,294 @@
+"""What is found out about a machine and a Python, with fake driver trees and real interpreters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from doctor.fake_machines import (
+    MACHINES,
+    MISSING_LIBRARY,
+    ROCM_TORCH,
+    TORCHES,
+    FakeTorch,
+    Gpu,
+    fake_torch,
+    make_python,
+    make_root,
+    write,
+    write_metadata,
+)
+from wheelfactory.doctor.ask import ask
+from wheelfactory.doctor.detect import detect
+from wheelfactory.doctor.hardware import find_container, find_rocm, read_devices, read_gpus, read_user
+from wheelfactory.doctor.machine import Torch
+from wheelfactory.doctor.probe import ask_python, ask_torch
+from wheelfactory.errors import InputError
+
+SECONDS = 60.0
+
+
+@pytest.mark.parametrize(
+    ("machine", "archs", "names"),
+    [
+        ("8 x MI300X", ("gfx942",) * 8, ("AMD Instinct MI300X OAM",) * 8),
+        ("MI210", ("gfx90a",), ("AMD Instinct MI210",)),
+        ("RX 7900 XTX", ("gfx1100",), ("",)),
+        ("RX 6800", ("gfx1030",), ("Radeon RX 6800",)),
+        ("Strix Halo", ("gfx1151",), ("",)),
+        ("RX 9070", ("gfx1201",), ("",)),
+        ("iGPU and RX 7900 XTX", ("gfx1036", "gfx1100"), ("", "")),
+        ("no GPU", (), ()),
+    ],
+)
+def test_the_driver_tells_archs_and_product_names(
+    tmp_path: Path, machine: str, archs: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    assert read_gpus(make_root(tmp_path, MACHINES[machine]), None, {}) == (archs, names)
+
+
+ROCMINFO = """\
+*******
+Agent 1
+*******
+  Name:                    AMD Ryzen AI MAX+ 395
+  Uuid:                    CPU-XX
+  Marketing Name:          AMD Ryzen AI MAX+ 395
+*******
+Agent 2
+*******
+  Name:                    gfx1151
+  Uuid:                    GPU-XX
+  Marketing Name:          AMD Radeon 8060S
+  ISA Info:
+    ISA 1
+      Name:                    amdgcn-amd-amdhsa--gfx1151
+*******
+Agent 3
+*******
+  Name:                    gfx1100
+  Uuid:                    GPU-0123456789abcdef
+  Marketing Name:          Radeon RX 7900 XTX
+"""
+
+
+def program(path: Path, output: str, code: int = 0) -> None:
+    """A program that prints that."""
+    write(path, f"#!/bin/sh\ncat <<'END'\n{output}END\nexit {code}\n").chmod(0o755)
+
+
+def test_without_the_driver_rocminfo_tells_them_as_under_wsl(tmp_path: Path) -> None:
+    program(tmp_path / "rocm/bin/rocminfo", ROCMINFO)
+    found = read_gpus(tmp_path, str(tmp_path / "rocm"), {"PATH": os.environ["PATH"]})
+    assert found == (("gfx1151", "gfx1100"), ("AMD Radeon 8060S", "Radeon RX 7900 XTX"))
+
+
+def test_without_rocminfo_the_enumerator_tells_archs(tmp_path: Path) -> None:
+    program(tmp_path / "bin/rocminfo", "ROCk module is NOT loaded\n", code=1)
+    program(tmp_path / "bin/rocm_agent_enumerator", "gfx000\ngfx90a\ngfx90a\n")
+    found = read_gpus(tmp_path, None, {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"})
+    assert found == (("gfx90a", "gfx90a"), ("", ""))
+
+
+def test_rocm_is_where_the_environment_says_else_in_opt_else_the_newest_of_several(tmp_path: Path) -> None:
+    for folder, version in (("rocm-6.4.3", "6.4.3-128"), ("rocm-7.2.0", "7.2.0-43"), ("rocm-7.14.1", "7.14.1")):
+        write(tmp_path / f"opt/{folder}/.info/version", f"{version}\n")
+    opt = tmp_path / "opt"
+    assert find_rocm(tmp_path, {}) == ("7.14.1", str(opt / "rocm-7.14.1"))
+    (opt / "rocm").symlink_to("rocm-7.2.0")
+    assert find_rocm(tmp_path, {}) == ("7.2.0", str(opt / "rocm"))
+    named = str(opt / "rocm-6.4.3")
+    assert find_rocm(tmp_path, {"ROCM_PATH": named}) == ("6.4.3", named)
+
+
+def test_a_folder_that_does_not_say_its_version_is_no_rocm(tmp_path: Path) -> None:
+    (tmp_path / "opt/rocm/bin").mkdir(parents=True)
+    assert find_rocm(tmp_path, {"ROCM_PATH": "/nowhere"}) == (None, None)
+
+
+def test_device_files_are_told_with_their_group(tmp_path: Path) -> None:
+    root = make_root(tmp_path, MACHINES["MI210"])
+    os.chown(root / "dev/kfd", -1, 54321) if os.geteuid() == 0 else None
+    kfd, node = read_devices(root)
+    assert (kfd.path, kfd.exists, kfd.usable) == ("/dev/kfd", True, True)
+    assert (node.path, node.exists, node.usable) == ("/dev/dri/renderD128", True, True)
+    if os.geteuid() == 0:
+        assert kfd.group == "54321"  # it has no name here
+        assert node.group == "root"
+
+
+def test_a_machine_without_the_driver_has_no_kfd(tmp_path: Path) -> None:
+    (kfd,) = read_devices(tmp_path)
+    assert (kfd.path, kfd.exists, kfd.usable) == ("/dev/kfd", False, False)
+
+
+def test_the_user_and_the_groups_are_told_by_name() -> None:
+    def say(option: str) -> str:
+        return subprocess.run(["id", option], check=True, capture_output=True, text=True).stdout.strip()
+
+    user, groups = read_user()
+    assert user == say("-un")
+    assert set(groups) == set(say("-Gn").split())
+
+
+_AS_NOBODY = """
+import grp, os, sys  # grp while the interpreter's own files can be read
+from pathlib import Path
+from wheelfactory.doctor.hardware import read_devices
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print(read_devices(Path(sys.argv[1]))[0].usable)
+"""
+
+
+def test_a_device_that_the_user_may_not_open_is_not_usable(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = make_root(tmp_path_factory.mktemp("root"), MACHINES["MI210"])
+    (root / "dev/kfd").chmod(0o000)
+    for folder in (root, root.parent, root.parent.parent):
+        folder.chmod(0o755)  # pytest keeps other users out
+    done = subprocess.run([sys.executable, "-c", _AS_NOBODY, root], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "environ", "container"),
+    [
+        ({".dockerenv": ""}, {}, "docker"),
+        ({"run/.containerenv": ""}, {"container": "podman"}, "podman"),
+        ({".dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+        ({}, {"APPTAINER_CONTAINER": "/images/rocm.sif"}, "apptainer"),
+        ({"proc/sys/kernel/osrelease": "6.6.87.2-microsoft-standard-WSL2\n"}, {}, "wsl"),
+        ({"proc/sys/kernel/osrelease": "6.12.0-amd64\n"}, {}, None),
+        ({}, {"container": "lxc"}, "lxc"),
+    ],
+)
+def test_a_container_is_known_by_its_marks(
+    tmp_path: Path, files: Mapping[str, str], environ: Mapping[str, str], container: str | None
+) -> None:
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    assert find_container(tmp_path, environ) == container
+
+
+def test_a_python_tells_what_wheels_it_takes(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env")
+    python, torch, packages = ask_python(executable, {}, SECONDS)
+    assert python.version == ".".join(map(str, sys.version_info[:3]))
+    assert python.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert (python.executable, python.system) == (executable, "Linux")
+    assert python.glibc == os.confstr("CS_GNU_LIBC_VERSION").split()[1]  # type: ignore[union-attr] # glibc is here
+    assert (python.pip, python.managed, torch, packages) == (None, False, None, {})
+
+
+def test_packages_that_matter_are_told_by_version(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env", ROCM_TORCH)
+    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
+    for name, version in (("pip", "25.0"), ("triton", "3.5.1"), ("pytorch-triton-rocm", "3.5.1"), ("einops", "0.8.2")):
+        write_metadata(site, name, version)
+    python, torch, packages = ask_python(executable, {}, SECONDS)
+    assert (python.pip, torch) == ("25.0", "2.9.1+rocm6.4")
+    assert packages == {"triton": "3.5.1", "pytorch-triton-rocm": "3.5.1", "einops": "0.8.2"}
+
+
+def test_a_folder_in_which_one_happens_to_be_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "torch/__init__.py")
+    monkeypatch.chdir(tmp_path)
+    assert ask_python(sys.executable, {}, SECONDS)[1] is None
+
+
+def test_a_torch_on_pythonpath_is_there_as_the_user_has_it(tmp_path: Path) -> None:
+    write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
+    environ = {"PYTHONPATH": str(tmp_path)}
+    assert ask_python(sys.executable, environ, SECONDS)[1] == ""  # there, without metadata
+    assert ask_torch(sys.executable, "", environ, SECONDS).version == "2.9.1+rocm6.4"
+
+
+def test_a_python_that_the_distribution_owns_is_known(tmp_path: Path) -> None:
+    """A copy of the standard library's folder, in links, with Debian's mark in it."""
+    stdlib = Path(os.__file__).parent
+    home = tmp_path / "lib" / stdlib.name
+    home.mkdir(parents=True)
+    for entry in stdlib.iterdir():
+        if entry.name != "EXTERNALLY-MANAGED":
+            (home / entry.name).symlink_to(entry)
+    environ = {"PYTHONHOME": f"{tmp_path}:{sys.base_exec_prefix}"}
+    base = os.path.realpath(sys.executable)
+    assert not ask_python(base, environ, SECONDS)[0].managed
+    write(home / "EXTERNALLY-MANAGED", "[externally-managed]\n")
+    assert ask_python(base, environ, SECONDS)[0].managed
+
+
+@pytest.mark.parametrize("name", ["/nowhere/python", "/dev/null", "/bin/false", "/bin/true"])
+def test_what_is_no_python_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
+        ask_python(name, {}, SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("rocm", Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)),
+        ("container", Torch("2.5.0a0+git1234567", hip="6.2.41133-dd7f95766", cxx11_abi=True, sees_gpu=False)),
+        ("cuda", Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True, sees_gpu=False)),
+        ("cpu", Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)),
+        ("broken", Torch("2.9.1+rocm6.4", error=f"ImportError: {MISSING_LIBRARY}")),
+        ("crashing", Torch("2.9.1+rocm6.4", error="killed by SIGSEGV")),
+        ("hanging", Torch("2.9.1+rocm6.4", error="no answer within 1 s")),
+    ],
+)
+def test_a_torch_tells_what_it_is_or_how_it_fails(tmp_path: Path, kind: str, told: Torch) -> None:
+    torch = TORCHES[kind]
+    assert torch
+    executable = make_python(tmp_path / "env", torch)
+    assert ask_torch(executable, torch.version, {}, 1.0 if kind == "hanging" else SECONDS) == told
+
+
+def test_torch_tells_the_archs_of_the_gpus_that_it_sees_without_features(tmp_path: Path) -> None:
+    archs = ("gfx942:sramecc+:xnack-", "gfx1100")
+    torch = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
+    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, {}, SECONDS)
+    assert (told.sees_gpu, told.archs) == (True, ("gfx942", "gfx1100"))
+
+
+def test_a_torch_that_hangs_when_asked_for_gpus_has_still_said_what_it_is(tmp_path: Path) -> None:
+    code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
+    executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))
+    told = ask_torch(executable, ROCM_TORCH.version, {}, 4.0)
+    assert told == Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
+
+
+def test_what_a_program_started_is_ended_with_it(tmp_path: Path) -> None:
+    """A grandchild that holds the output open would make its reader wait for it."""
+    code = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
+    before = time.monotonic()
+    answer = ask([sys.executable, "-c", code], os.environ, 0.5)
+    assert answer.trouble == "no answer within 0.5 s"
+    assert time.monotonic() - before < 30
+
+
+def test_everything_is_put_together(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env", ROCM_TORCH)
+    root = make_root(tmp_path / "root", (Gpu(90010, "AMD Instinct MI210"),), rocm="6.4.3")
+    environ = {"PATH": os.environ["PATH"], "HSA_OVERRIDE_GFX_VERSION": "9.0.10", "SECRET": "of no concern"}
+    machine = detect(executable, environ, root, SECONDS)
+    assert machine.torch
+    assert (machine.python.executable, machine.torch.hip) == (executable, "6.4.43482-0f2d60242")
+    assert (machine.rocm, machine.rocm_path) == ("6.4.3", str(root / "opt/rocm"))
+    assert (machine.gpus, machine.gpu_names) == (("gfx90a",), ("AMD Instinct MI210",))
+    assert [device.path for device in machine.devices] == ["/dev/kfd", "/dev/dri/renderD128"]
+    assert machine.environ == {"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}
+    assert (machine.installed, machine.container) == (None, None)
+
+
+def test_rocm_that_came_as_wheels_is_known_by_their_version(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env")
+    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
+    write_metadata(site, "rocm-sdk-core", "7.14.0")
+    machine = detect(executable, {}, tmp_path / "empty", SECONDS)
+    assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)

@@ -1,0 +1,486 @@
+"""What the doctor says of installs that are really broken: each is made, asked by a real Python, and explained."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from doctor_installs import (
+    CK_RECORD,
+    CK_TORCH,
+    CK_VERSION,
+    EINOPS,
+    MODULE,
+    OLD_PACKAGE,
+    PACKAGE,
+    TORCH_MODULE,
+    TRITON_MODULE,
+    TRITON_TORCH,
+    TRITON_VERSION,
+    VARIABLE,
+    Site,
+    broken_module,
+    ck_record,
+    ck_site,
+    good_machine,
+    good_module,
+    module_calling,
+    triton_site,
+)
+from elf_factory import library
+from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.machine import Machine, Torch
+
+CHECK = "namespace c10 { void check(std::string const &); }"
+TORCH_210 = replace(CK_TORCH, version="2.10.0+rocm6.4")
+
+
+def only(machine: Machine) -> Diagnosis:
+    """The one thing that is wrong."""
+    (found,) = diagnose(machine)
+    return found
+
+
+# what works
+
+
+@pytest.mark.parametrize("value", [None, "FALSE", "1"])
+def test_a_compiled_wheel_that_works_has_nothing(site: Site, value: str | None) -> None:
+    made = ck_site(site, good_module("gfx90a", "gfx942", "gfx950"))
+    machine = good_machine(made.with_settings(**({VARIABLE: value} if value else {})))
+
+    assert machine.installed
+    assert (machine.installed.error, machine.installed.extension_archs) == ("", ("gfx90a", "gfx942", "gfx950"))
+    assert diagnose(machine) == ()
+
+
+@pytest.mark.parametrize("value", [None, "TRUE", "1"])
+def test_our_triton_wheel_that_works_has_nothing(site: Site, value: str | None) -> None:
+    made = triton_site(site, ours=True).with_settings(**({VARIABLE: value} if value else {}))
+    machine = good_machine(made, TRITON_TORCH, packages={"triton-rocm": "3.7.1", "einops": "0.8.2"}, gpus=("gfx1151",))
+
+    assert machine.installed
+    assert machine.installed.error == ""
+    assert diagnose(machine) == ()
+
+
+def test_a_machine_without_flash_attn_has_nothing() -> None:
+    assert diagnose(good_machine()) == ()
+
+
+# symbols
+
+
+@pytest.mark.parametrize(
+    ("version", "record", "requires", "source"),
+    [
+        pytest.param(CK_VERSION, CK_RECORD, (), "its build record", id="record"),
+        pytest.param(CK_VERSION, None, (), "its label", id="label"),
+        pytest.param("2.8.3+rocm7.0torch2.9.cxx11", None, (), "its label", id="label of another factory"),
+        pytest.param("2.8.3", None, ("torch==2.9.*",), "what it requires", id="requirement"),
+    ],
+)
+def test_an_undefined_symbol_of_a_wheel_for_another_torch(
+    site: Site, tmp_path: Path, version: str, record: bytes | None, requires: tuple[str, ...], source: str
+) -> None:
+    module = module_calling(CHECK, 'c10::check("")', tmp_path, cxx11=True)
+    made = ck_site(site, module, version=version, record=record, requires=requires)
+
+    found = only(good_machine(made, TORCH_210))
+
+    assert found.name == "another torch"
+    assert f"was built for torch 2.9 (as {source} says), you have torch 2.10.0+rocm6.4" in found.what
+    assert "`undefined symbol: c10::check (_ZN3c105checkERKNSt7__cxx1112basic_string" in found.what
+    keeps = "--force-reinstall 'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4" in found.cure
+    assert keeps == (version == CK_VERSION)
+
+
+def test_an_undefined_symbol_of_a_wheel_that_names_no_torch(site: Site, tmp_path: Path) -> None:
+    module = module_calling(CHECK, 'c10::check("")', tmp_path, cxx11=True)
+    made = ck_site(site, module, version="2.8.3+rocm6.4", record=None, requires=())
+
+    found = only(good_machine(made))
+
+    assert found.name == "another torch"
+    assert "was built against another torch than torch 2.9.1+rocm6.4: `undefined symbol: c10::check" in found.what
+
+
+@pytest.mark.parametrize(("wheel", "torch"), [(False, True), (True, False)])
+def test_an_undefined_symbol_of_the_other_cxx_abi(site: Site, tmp_path: Path, wheel: bool, torch: bool) -> None:
+    made = ck_site(site, module_calling(CHECK, 'c10::check("")', tmp_path, cxx11=wheel))
+
+    found = only(good_machine(made, replace(CK_TORCH, cxx11_abi=torch)))
+
+    assert found.name == "another C++ ABI"
+    kinds = {True: "new", False: "old"}
+    assert f"the {kinds[wheel]} C++ ABI (_GLIBCXX_USE_CXX11_ABI={int(wheel)})" in found.what
+    assert f"has the {kinds[torch]} one ({int(torch)})" in found.what
+
+
+def test_the_abi_of_the_build_record_counts_where_the_symbol_takes_no_string(site: Site, tmp_path: Path) -> None:
+    module = module_calling("namespace c10 { void check(int); }", "c10::check(1)", tmp_path, cxx11=True)
+    made = ck_site(site, module, record=ck_record(cxx11_abi=False))
+
+    assert only(good_machine(made)).name == "another C++ ABI"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name", "said"),
+    [
+        pytest.param("hipNewestThing", "another ROCm", "built against another ROCm than the one", id="HIP"),
+        pytest.param("PyUnstable_Newest", "another Python", "built for another Python than", id="Python"),
+    ],
+)
+def test_an_undefined_symbol_that_is_not_of_torch(site: Site, symbol: str, name: str, said: str) -> None:
+    found = only(good_machine(ck_site(site, broken_module(undefined=(symbol,)))))
+
+    assert found.name == name
+    assert said in found.what
+    assert f"`undefined symbol: {symbol}`" in found.what
+
+
+# libraries
+
+
+@pytest.mark.parametrize(
+    ("library", "version", "hip", "said"),
+    [
+        ("libamdhip64.so.6", CK_VERSION, "7.0.51831", "was built for ROCm 6.4, torch 2.9.1+rocm6.4 for HIP 7.0.51831"),
+        ("libamdhip64.so.6", "2.8.3+other", "7.14.60850", "was built for another ROCm, torch"),
+        ("libamdhip64.so.7", "2.8.3+other", "6.4.43482", "was built for another ROCm, torch"),
+        ("libhiprtc.so.6", CK_VERSION, "6.3.42131", "was built for ROCm 6.4, torch"),
+    ],
+)
+def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: str, said: str) -> None:
+    made = ck_site(site, broken_module(needed=(library,)), version=version, record=None)
+
+    found = only(good_machine(made, replace(CK_TORCH, hip=hip)))
+
+    assert found.name == "another ROCm"
+    assert said in found.what
+    assert f"`{library}: cannot open shared object file`" in found.what
+
+
+@pytest.mark.parametrize(("library", "hip"), [("libamdhip64.so.6", "6.4.43482"), ("libamdhip64.so.7", "10.0.1")])
+def test_a_library_of_the_very_rocm_that_is_nowhere(site: Site, library: str, hip: str) -> None:
+    made = ck_site(site, broken_module(needed=(library,)), version="2.8.3+other", record=None)
+
+    found = only(good_machine(made, replace(CK_TORCH, hip=hip)))
+
+    assert found.name == "no library of ROCm"
+    assert found.cure == f"find /opt/rocm -name '{library}*', and add the folder to LD_LIBRARY_PATH"
+
+
+@pytest.mark.parametrize(
+    ("torch", "kind"),
+    [
+        pytest.param(Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False), "a CPU build", id="CPU"),
+        pytest.param(Torch("2.9.1", cuda="12.8", cxx11_abi=True), "a CUDA build (CUDA 12.8)", id="CUDA"),
+    ],
+)
+@pytest.mark.parametrize("library", ["libtorch_hip.so", "libc10_hip.so", "libamdhip64.so.6"])
+def test_a_torch_that_is_not_for_rocm(site: Site, torch: Torch, kind: str, library: str) -> None:
+    found = only(good_machine(ck_site(site, broken_module(needed=(library,))), torch, devices=()))
+
+    assert found.name == "torch is not for ROCm"
+    assert found.what.startswith(f"torch {torch.version} is {kind}; flash-attn for an AMD GPU needs one")
+    assert f"{library}: cannot open shared object file" in found.what
+    assert found.cure.endswith("'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        pytest.param("2.8.3", "has no label: it was made from the sources on PyPI, or by others", id="sdist of PyPI"),
+        pytest.param("2.8.3+cu12torch2.9cxx11abiTRUE", "is built for CUDA: `libcudart.so.12: cannot", id="CUDA wheel"),
+    ],
+)
+def test_a_flash_attn_for_cuda_beside_a_torch_for_rocm(site: Site, version: str, said: str) -> None:
+    made = ck_site(site, broken_module(needed=("libcudart.so.12",)), version=version, record=None, requires=("torch",))
+
+    found = only(good_machine(made))
+
+    assert found.name == "built for CUDA"
+    assert said in found.what
+
+
+def test_a_label_for_cuda_is_told_without_an_error_too(site: Site) -> None:
+    made = ck_site(site, good_module(), version="2.8.3+cu12torch2.9cxx11abiTRUE", record=None)
+
+    assert only(good_machine(made)).name == "built for CUDA"
+
+
+def of_later(library_name: str, version: str, folder: Path) -> bytes:
+    """A compiled module that needs a version of a library which no machine has yet."""
+    folder.mkdir()
+    script, later = folder / "versions", folder / library_name
+    script.write_text(f"{version} {{ global: from_later; }};")
+    flags = (f"-Wl,--version-script={script}", f"-Wl,-soname,{library_name}")
+    later.write_bytes(library(defined=("from_later",), flags=flags))
+    return broken_module(undefined=("from_later",), flags=("-Wl,--no-as-needed", str(later)))
+
+
+def test_a_wheel_for_a_newer_glibc(site: Site, tmp_path: Path) -> None:
+    machine = good_machine(ck_site(site, of_later("libc.so.6", "GLIBC_2.99", tmp_path / "made")))
+
+    found = only(machine)
+
+    assert found.name == "glibc too old"
+    assert f"needs glibc 2.99 or newer, this machine has {machine.python.glibc}: `version GLIBC_2.99" in found.what
+
+
+def test_a_wheel_for_a_newer_libstdcxx(site: Site, tmp_path: Path) -> None:
+    module = of_later("libstdc++.so.6", "GLIBCXX_3.4.99", tmp_path / "made")
+
+    found = only(good_machine(ck_site(site, module)))
+
+    assert found.name == "libstdc++ too old"
+    assert "`version GLIBCXX_3.4.99 not found` in " in found.what
+    assert found.cure == "use a newer distribution, or a container of one"
+
+
+def test_the_libstdcxx_of_conda_can_be_renewed(site: Site, tmp_path: Path) -> None:
+    machine = good_machine(ck_site(site, of_later("libstdc++.so.6", "GLIBCXX_3.4.99", tmp_path / "made")))
+    assert machine.installed
+    moved = machine.installed.error.replace("/lib/", "/opt/conda/lib/", 1)
+
+    found = only(replace(machine, installed=replace(machine.installed, error=moved)))
+
+    assert found.cure == "conda install --channel conda-forge libstdcxx-ng"
+
+
+@pytest.mark.parametrize(("left", "said"), [(0, "file too short"), (1000, "killed by SIGBUS")])
+def test_a_compiled_module_that_was_cut(site: Site, left: int, said: str) -> None:
+    found = only(good_machine(ck_site(site, good_module("gfx942")[:left])))
+
+    assert found.name == "damaged files"
+    assert found.what == f"files of flash-attn {CK_VERSION} are damaged or gone: `{said}`"
+    assert "-m pip uninstall --yes flash-attn; then install the wheel that fits" in found.cure
+
+
+def test_a_module_of_flash_attn_that_is_gone(site: Site) -> None:
+    ck_site(site, good_module("gfx942"))
+    (site.folder / "flash_attn/flash_attn_interface.py").unlink()
+
+    found = only(good_machine(site))
+
+    assert found.name == "damaged files"
+    assert "`No module named 'flash_attn.flash_attn_interface'`" in found.what
+
+
+# no module flash_attn_2_cuda
+
+
+def test_a_wheel_for_another_python(site: Site) -> None:
+    module = "flash_attn_2_cuda.cpython-38-x86_64-linux-gnu.so"
+
+    found = only(good_machine(ck_site(site, good_module("gfx942"), name=module)))
+
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert found.name == "another Python"
+    assert f"({tag}, x86_64) does not take {module} of flash-attn {CK_VERSION}" in found.what
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        (None, f"{VARIABLE} is not set"),
+        ("1", f"{VARIABLE} is '1' and not exactly 'TRUE'"),
+        ("true", f"{VARIABLE} is 'true' and not exactly 'TRUE'"),
+        (" TRUE", f"{VARIABLE} is ' TRUE' and not exactly 'TRUE'"),
+    ],
+)
+def test_a_triton_wheel_of_others_that_is_not_enabled(site: Site, value: str | None, seen: str) -> None:
+    made = triton_site(site, ours=False).with_settings(**({} if value is None else {VARIABLE: value}))
+
+    found = only(good_machine(made, TRITON_TORCH))
+
+    assert found.name == "Triton is not enabled"
+    assert found.what.endswith(f"only the Triton backend, and {seen}: `No module named 'flash_attn_2_cuda'`")
+    assert found.cure == f"export {VARIABLE}=TRUE"
+
+
+def test_a_triton_wheel_of_others_that_is_enabled_has_nothing(site: Site) -> None:
+    made = triton_site(site, ours=False).with_settings(**{VARIABLE: "TRUE"})
+
+    assert diagnose(good_machine(made, TRITON_TORCH)) == ()
+
+
+def test_our_triton_wheel_where_the_other_backend_is_asked_for(site: Site) -> None:
+    made = triton_site(site, ours=True).with_settings(**{VARIABLE: "FALSE"})
+
+    found = only(good_machine(made, TRITON_TORCH))
+
+    assert found.name == "the other backend is asked for"
+    assert found.what.startswith(f"{VARIABLE}=FALSE asks for the Composable Kernel backend")
+    assert found.cure.startswith(f"unset {VARIABLE};")
+
+
+def test_a_compiled_wheel_that_is_told_to_use_triton(site: Site) -> None:
+    made = ck_site(site, good_module("gfx90a"), record=None).add(TRITON_MODULE).with_settings(**{VARIABLE: "TRUE"})
+
+    found = only(good_machine(made))  # code for gfx942 is not asked for either
+
+    assert found.name == "Triton instead of compiled kernels"
+    assert found.what == f"{VARIABLE}=TRUE: flash-attn {CK_VERSION} uses Triton, not the kernels compiled into it"
+
+
+def test_a_wheel_that_holds_no_kernels_at_all(site: Site) -> None:
+    site.add({**TORCH_MODULE, **EINOPS}).add_flash_attn("2.6.3+rocm62torch2.9triton", OLD_PACKAGE)
+
+    found = only(good_machine(site))
+
+    assert found.name == "no kernels"
+    assert "holds neither compiled kernels nor the Triton backend" in found.what
+
+
+# other packages
+
+
+@pytest.mark.parametrize(
+    ("torch", "name", "index"),
+    [
+        (CK_TORCH, "pytorch-triton-rocm", "https://download.pytorch.org/whl/rocm6.4"),
+        (TRITON_TORCH, "triton-rocm", "https://download.pytorch.org/whl/rocm7.2"),
+    ],
+)
+def test_no_triton(site: Site, torch: Torch, name: str, index: str) -> None:
+    site.add({**TORCH_MODULE, **EINOPS})
+    site.add_flash_attn(f"2.8.3+rocm72torch{torch.version[:4].rstrip('.')}triton", PACKAGE)
+
+    found = only(good_machine(site.with_settings(**{VARIABLE: "TRUE"}), torch))
+
+    assert found.name == "no Triton"
+    assert "this Python has none: `No module named 'triton'`" in found.what
+    assert found.cure == f"{site.python} -m pip install {name} --index-url {index}"
+
+
+def test_no_aiter(site: Site) -> None:
+    """As flash-attn after 2025-12 imports it, whose Triton backend is there."""
+    newer = {**OLD_PACKAGE, "flash_attn/flash_attn_interface.py": b"import torch, aiter\n"}
+    site.add(TORCH_MODULE).add_flash_attn("2.8.4+rocm72torch2.13triton", newer, requires=())
+
+    found = only(good_machine(site, TRITON_TORCH))
+
+    assert found.name == "no aiter"
+    assert "`No module named 'aiter'`" in found.what
+
+
+@pytest.mark.parametrize("value", ["TRUE", None])
+def test_einops_is_missing_whether_the_import_needs_it_or_not(site: Site, value: str | None) -> None:
+    made = triton_site(site, ours=True) if value else ck_site(site, good_module("gfx942"))
+    made.remove("einops")
+
+    found = only(
+        good_machine(made.with_settings(**({VARIABLE: value} if value else {})), TRITON_TORCH if value else CK_TORCH)
+    )
+
+    assert found.name == "missing requirement"
+    assert "requires einops, which this Python does not have" in found.what
+    assert found.cure == f"{site.python} -m pip install --no-deps einops"
+
+
+def test_a_leftover_that_loads_and_one_that_does_not(site: Site) -> None:
+    triton_site(site, ours=True)
+    left = site.folder / MODULE
+    left.write_bytes(good_module("gfx90a"))
+    loads = only(good_machine(site, TRITON_TORCH))
+    left.write_bytes(broken_module(undefined=("_ZN3c105checkEv",)))
+    fails = only(good_machine(site, TRITON_TORCH))
+
+    assert (loads.name, fails.name) == ("leftover of an earlier install",) * 2
+    assert loads.what == (
+        f"{left} is not of flash-attn {TRITON_VERSION}; an earlier flash-attn left it, and Python takes it first"
+    )
+    assert fails.what.endswith("undefined symbol: _ZN3c105checkEv`")
+    assert loads.cure == fails.cure == f"rm {left}"
+
+
+def test_two_flash_attn_in_one_folder(site: Site) -> None:
+    site.add_flash_attn("2.7.4.post1", PACKAGE)
+    ck_site(site, good_module("gfx942"))
+
+    found = [diagnosis for diagnosis in diagnose(good_machine(site)) if diagnosis.name == "two flash-attn"]
+
+    assert len(found) == 1
+    assert "2.7.4.post1" in found[0].what
+    assert CK_VERSION in found[0].what
+
+
+def test_another_flash_attn_behind_a_working_one_is_nothing(site: Site, tmp_path: Path) -> None:
+    behind = Site(tmp_path / "behind", site.python).add_flash_attn("2.7.4.post1", PACKAGE)
+    made = ck_site(site, good_module("gfx942"))
+
+    machine = good_machine(made.with_settings(PYTHONPATH=f"{made.folder}:{behind.folder}"))
+
+    assert machine.installed
+    assert machine.installed.others == (f"2.7.4.post1 in {behind.folder}",)
+    assert diagnose(machine) == ()
+
+
+def test_a_folder_that_hides_the_installed_one(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "check out"
+    (checkout / "flash_attn").mkdir(parents=True)
+    (checkout / "flash_attn/__init__.py").write_text("raise ImportError('of the checkout')")
+    monkeypatch.chdir(checkout)
+
+    found = only(good_machine(ck_site(site, good_module("gfx942"))))
+
+    assert found.name == "another folder flash_attn"
+    assert found.what.startswith(f"'{checkout}' has a folder flash_attn")
+
+
+# what is not known
+
+
+@pytest.mark.parametrize(
+    ("init", "said"),
+    [
+        pytest.param(b"raise RuntimeError('first\\nsecond')", "RuntimeError: first second", id="raises"),
+        pytest.param(b"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV", id="crashes"),
+        pytest.param(b"import yaml_of_nobody", "No module named 'yaml_of_nobody'", id="misses a module"),
+    ],
+)
+def test_an_error_that_is_not_known_is_quoted(site: Site, init: bytes, said: str) -> None:
+    ck_site(site, good_module("gfx942"))
+    (site.folder / "flash_attn/__init__.py").write_bytes(init)
+
+    found = only(good_machine(site))
+
+    assert found.name == "unknown import error"
+    assert said in found.what
+    command = "-X faulthandler -c 'from flash_attn.flash_attn_interface import flash_attn_func'"
+    assert found.cure == f"see more with: {site.python} {command}"
+
+
+def test_the_loader_is_asked_for_more_where_it_complains(site: Site) -> None:
+    found = only(good_machine(ck_site(site, broken_module(needed=("libofnobody.so.1",)))))
+
+    assert found.name == "unknown import error"
+    assert "LD_DEBUG=libs " in found.cure
+
+
+@pytest.mark.parametrize(
+    "said", ["hipErrorNoBinaryForGpu: Unable to find code object", "HIP error: invalid device function"]
+)
+def test_an_error_of_hip_itself(site: Site, said: str) -> None:
+    """Not reproduced: it takes a GPU."""
+    machine = good_machine(ck_site(site, good_module("gfx942")))
+    assert machine.installed
+
+    found = only(replace(machine, installed=replace(machine.installed, error=f"RuntimeError: {said}")))
+
+    assert found.name == "no code for this GPU"
+    assert said in found.what
+
+
+def test_uv_is_named_where_there_is_no_pip(site: Site) -> None:
+    machine = good_machine(ck_site(site, b""))
+
+    found = only(replace(machine, python=replace(machine.python, pip=None)))
+
+    assert found.cure.startswith(f"uv pip uninstall --python {site.python} flash-attn; then ")

@@ -1,0 +1,430 @@
+"""What the doctor says of torch, of GPUs that a wheel has no code for, and of GPUs that nobody can open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from doctor_installs import (
+    CK_RECORD,
+    CK_TORCH,
+    CK_VERSION,
+    KFD,
+    RENDER_NODE,
+    TRITON_TORCH,
+    Site,
+    ck_site,
+    good_machine,
+    good_module,
+    triton_site,
+)
+from fake_gpus import make_nodes
+from wheelfactory.checkout import MATRIX
+from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.hardware import find_container, read_devices, read_gpus
+from wheelfactory.doctor.machine import Device, Machine, Torch
+from wheelfactory.doctor.triton import TRITON_WINDOWS
+from wheelfactory.matrix import load_matrix
+
+INDEX = "https://download.pytorch.org/whl/rocm6.4"
+
+
+def only(machine: Machine) -> Diagnosis:
+    """The one thing that is wrong."""
+    (found,) = diagnose(machine)
+    return found
+
+
+# torch
+
+
+def test_no_torch_at_all(site: Site) -> None:
+    ck_site(site, good_module("gfx942"))
+    (site.folder / "torch/__init__.py").unlink()
+
+    found = only(good_machine(site, None))
+
+    assert found.name == "no torch"
+    assert found.cure == f"{site.python} -m pip install 'torch==2.9.*' --index-url {INDEX}"
+
+
+def test_no_torch_and_no_flash_attn() -> None:
+    found = only(good_machine(None, None))
+
+    assert found.name == "no torch"
+    assert found.cure == "install a torch for ROCm: the doctor prints the line when it is given a site"
+
+
+def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> None:
+    ck_site(site, good_module("gfx942"))
+    (site.folder / "torch/__init__.py").write_text("raise OSError('libMIOpen.so.1: cannot open shared object file')")
+    torch = Torch("2.9.1+rocm6.4", error="OSError: libMIOpen.so.1: cannot open shared object file")
+
+    found = only(good_machine(site, torch))
+
+    assert found.name == "torch does not import"
+    assert "`OSError: libMIOpen.so.1: cannot open shared object file`" in found.what
+    more = f"see more with: {site.python} -X faulthandler -c 'import torch'"
+    assert found.cure == (
+        f"{more}; or install it again: "
+        f"{site.python} -m pip install --force-reinstall torch==2.9.1+rocm6.4 --index-url {INDEX}"
+    )
+
+
+def test_the_torch_of_a_container_is_in_no_index(site: Site) -> None:
+    found = only(good_machine(None, Torch("2.5.0a0+git1234567", error="killed by SIGILL")))
+
+    assert found.cure.endswith("-X faulthandler -c 'import torch'")
+
+
+@pytest.mark.parametrize(
+    ("torch", "name", "said"),
+    [
+        pytest.param(
+            replace(CK_TORCH, version="2.10.0+rocm6.4"),
+            "another torch",
+            "is for torch 2.9 (as its label says), you have torch 2.10.0+rocm6.4",
+            id="torch",
+        ),
+        pytest.param(
+            replace(CK_TORCH, version="2.9.1+rocm6.3", hip="6.3.42131"),
+            "another ROCm",
+            "was built for ROCm 6.4, torch 2.9.1+rocm6.3 for HIP 6.3.42131",
+            id="ROCm",
+        ),
+    ],
+)
+def test_a_compiled_wheel_for_another_pair_that_happens_to_import(
+    site: Site, torch: Torch, name: str, said: str
+) -> None:
+    found = only(good_machine(ck_site(site, good_module("gfx942"), record=None), torch))
+
+    assert found.name == name
+    assert said in found.what
+
+
+def test_a_torch_outside_of_what_the_wheel_requires(site: Site) -> None:
+    made = ck_site(site, good_module("gfx942"), version="2.8.3", record=None, requires=("torch (==2.8.*)", "einops"))
+
+    assert "is for torch 2.8 (as what it requires says), you have" in only(good_machine(made)).what
+
+
+def test_a_triton_wheel_does_not_care_for_rocm(site: Site) -> None:
+    torch = replace(TRITON_TORCH, hip="7.1.52802", version="2.13.0+rocm7.1")
+
+    assert diagnose(good_machine(triton_site(site, ours=True), torch)) == ()
+
+
+# Triton
+
+
+def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: Torch = TRITON_TORCH) -> Machine:
+    return good_machine(triton_site(site, ours=True), torch, packages=packages)
+
+
+def test_the_triton_of_pypi_over_that_of_rocm(site: Site) -> None:
+    found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1"}))
+
+    assert found.name == "two Tritons"
+    assert found.what.startswith("triton-rocm 3.7.1 and triton 3.9.0 are both installed")
+    pip = f"{site.python} -m pip"
+    assert found.cure == (
+        f"{pip} uninstall --yes triton && {pip} install --force-reinstall --no-deps "
+        "--index-url https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "kept", "removed"),
+    [("2.9.1+rocm6.4", "pytorch-triton-rocm", "triton-rocm"), ("2.10.0+rocm7.1", "triton-rocm", "pytorch-triton-rocm")],
+)
+def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: str, kept: str, removed: str) -> None:
+    packages = {"pytorch-triton-rocm": "3.5.1", "triton-rocm": "3.6.0"}
+    machine = good_machine(None, replace(CK_TORCH, version=version), packages=packages)
+    installed = triton_site(site, ours=True).read()
+
+    found = [diagnosis for diagnosis in diagnose(replace(machine, installed=installed)) if "Tritons" in diagnosis.name]
+
+    assert f"pip uninstall --yes {removed} && " in found[0].cure
+    assert f" {kept}=={packages[kept]}" in found[0].cure
+
+
+@pytest.mark.parametrize(
+    ("packages", "cure"),
+    [
+        ({"triton": "3.9.0"}, "-m pip install --no-deps 'triton>=3.2,<3.9'"),
+        ({"triton-rocm": "3.9.1"}, "torch 2.13.0+rocm7.2 brings triton-rocm 3.9.1: install a compiled wheel (ck), or"),
+        ({"pytorch-triton-rocm": "3.1.0"}, "brings pytorch-triton-rocm 3.1.0: install a compiled wheel (ck), or"),
+    ],
+)
+def test_a_triton_outside_of_the_window_although_the_import_works(
+    site: Site, packages: Mapping[str, str], cure: str
+) -> None:
+    found = only(machine_with_tritons(site, packages))
+
+    assert found.name == "another Triton"
+    assert "works with Triton 3.2 and newer before 3.9, you have " in found.what
+    assert cure in found.cure
+
+
+def test_a_compiled_wheel_does_not_care_for_triton(site: Site) -> None:
+    machine = good_machine(ck_site(site, good_module("gfx942")), packages={"triton": "3.9.0"})
+
+    assert diagnose(machine) == ()
+
+
+def test_the_windows_are_those_of_the_matrix() -> None:
+    releases = load_matrix(MATRIX).flash_attn
+    written = {name: f">={first[0]}.{first[1]}.0,<{end[0]}.{end[1]}" for name, (first, end) in TRITON_WINDOWS.items()}
+
+    for name, release in releases.items():
+        expected = str(release.triton.window) if release.triton else None
+        assert written.get(name.partition(".post")[0]) == expected, name
+
+
+# code for the GPUs
+
+
+@pytest.mark.parametrize("record", [CK_RECORD, None], ids=["record", "module"])
+def test_no_code_for_this_gpu(site: Site, record: bytes | None) -> None:
+    module = good_module("gfx90a", "gfx942") if record is None else good_module()
+    made = ck_site(site, module, record=record)
+    torch = replace(CK_TORCH, archs=())
+
+    found = only(good_machine(made, torch, gpus=("gfx1030", "gfx1030")))
+
+    assert found.name == "no code for this GPU"
+    assert found.what.startswith(f"flash-attn {CK_VERSION} has code for gfx90a, gfx942")
+    assert ", and none for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT, " in found.what
+    assert found.cure.startswith("install the wheel that fits")
+
+
+@pytest.mark.parametrize(
+    ("visible", "number", "cure"),
+    [
+        (None, 0, "export HIP_VISIBLE_DEVICES=1"),
+        ("2,5", 2, "export HIP_VISIBLE_DEVICES=5"),
+    ],
+)
+def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: int, cure: str) -> None:
+    made = ck_site(site, good_module("gfx1100"), record=None)
+    made = made.with_settings(**({"HIP_VISIBLE_DEVICES": visible} if visible else {}))
+    torch = replace(CK_TORCH, archs=("gfx1036", "gfx1100"))
+
+    found = only(good_machine(made, torch, gpus=("gfx1036", "gfx1100")))
+
+    assert found.name == "no code for one of the GPUs"
+    assert found.what.endswith(
+        f"none for gfx1036 (Ryzen 7000 (Raphael) graphics) (GPU {number}; 2 are seen, the first is 0)"
+    )
+    assert found.cure == cure
+
+
+def test_what_torch_sees_counts_before_what_the_driver_lists(site: Site) -> None:
+    made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HIP_VISIBLE_DEVICES="1")
+    torch = replace(CK_TORCH, archs=("gfx1100",))
+
+    assert diagnose(good_machine(made, torch, gpus=("gfx1036", "gfx1100"))) == ()
+
+
+@pytest.mark.parametrize("archs", [("gfx1030",), ()], ids=["torch says so too", "the driver alone"])
+def test_an_override_that_takes_the_code_away(site: Site, archs: tuple[str, ...]) -> None:
+    made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HSA_OVERRIDE_GFX_VERSION="10.3.0")
+
+    found = only(good_machine(made, replace(CK_TORCH, archs=archs), gpus=("gfx1100",)))
+
+    assert found.name == "no code for this GPU"
+    assert found.what.endswith(", which HSA_OVERRIDE_GFX_VERSION=10.3.0 makes of gfx1100")
+    assert found.cure == "unset HSA_OVERRIDE_GFX_VERSION"
+
+
+@pytest.mark.parametrize(("override", "gpu"), [("11.0.0", "gfx1103"), ("9.0.10", "gfx90c"), ("9.4.2", "gfx941")])
+def test_an_override_that_gives_the_code(site: Site, override: str, gpu: str) -> None:
+    made = ck_site(site, good_module("gfx90a", "gfx942", "gfx1100"), record=None)
+    made = made.with_settings(HSA_OVERRIDE_GFX_VERSION=override)
+
+    assert diagnose(good_machine(made, replace(CK_TORCH, archs=()), gpus=(gpu,))) == ()
+
+
+def test_code_for_families_is_not_judged(site: Site) -> None:
+    made = ck_site(site, good_module("gfx11-generic"), record=None)
+
+    assert diagnose(good_machine(made, replace(CK_TORCH, archs=("gfx1103",)))) == ()
+
+
+# who may open the GPU
+
+
+def unreached(torch: Torch = CK_TORCH, **changes: object) -> Machine:
+    """A machine whose torch sees no GPU, without flash-attn."""
+    return good_machine(None, replace(torch, sees_gpu=False, archs=()), **changes)
+
+
+@pytest.mark.parametrize(
+    ("marks", "environ", "name", "said", "cure"),
+    [
+        pytest.param({}, {}, "no GPU driver", "the amdgpu driver is not loaded", "sudo modprobe amdgpu", id="none"),
+        pytest.param(
+            {".dockerenv": ""}, {}, "no GPU in the container", "in this container (docker)",
+            "docker run --device=/dev/kfd --device=/dev/dri", id="docker",
+        ),
+        pytest.param(
+            {"run/.containerenv": ""}, {}, "no GPU in the container", "(podman)",
+            "podman run --device=/dev/kfd --device=/dev/dri", id="podman",
+        ),
+        pytest.param(
+            {}, {"APPTAINER_CONTAINER": "/rocm.sif"}, "no GPU in the container", "(apptainer)", "--rocm", id="apptainer"
+        ),
+        pytest.param(
+            {}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "no GPU in the container", "(kubernetes)", "amd.com/gpu",
+            id="kubernetes",
+        ),
+        pytest.param(
+            {"proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2"}, {}, "no GPU in WSL", "/dev/dxg",
+            "Install Radeon software for WSL", id="WSL",
+        ),
+    ],
+)  # fmt: skip
+def test_no_dev_kfd(
+    tmp_path: Path, marks: Mapping[str, str], environ: Mapping[str, str], name: str, said: str, cure: str
+) -> None:
+    for mark, text in marks.items():
+        (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / mark).write_text(text)
+
+    found = only(unreached(devices=read_devices(tmp_path), container=find_container(tmp_path, environ), gpus=()))
+
+    assert found.name == name
+    assert "there is no /dev/kfd" in found.what
+    assert said in found.what
+    assert cure in found.cure
+
+
+def test_a_container_without_the_device_of_a_gpu_that_the_driver_lists(tmp_path: Path) -> None:
+    make_nodes(tmp_path / "sys/class/kfd/kfd/topology/nodes", 0, 90402)
+    gpus, names = read_gpus(tmp_path, None, {"PATH": ""})
+
+    found = only(unreached(gpus=gpus, gpu_names=names, devices=read_devices(tmp_path), container="docker"))
+
+    assert gpus == ("gfx942",)
+    assert found.name == "no GPU in the container"
+
+
+def closed(device: Device, group: str = "render") -> Device:
+    return replace(device, usable=False, group=group)
+
+
+@pytest.mark.parametrize(
+    ("devices", "container", "name", "what", "cure"),
+    [
+        pytest.param(
+            (closed(KFD), closed(RENDER_NODE, "video")),
+            None,
+            "missing group",
+            "ada may not open /dev/kfd, /dev/dri/renderD128, which the groups render and video may",
+            "sudo usermod --append --groups render,video ada, then log out and in again",
+            id="two groups",
+        ),
+        pytest.param(
+            (KFD, closed(RENDER_NODE)),
+            None,
+            "missing group",
+            "ada may not open /dev/dri/renderD128, which the group render may",
+            "sudo usermod --append --groups render ada, then log out and in again",
+            id="one group",
+        ),
+        pytest.param(
+            (closed(KFD, "109"), closed(RENDER_NODE, "44")),
+            "docker",
+            "missing group",
+            "ada may not open /dev/kfd, /dev/dri/renderD128, which the groups 109 and 44 may",
+            "start the container with --group-add 109 --group-add 44",
+            id="numbers in a container",
+        ),
+        pytest.param(
+            (closed(KFD),),
+            "podman",
+            "missing group",
+            "ada may not open /dev/kfd, which the group render may",
+            "start the container with --group-add render; if the host numbers it otherwise, by its number there",
+            id="a name in a container",
+        ),
+        pytest.param(
+            (closed(KFD, "ada"),),
+            None,
+            "no permission for the GPU",
+            "ada may not open /dev/kfd, whose group ada is theirs",
+            "ls -l /dev/kfd",
+            id="a member all the same",
+        ),
+    ],
+)
+def test_a_device_that_may_not_be_opened(
+    devices: tuple[Device, ...], container: str | None, name: str, what: str, cure: str
+) -> None:
+    found = only(unreached(devices=devices, container=container, groups=("ada",)))
+
+    assert (found.name, found.what, found.cure) == (name, what, cure)
+
+
+def test_not_even_root_may_open_it_in_a_container() -> None:
+    found = only(unreached(devices=(closed(KFD),), container="docker", user="root", groups=("root",)))
+
+    assert found.name == "no permission for the GPU"
+    assert found.what == "root may not open /dev/kfd: this container (docker) was not given it"
+    assert found.cure == "start the container with: docker run --device=/dev/kfd ..."
+
+
+@pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
+def test_a_gpu_that_a_variable_hides(name: str) -> None:
+    found = only(unreached(environ={name: ""}))
+
+    assert found.name == "the GPU is hidden"
+    assert found.what == (
+        f"the driver lists gfx942 (Instinct MI300A, MI300X, MI325X), torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
+    )
+    assert found.cure == f"unset {name}"
+
+
+def test_a_gpu_that_torch_does_not_see_for_no_known_reason() -> None:
+    found = only(unreached())
+
+    assert found.name == "torch sees no GPU"
+    assert found.cure.startswith("see more with: AMD_LOG_LEVEL=3 ")
+
+
+def test_a_driver_that_lists_no_gpu() -> None:
+    found = only(unreached(gpus=()))
+
+    assert found.name == "no GPU"
+    assert found.what == "/dev/kfd can be opened, and the driver lists no GPU"
+
+
+def test_one_closed_node_is_nothing_where_torch_sees_a_gpu() -> None:
+    assert diagnose(good_machine(None, devices=(KFD, closed(RENDER_NODE)))) == ()
+
+
+def test_the_weightiest_comes_first(site: Site) -> None:
+    made = ck_site(site, good_module("gfx90a"), record=None)
+    made.remove("einops")
+    torch = Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)
+
+    found = diagnose(good_machine(made, torch, devices=(closed(KFD),), groups=("ada",)))
+
+    names = ["torch is not for ROCm", "no code for this GPU", "missing group", "missing requirement"]
+    assert [diagnosis.name for diagnosis in found] == names
+
+
+def test_each_diagnosis_has_its_section_in_the_documentation() -> None:
+    root = Path(__file__).parents[2]
+    sources = (path.read_text() for path in (root / "src/wheelfactory/doctor").glob("*.py"))
+    names = {name for text in sources for name in re.findall(r'Diagnosis\(\s*"([^"]+)"', text)}
+    page = (root / "docs/how-to/mend-an-install.md").read_text()
+
+    assert len(names) > 20
+    assert names == set(re.findall(r"^### (.+)$", page, re.MULTILINE))

@@ -1,0 +1,183 @@
+"""The doctor before upstream's own flash-attn, torch's own libraries and several Tritons, as far as a CPU goes.
+
+torch's CPU build stands in for that of ROCm: the machine is told to have one for ROCm, which imports the same.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
+from turns import in_turn, made_once
+from wheel_factory import read_zip
+from wheelfactory.build import build_cell
+from wheelfactory.cell import Cell
+from wheelfactory.checkout import MATRIX
+from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.environments import build_environment, layered_environment, triton_environment
+from wheelfactory.executor import LocalExecutor
+from wheelfactory.host import Host
+from wheelfactory.matrix import load_matrix
+from wheelfactory.progress import unseen
+from wheelfactory.workshop import Workshop
+
+pytestmark = pytest.mark.slow
+
+TRITON = "3.7.1"
+
+
+@pytest.fixture(scope="session")
+def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
+    workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
+
+    def build(folder: Path) -> None:
+        build_cell(
+            workshop, LocalExecutor(workshop), Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton"), folder, unseen
+        )
+
+    return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
+
+
+@pytest.fixture
+def real_site(cache: Path, tmp_path: Path) -> Site:
+    """An environment with torch and einops, and nothing else yet."""
+    return made_site(cache, tmp_path)
+
+
+def made_site(cache: Path, folder: Path, triton: str | None = None) -> Site:
+    """An environment with torch, einops and perhaps a Triton."""
+    with in_turn(cache, "environments"):
+        torch = build_environment(cache)
+        layers = [torch.site_packages, *([triton_environment(cache, triton).site_packages] if triton else [])]
+    made = layered_environment(folder / "env", torch.python, torch.version, layers)
+    return Site(made.site_packages, made.python)
+
+
+def machine_of(site: Site, triton: str | None) -> Machine:
+    """A machine of a GPU that Triton alone knows, whose torch says that it is for ROCm."""
+    packages = {"einops": "0.8.2", **({"triton": triton} if triton else {})}
+    return good_machine(site, replace(TRITON_TORCH, archs=("gfx1100",)), packages=packages, gpus=("gfx1100",))
+
+
+def only(machine: Machine) -> Diagnosis:
+    """The one thing that is wrong."""
+    (found,) = diagnose(machine)
+    return found
+
+
+def test_our_wheel_with_the_triton_of_its_torch_has_nothing(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
+    machine = machine_of(made_site(cache, tmp_path, TRITON).add_wheel(triton_wheel), TRITON)
+
+    assert machine.installed
+    assert machine.installed.error == ""
+    assert machine.installed.record["cell"] == "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+    assert diagnose(machine) == ()
+
+
+def test_our_wheel_where_the_other_backend_is_asked_for(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
+    site = made_site(cache, tmp_path, TRITON).add_wheel(triton_wheel).with_settings(**{VARIABLE: "FALSE"})
+
+    assert only(machine_of(site, TRITON)).name == "the other backend is asked for"
+
+
+def test_the_wheel_of_others_that_is_not_enabled(real_site: Site, triton_wheel: Path) -> None:
+    real_site.add_wheel(triton_wheel)
+    (real_site.folder / "flash_attn_2_cuda.py").unlink()  # which other factories do not add
+
+    found = only(machine_of(real_site.with_settings(**{VARIABLE: "1"}), TRITON))
+
+    assert found.name == "Triton is not enabled"
+    assert f"{VARIABLE} is '1' and not exactly 'TRUE'" in found.what
+
+
+@pytest.mark.parametrize(
+    ("triton", "said"),
+    [
+        ("3.1.0", "ValueError: 'IS_CAUSAL' is not in list"),
+        ("3.9.0", "ValueError: key contains names that are not kernel arguments: IS_CAUSAL, dropout_p, MAX_SEQLENS_Q"),
+    ],
+)
+def test_a_triton_that_does_not_take_the_kernels(
+    cache: Path, tmp_path: Path, triton_wheel: Path, triton: str, said: str
+) -> None:
+    found = only(machine_of(made_site(cache, tmp_path, triton).add_wheel(triton_wheel), triton))
+
+    assert found.name == "another Triton"
+    assert f"works with Triton 3.2 and newer before 3.9, you have triton {triton}: `{said}" in found.what
+    assert found.cure.endswith("-m pip install --no-deps 'triton>=3.2,<3.9'")
+
+
+def test_no_triton(real_site: Site, triton_wheel: Path) -> None:
+    assert only(machine_of(real_site.add_wheel(triton_wheel), None)).name == "no Triton"
+
+
+# compiled against torch's own headers
+
+
+def compiled_site(site: Site, cache: Path, triton_wheel: Path, *, cxx11: bool) -> Site:
+    """Upstream's package as a compiled wheel for torch 2.13 has it, with a module that calls torch; no kernels."""
+    site.add_flash_attn("2.8.3+rocm72torch2.13", {**upstreams(triton_wheel), MODULE: binding(cache, cxx11=cxx11)})
+    return site
+
+
+def upstreams(triton_wheel: Path) -> dict[str, bytes]:
+    """What upstream's wheels have in common."""
+    return {name: data for name, data in read_zip(triton_wheel).items() if name.startswith("flash_attn/")}
+
+
+def binding(cache: Path, *, cxx11: bool) -> bytes:
+    """A module that is compiled and linked with torch as torch's cpp_extension does it."""
+    source = """
+        #include <Python.h>
+        #include <c10/util/Exception.h>
+        static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "flash_attn_2_cuda", nullptr, -1, nullptr};
+        PyMODINIT_FUNC PyInit_flash_attn_2_cuda() {
+            PyObject *made = PyModule_Create(&definition);
+            TORCH_CHECK(made, std::string("not made"));
+            return made;
+        }
+    """
+    torch = build_environment(cache).site_packages / "torch"
+    flags = ["-shared", "-fPIC", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={int(cxx11)}"]
+    includes = [f"-I{torch}/include", f"-I{sysconfig.get_path('include')}"]
+    with tempfile.NamedTemporaryFile(suffix=".so") as made:
+        libraries = ["-x", "none", f"-L{torch}/lib", "-lc10", "-o", made.name]
+        subprocess.run(["c++", "-x", "c++", "-", *flags, *includes, *libraries], input=source, text=True, check=True)
+        return Path(made.name).read_bytes()
+
+
+def test_a_compiled_wheel_for_this_torch_has_nothing(real_site: Site, cache: Path, triton_wheel: Path) -> None:
+    machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=True), TRITON_TORCH)
+
+    assert machine.installed
+    assert machine.installed.extension
+    assert machine.installed.error == ""
+    assert diagnose(machine) == ()
+
+
+def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wheel: Path) -> None:
+    found = only(good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH))
+
+    assert found.name == "another C++ ABI"
+    assert "was built with the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0)" in found.what
+    assert "`undefined symbol: c10::detail::torchCheckFail (_ZN3c106detail14torchCheckFailEPKcS2_jRKSs)`" in found.what
+
+
+def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton_wheel: Path) -> None:
+    """The label lies here: the module is for this torch in all but the ABI, which is what makes it fail."""
+    machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH)
+    assert machine.installed
+
+    found = only(replace(machine, installed=replace(machine.installed, version="2.8.3+rocm64torch2.5")))
+
+    assert found.name == "another torch"
+    assert "was built for torch 2.5 (as its label says), you have torch 2.13.0+rocm7.2: `undefined" in found.what

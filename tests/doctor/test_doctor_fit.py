@@ -1,0 +1,299 @@
+"""Which wheel fits which machine with which torch, and every reason why one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
+from doctor.releases import as_read, small_release
+from report_rows import rows_of
+from wheelfactory.cell import Backend
+from wheelfactory.doctor.fit import Fit, dependencies, find_fit, seen_gpus, version_key
+from wheelfactory.doctor.hardware import read_gpus
+from wheelfactory.doctor.machine import Machine, Python, Torch
+from wheelfactory.doctor.probe import ask_torch
+from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.manifest import WheelRow
+
+PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
+ROCM_TORCH = Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True)
+MI300X = Machine(PYTHON, torch=ROCM_TORCH, gpus=("gfx942",), gpu_names=("AMD Instinct MI300X OAM",))
+
+CK = "2.8.3+rocm64torch2.9"
+TRITON = f"{CK}triton"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
+    return small_release(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="module")
+def wheels(rows: tuple[WheelRow, ...]) -> tuple[Wheel, ...]:
+    return as_read(rows)
+
+
+@pytest.fixture(scope="module")
+def torches(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Torch | None]:
+    """What each fake torch says of itself."""
+    told: dict[str, Torch | None] = {}
+    for kind, torch in TORCHES.items():
+        folder = tmp_path_factory.mktemp(kind)
+        seconds = 1 if kind == "hanging" else 60
+        told[kind] = torch and ask_torch(make_python(folder / "env", torch), torch.version, {}, seconds)
+    return told
+
+
+def best(fit: Fit) -> list[str]:
+    return [f"{wheel.version} {wheel.python_tag}" for wheel in fit.fitting]
+
+
+def why(fit: Fit, version: str, tag: str | None = "cp311") -> tuple[str, ...]:
+    """The reasons against one wheel."""
+    (miss,) = [miss for miss in fit.near_misses if (miss.wheel.version, miss.wheel.python_tag) == (version, tag)]
+    return miss.reasons
+
+
+FITTING: Mapping[str, str | None] = {
+    "8 x MI300X": CK,
+    "MI210": CK,
+    "RX 7900 XTX": TRITON,
+    "RX 6800": TRITON,
+    "Strix Halo": None,
+    "RX 9070": TRITON,
+    "iGPU and RX 7900 XTX": None,
+    "no GPU": CK,
+}
+"""The version that fits each machine with torch 2.9 for ROCm 6.4."""
+
+NOT_ROCM = {"cuda": "torch is a CUDA build", "cpu": "torch is a CPU build", "none": "no torch"}
+
+
+@pytest.mark.parametrize("kind", TORCHES)
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_with_every_torch(
+    tmp_path: Path, torches: Mapping[str, Torch | None], wheels: tuple[Wheel, ...], name: str, kind: str
+) -> None:
+    gpus, names = read_gpus(make_root(tmp_path, MACHINES[name]), None, {})
+    fit = find_fit(wheels, Machine(PYTHON, torch=torches[kind], gpus=gpus, gpu_names=names))
+    found = fit.fitting[0].version if fit.fitting else None
+    if kind in ("rocm", "broken", "crashing", "hanging"):  # those that fail are known by their version
+        assert found == FITTING[name]
+    else:
+        assert found is None
+        assert fit.with_other_torch is None or set(gpus) <= set(fit.with_other_torch.archs)
+        assert (fit.with_other_torch is None) == (FITTING[name] is None)
+    if kind in NOT_ROCM:
+        assert NOT_ROCM[kind] in why(fit, CK)
+
+
+def test_a_torch_of_a_container_is_taken_by_what_it_says(
+    torches: Mapping[str, Torch | None], wheels: tuple[Wheel, ...]
+) -> None:
+    fit = find_fit(wheels, replace(MI300X, torch=torches["container"]))
+    assert why(fit, "2.8.3+rocm62torch2.5") == ("built with the old C++ ABI, your torch has the new one",)
+    old = Torch("2.5.0a0+git1234567", hip="6.2.41133", cxx11_abi=False)
+    assert best(find_fit(wheels, replace(MI300X, torch=old))) == ["2.8.3+rocm62torch2.5 cp311"]
+
+
+def test_ck_comes_before_triton_and_the_newest_release_first(wheels: tuple[Wheel, ...]) -> None:
+    expected = [f"{CK} cp311", "2.7.4.post1+rocm64torch2.9 cp311", f"{TRITON} None"]
+    assert best(find_fit(wheels, MI300X)) == expected
+
+
+def test_one_backend_or_one_release_can_be_asked_for(wheels: tuple[Wheel, ...]) -> None:
+    assert best(find_fit(wheels, MI300X, backend=Backend.TRITON)) == [f"{TRITON} None"]
+    assert best(find_fit(wheels, MI300X, flash_attn="2.7.4.post1")) == ["2.7.4.post1+rocm64torch2.9 cp311"]
+    assert find_fit(wheels, MI300X, flash_attn="2.7.4") == Fit((), (), None)
+
+
+CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reasons"),
+    [
+        ({"torch": replace(ROCM_TORCH, version="2.10.0+rocm6.4")}, ("built for torch 2.9, you have 2.10",)),
+        ({"torch": replace(ROCM_TORCH, hip="7.1.25424")}, ("for ROCm 6.4, your torch is of 7.1",)),
+        ({"torch": None}, ("no torch",)),
+        ({"torch": CUDA}, ("torch is a CUDA build",)),
+        ({"torch": replace(CUDA, cuda=None)}, ("torch is a CPU build",)),
+        ({"torch": Torch("2.9.1+cu128", error="killed")}, ("torch is a CUDA build",)),
+        ({"torch": Torch("2.9.1+cpu", error="killed")}, ("torch is a CPU build",)),
+        (
+            {"torch": Torch("2.9.0a0+git1", error="killed")},
+            ("torch does not import, so that its ROCm is not known",),
+        ),
+        ({"torch": Torch("", hip="6.4")}, ("built for torch 2.9, you have an unknown one",)),
+        (
+            {"torch": replace(ROCM_TORCH, cxx11_abi=False)},
+            ("built with the new C++ ABI, your torch has the old one",),
+        ),
+        ({"python": replace(PYTHON, version="3.13.1", tag="cp313")}, ("for Python 3.11, this is 3.13",)),
+        (
+            {"python": replace(PYTHON, version="3.13.1", tag="cp313t")},
+            ("for Python 3.11, this is 3.13 free-threaded",),
+        ),
+        ({"python": replace(PYTHON, tag="pp311")}, ("for Python 3.11, this is PyPy 3.11",)),
+        (
+            {"python": replace(PYTHON, version="3.8.18", tag="cp38")},
+            ("for Python 3.11, this is 3.8", "needs Python 3.9 or newer, this is 3.8"),
+        ),
+        ({"python": replace(PYTHON, glibc="2.17")}, ("needs glibc 2.28, this is 2.17",)),
+        ({"python": replace(PYTHON, glibc=None)}, ("needs glibc 2.28, this system has another C library",)),
+        ({"python": replace(PYTHON, machine="aarch64")}, ("for x86_64, this is aarch64",)),
+        ({"python": replace(PYTHON, system="Darwin")}, ("for Linux, this is Darwin",)),
+        (
+            {"gpus": ("gfx1030",), "gpu_names": ("Radeon RX 6800",)},
+            ("has no code for gfx1030 (Radeon RX 6800)",),
+        ),
+        (
+            {"gpus": ("gfx1151",), "gpu_names": ("",)},
+            ("has no code for gfx1151 (Ryzen AI Max (Strix Halo))",),
+        ),
+        ({"gpus": ("gfx9999",), "gpu_names": ("",)}, ("has no code for gfx9999",)),
+    ],
+)
+def test_a_wheel_is_refused_with_its_reasons(
+    wheels: tuple[Wheel, ...], changed: dict[str, object], reasons: tuple[str, ...]
+) -> None:
+    assert why(find_fit(wheels, replace(MI300X, **changed)), CK) == reasons  # type: ignore[arg-type] # of any field
+
+
+def test_a_newer_glibc_and_unknown_things_stand_in_no_way(wheels: tuple[Wheel, ...]) -> None:
+    torch = replace(ROCM_TORCH, cxx11_abi=None)
+    machine = Machine(replace(PYTHON, glibc="2.100"), torch=torch)
+    assert find_fit(wheels, machine).fitting[0].version == CK
+
+
+def test_a_wheel_without_compiled_code_asks_for_no_system(wheels: tuple[Wheel, ...]) -> None:
+    python = replace(PYTHON, glibc=None, machine="aarch64", version="3.13.0", tag="cp313t")
+    assert best(find_fit(wheels, replace(MI300X, python=python))) == [f"{TRITON} None"]
+
+
+def test_a_yanked_wheel_does_not_fit_for_the_reason_that_was_given(rows: tuple[WheelRow, ...]) -> None:
+    yanked = [row.model_copy(update={"yanked": "wrong kernels"} if row.version == CK else {}) for row in rows]
+    fit = find_fit(as_read(yanked), MI300X)
+    assert best(fit)[0] == "2.7.4.post1+rocm64torch2.9 cp311"
+    assert why(fit, CK) == ("yanked: wrong kernels",)
+
+
+def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[Wheel, ...]) -> None:
+    torch = Torch("2.13.0+rocm7.2", hip="7.2.1", cxx11_abi=True)
+    machine = replace(MI300X, torch=torch, python=replace(PYTHON, version="3.12.1", tag="cp312"))
+    fit = find_fit(wheels, machine)
+    assert not fit.fitting
+    assert fit.near_misses[0].reasons == ("for Python 3.11, this is 3.12",)
+    counts = [len(miss.reasons) for miss in fit.near_misses]
+    assert counts == sorted(counts)
+    assert why(fit, CK) == (
+        "built for torch 2.9, you have 2.13",
+        "for ROCm 6.4, your torch is of 7.2",
+        "for Python 3.11, this is 3.12",
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "gpu", "version"),
+    [
+        (PYTHON, "gfx942", "2.8.3+rocm72torch2.13"),
+        (replace(PYTHON, version="3.12.1", tag="cp312"), "gfx942", CK),
+        (PYTHON, "gfx1030", TRITON),
+        (PYTHON, "gfx1151", None),
+    ],
+)
+def test_without_torch_the_best_is_named_for_which_there_is_a_wheel(
+    wheels: tuple[Wheel, ...], python: Python, gpu: str, version: str | None
+) -> None:
+    found = find_fit(wheels, Machine(python, gpus=(gpu,))).with_other_torch
+    assert (found.version if found else None) == version
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version"), [("gfx942", "2.8.3+rocm72torch2.13"), ("gfx1100", "2.8.3+rocm72torch2.14triton")]
+)
+def test_the_torch_for_compiled_kernels_comes_before_a_newer_one_for_triton(
+    tmp_path: Path, gpu: str, version: str
+) -> None:
+    newer = rows_of(tmp_path, ["fa2.8.3-rocm7.2-torch2.14.1-py3-triton"], offload_archs=("gfx942", "gfx1100"))
+    wheels = as_read([*small_release(tmp_path / "made"), *newer])
+    found = find_fit(wheels, Machine(PYTHON, gpus=(gpu,))).with_other_torch
+    assert found and found.version == version
+
+
+def test_where_torch_is_right_no_other_is_named(wheels: tuple[Wheel, ...]) -> None:
+    assert find_fit(wheels, MI300X).with_other_torch is None
+
+
+MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))
+
+
+def test_a_wheel_must_have_code_for_all_gpus_or_says_how_to_hide_the_others(wheels: tuple[Wheel, ...]) -> None:
+    fit = find_fit(wheels, MIXED)
+    hide = "; with HIP_VISIBLE_DEVICES=1 it runs on the other"
+    assert why(fit, TRITON, None) == (f"was not checked for gfx1036 (Ryzen 7000 (Raphael) graphics){hide}",)
+    assert why(fit, CK) == (
+        "has no code for gfx1036 (Ryzen 7000 (Raphael) graphics)",
+        "has no code for gfx1100 (Radeon RX 7900 XTX)",
+    )
+
+
+@pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[Wheel, ...], variable: str) -> None:
+    fit = find_fit(wheels, replace(MIXED, environ={variable: "1"}))
+    assert best(fit) == [f"{TRITON} None"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "archs"),
+    [
+        ({}, ["gfx1036", "gfx1100"]),
+        ({"HIP_VISIBLE_DEVICES": "1,0"}, ["gfx1100", "gfx1036"]),
+        ({"HIP_VISIBLE_DEVICES": ""}, ["gfx1036", "gfx1100"]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-0123456789abcdef"}, ["gfx1036", "gfx1100"]),
+        ({"ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"}, ["gfx1100"]),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, ["gfx1036"]),
+        ({"HIP_VISIBLE_DEVICES": "7"}, []),
+        ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1030", "gfx1030"]),
+        ({"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}, ["gfx90a", "gfx90a"]),
+        ({"HSA_OVERRIDE_GFX_VERSION": "new"}, ["gfx1036", "gfx1100"]),
+    ],
+)
+def test_programs_see_the_gpus_that_the_variables_leave_them(environ: dict[str, str], archs: list[str]) -> None:
+    assert [arch for arch, _ in seen_gpus(replace(MIXED, environ=environ))] == archs
+
+
+def test_what_torch_sees_counts_more_than_what_the_driver_lists() -> None:
+    machine = replace(MIXED, torch=replace(ROCM_TORCH, archs=("gfx1100",)))
+    assert seen_gpus(machine) == [("gfx1100", "Radeon RX 7900 XTX")]
+
+
+def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -> None:
+    einops = next(row for row in rows if row.project == "einops")
+    older = {"version": "0.8.1", "filename": "einops-0.8.1-py3-none-any.whl"}
+    newer = {"version": "0.10.0", "filename": "einops-0.10.0-py3-none-any.whl"}
+    bad = {"version": "0.11.0", "filename": "einops-0.11.0-py3-none-any.whl", "yanked": "empty"}
+    wheels = as_read([*rows, *(einops.model_copy(update=changed) for changed in (older, newer, bad))])
+    assert [wheel.version for wheel in dependencies(wheels, MI300X)] == ["0.10.0"]
+    assert dependencies(wheels, replace(MI300X, packages={"einops": "0.7.0"})) == ()
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    ordered = [
+        "2.7.4.post1",
+        "2.8.0rc1",
+        "2.8.0",
+        "2.8.3",
+        "2.8.3.post1",
+        "2.8.3.post2",
+        "2.8.3.post10",
+        "2.8.10",
+        "2.10.0",
+    ]
+    shuffled = sorted(ordered)  # as texts
+    assert shuffled != ordered
+    assert sorted(shuffled, key=version_key) == ordered

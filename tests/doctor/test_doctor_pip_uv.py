@@ -1,0 +1,210 @@
+"""The lines that the doctor prints, run by real pip and real uv; and --install, from question to import."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from doctor.fake_machines import ROCM_TORCH, make_python, write, write_metadata
+from doctor.sites import CK_CELL, CK_VERSION, make_site_release, served, users_environ
+from release_factory import flash_attn_wheel
+from wheelfactory.errors import DONE, FAILED
+
+pytestmark = pytest.mark.slow
+
+Done = subprocess.CompletedProcess[str]
+
+TORCH = {"torch": ROCM_TORCH.version}
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release, to be copied."""
+    return make_site_release(tmp_path_factory.mktemp("site") / "a release+")
+
+
+@pytest.fixture
+def folder(release: Path, tmp_path: Path) -> Path:
+    """A copy of the release."""
+    return shutil.copytree(release, tmp_path / "release")
+
+
+@pytest.fixture
+def site(folder: Path) -> Iterator[str]:
+    """Its address."""
+    with served(folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """An environment with torch, with pip or without."""
+    folder = tmp_path_factory.mktemp("environments")
+    bare = Path(make_python(folder / "bare", ROCM_TORCH)).parents[1]
+    with_pip = Path(make_python(folder / "pip", ROCM_TORCH)).parents[1]
+    (packages,) = with_pip.glob("lib/python3*/site-packages")
+    pip = distribution("pip")
+    for name in ("pip", f"pip-{pip.version}.dist-info"):
+        (packages / name).symlink_to(Path(str(pip.locate_file(name))))
+    return lambda pip: with_pip if pip else bare
+
+
+class User:
+    """Somebody with a Python that has ROCm's torch, and the doctor of a site."""
+
+    def __init__(self, home: Path, environment: Path, doctor: Path) -> None:
+        self.home = home
+        self.python = shutil.copytree(environment, home / "env", symlinks=True) / "bin/python"
+        self.doctor = doctor
+        self.environ = dict(users_environ(home))
+
+    def run(self, command: list[str], answer: str = "") -> Done:
+        return subprocess.run(command, env=self.environ, cwd=self.home, input=answer, capture_output=True, text=True)
+
+    def ask(self, *arguments: str, answer: str = "") -> Done:
+        return self.run([str(self.python), str(self.doctor), *arguments], answer)
+
+    def installed(self) -> dict[str, str]:
+        """The projects it has, with their versions, and without pip."""
+        code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+        found: dict[str, str] = json.loads(self.run([str(self.python), "-I", "-c", code]).stdout)
+        tools = ("pip", "setuptools")
+        return {name.replace("_", "-"): version for name, version in found.items() if name not in tools}
+
+
+NewUser = Callable[..., User]
+
+
+@pytest.fixture
+def new_user(environments: Callable[[bool], Path], tmp_path: Path, folder: Path) -> NewUser:
+    """Makes a user with pip, or with uv alone."""
+    return lambda *, pip=True: User(tmp_path, environments(pip), folder / "doctor.py")
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+@pytest.mark.parametrize(("place", "version"), [(0, CK_VERSION), (1, f"{CK_VERSION}triton")])
+def test_the_line_installs_exactly_that_wheel(
+    new_user: NewUser, site: str, tool: str, place: int, version: str
+) -> None:
+    user = new_user(pip=tool == "pip")
+    offer = json.loads(user.ask("--json").stdout)["fitting"][place]
+    assert offer["url"].startswith(f"{site}wheels/")
+    done = user.run(shlex.split(offer[tool]))
+    assert done.returncode == 0, done.stderr
+    assert user.installed() == {**TORCH, "einops": "0.8.2", "flash-attn": version}
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_the_line_of_a_release_directory_needs_no_server(
+    new_user: NewUser, site: str, release: Path, tool: str
+) -> None:
+    user = new_user(pip=tool == "pip")
+    offer = json.loads(user.ask("--json", str(release)).stdout)["fitting"][0]
+    assert offer["url"].startswith(f"{release.as_uri()}/wheels/")
+    assert user.run(shlex.split(offer[tool])).returncode == 0
+    assert user.installed() == {**TORCH, "einops": "0.8.2", "flash-attn": CK_VERSION}
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_a_wheel_with_other_bytes_is_refused(new_user: NewUser, site: str, folder: Path, tool: str) -> None:
+    user = new_user(pip=tool == "pip")
+    offer = json.loads(user.ask("--json").stdout)["fitting"][0]
+    flash_attn_wheel(folder / "wheels", CK_CELL, content="import evil")
+    done = user.run(shlex.split(offer[tool]))
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+    assert user.installed() == TORCH
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_an_einops_that_is_there_is_kept_as_it_is(new_user: NewUser, site: str, tool: str) -> None:
+    user = new_user(pip=tool == "pip")
+    (packages,) = user.home.glob("env/lib/python3*/site-packages")
+    write_metadata(packages, "einops", "0.9.0")
+    write(packages / "einops/__init__.py")
+    offer = json.loads(user.ask("--json").stdout)["fitting"][0]
+    assert user.run(shlex.split(offer[tool])).returncode == 0
+    assert user.installed() == {**TORCH, "einops": "0.9.0", "flash-attn": CK_VERSION}
+
+
+@pytest.mark.parametrize("pip", [True, False], ids=["pip", "uv"])
+def test_install_asks_installs_and_imports(new_user: NewUser, site: str, pip: bool) -> None:
+    user = new_user(pip=pip)
+    done = user.ask("--install", answer="y\n")
+    assert done.returncode == DONE, done.stderr
+    assert "Install it? [y/N] " in done.stderr
+    assert done.stdout.splitlines()[-1] == f"flash-attn {CK_VERSION} is installed and imports."
+    assert user.installed() == {**TORCH, "einops": "0.8.2", "flash-attn": CK_VERSION}
+    again = user.ask("--install")  # nothing is asked any more
+    assert (again.returncode, "Install it?" in again.stderr) == (DONE, False)
+    assert "The wheel that fits is installed: flash_attn-2.8.3+rocm64torch2.9-" in again.stdout
+
+
+def test_install_shows_the_line_before_it_asks_and_runs_that(new_user: NewUser, site: str) -> None:
+    done = new_user().ask("--install", "--backend", "triton", answer="yes\n")
+    line = next(line for line in done.stdout.splitlines() if "--no-deps" in line and not line.startswith(" "))
+    assert "flash_attn-2.8.3%2Brocm64torch2.9triton-py3-none-any.whl#sha256=" in line
+    assert done.stdout.splitlines()[-1] == f"flash-attn {CK_VERSION}triton is installed and imports."
+
+
+@pytest.mark.parametrize("answer", ["n\n", "later\n"])
+def test_any_other_answer_installs_nothing(new_user: NewUser, site: str, answer: str) -> None:
+    user = new_user()
+    done = user.ask("--install", answer=answer)
+    assert done.returncode == FAILED
+    assert done.stdout.splitlines()[-1] == "Nothing was installed."
+    assert user.installed() == TORCH
+
+
+def test_no_answer_installs_nothing(new_user: NewUser, site: str) -> None:
+    user = new_user()
+    done = user.ask("--install")
+    assert done.returncode == FAILED
+    assert "error: nothing was installed: nobody answered" in done.stderr
+    assert user.installed() == TORCH
+
+
+def test_without_pip_and_uv_it_says_what_to_do(new_user: NewUser, site: str, tmp_path: Path) -> None:
+    user = new_user(pip=False)
+    user.environ["PATH"] = str(tmp_path / "nothing")
+    done = user.ask("--install", answer="y\n")
+    assert done.returncode == FAILED
+    assert "error: nothing to install with: neither pip in " in done.stderr
+    assert f"hint: {user.python} -m ensurepip" in done.stderr
+
+
+def test_an_installation_that_fails_is_told(new_user: NewUser, site: str, folder: Path) -> None:
+    for wheel in folder.glob("wheels/flash_attn*.whl"):
+        wheel.unlink()
+    done = new_user().ask("--install", answer="y\n")
+    assert done.returncode == FAILED
+    assert "error: the installation failed: " in done.stderr
+    assert "404" in done.stderr
+
+
+def test_what_does_not_import_after_installing_is_told_and_installed_again_at_the_next_call(
+    new_user: NewUser, tmp_path: Path, folder: Path
+) -> None:
+    broken = make_site_release(tmp_path / "broken", content="raise ImportError('no kernels')")
+    with served(broken):
+        shutil.copy(broken / "doctor.py", folder)
+        user = new_user()
+        done = user.ask("--install", answer="y\n")
+        assert done.returncode == FAILED
+        assert f"flash-attn {CK_VERSION} is installed and does not import: ImportError: no kernels" in done.stdout
+        again = json.loads(user.ask("--json").stdout)
+    assert again["diagnoses"]
+    assert "--force-reinstall" in again["fitting"][0]["pip"]
+
+
+def test_nothing_is_installed_where_nothing_fits(new_user: NewUser, site: str) -> None:
+    done = new_user().ask("--install", "--flash-attn", "1.0", answer="y\n")
+    assert (done.returncode, "Install it?" in done.stderr) == (FAILED, False)
+    assert "There is no such wheel at all." in done.stdout

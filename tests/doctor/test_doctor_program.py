@@ -1,0 +1,383 @@
+"""The doctor as a program: what it prints, its JSON, its exit codes, and what it says when something cannot be had."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
+from doctor.releases import as_read, small_release
+from wheelfactory.checkout import ROOT
+from wheelfactory.commands.doctor import add, execute, users_python
+from wheelfactory.doctor.describe import report_lines
+from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.fit import find_fit
+from wheelfactory.doctor.machine import Device, Installed, Machine, Python, Torch
+from wheelfactory.doctor.program import Task, add_options, main, perform
+from wheelfactory.doctor.report import Report, as_json, make_report
+from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
+from wheelfactory.manifest import MANIFEST_NAME, WheelRow, write_rows
+
+PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
+MI300X = Machine(
+    PYTHON,
+    torch=Torch("2.9.1+rocm6.4", hip="6.4.43482", cxx11_abi=True, sees_gpu=True),
+    rocm="6.4.3",
+    rocm_path="/opt/rocm",
+    gpus=("gfx942",) * 8,
+    gpu_names=("AMD Instinct MI300X OAM",) * 8,
+)
+RADEON = replace(MI300X, gpus=("gfx1030",), gpu_names=("Radeon RX 6800",))
+CK_FILE = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
+TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
+    return small_release(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="module")
+def wheels(rows: tuple[WheelRow, ...]) -> tuple[Wheel, ...]:
+    return as_read(rows)
+
+
+@pytest.fixture
+def release(rows: tuple[WheelRow, ...], tmp_path: Path) -> Path:
+    """A release directory, as far as the doctor looks: its manifest."""
+    folder = tmp_path / "release"
+    folder.mkdir()
+    (folder / MANIFEST_NAME).write_bytes(write_rows(rows))
+    return folder
+
+
+def report_on(machine: Machine, wheels: tuple[Wheel, ...], *diagnoses: Diagnosis) -> Report:
+    return make_report(machine, diagnoses, "https://wheels.example/manifest.jsonl", wheels, find_fit(wheels, machine))
+
+
+def text_of(report: Report) -> list[str]:
+    return list(report_lines(report))
+
+
+def sha256_of_file(wheels: tuple[Wheel, ...], name: str) -> str:
+    return next(wheel.sha256 for wheel in wheels if wheel.filename == name)
+
+
+def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[Wheel, ...]) -> None:
+    einops, ck = (sha256_of_file(wheels, name) for name in ("einops-0.8.2-py3-none-any.whl", CK_FILE))
+    exact_einops = f"https://wheels.example/wheels/einops-0.8.2-py3-none-any.whl#sha256={einops}"
+    exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
+    lines = text_of(report_on(MI300X, wheels))
+    assert lines[:12] == [
+        "Python      3.11.7 (cp311), /venv/bin/python",
+        "System      Linux x86_64, glibc 2.36",
+        "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU",
+        "ROCm        6.4.3 in /opt/rocm",
+        "GPU         8 x gfx942 (AMD Instinct MI300X OAM)",
+        "flash-attn  not installed",
+        "",
+        f"Fits: {CK_FILE}",
+        "  CK, compiled kernels; 1.2 MB; for gfx90a gfx942 gfx950",
+        f"    /venv/bin/python -m pip install --no-deps '{exact_einops}' '{exact_ck}'",
+        f"    uv pip install --python /venv/bin/python --no-deps 'einops @ {exact_einops}' 'flash-attn @ {exact_ck}'",
+        "",
+    ]
+    assert lines[12] == f"Also fits: {TRITON_FILE}"
+
+
+def test_what_was_verified_is_shown_and_what_was_not(wheels: tuple[Wheel, ...]) -> None:
+    gates = (("identity", "passed"), ("gpu", "not run"), ("import", "passed"))
+    verified = tuple(replace(wheel, gates=gates) for wheel in wheels)
+    lines = text_of(report_on(MI300X, verified))
+    assert lines[9:11] == ["  verified, passed: identity, import", "  verified, not run: gpu"]
+
+
+def test_what_is_wrong_comes_before_what_fits(wheels: tuple[Wheel, ...]) -> None:
+    lines = text_of(report_on(MI300X, wheels, Diagnosis("group", "no group render", "sudo usermod -aG render you")))
+    assert lines[6:9] == ["", "Wrong: no group render", "Cure:  sudo usermod -aG render you"]
+    assert lines.index(f"Fits: {CK_FILE}") > 8
+
+
+def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(wheels: tuple[Wheel, ...]) -> None:
+    lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or Torch(""), hip="7.2.1")), wheels))
+    assert lines[7:12] == [
+        "No wheel fits. flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl does with the torch that this installs:",
+        "    /venv/bin/python -m pip install torch==2.9.1+rocm6.4 --index-url https://download.pytorch.org/whl/rocm6.4",
+        "    uv pip install --python /venv/bin/python torch==2.9.1+rocm6.4 "
+        "--default-index https://download.pytorch.org/whl/rocm6.4",
+        "",
+        "The nearest, and why they do not fit:",
+    ]
+    assert lines[12:14] == [f"  {TRITON_FILE}", "    for ROCm 6.4, your torch is of 7.2"]
+    at = lines.index(f"  {CK_FILE}")
+    reasons = ["    for ROCm 6.4, your torch is of 7.2", "    has no code for gfx1030 (Radeon RX 6800)"]
+    assert lines[at + 1 : at + 3] == reasons
+    assert sum(line.startswith("  flash_attn-") for line in lines) == 5
+    assert lines[-1] == "  and 1 more, which --json lists"
+
+
+def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tuple[Wheel, ...]) -> None:
+    machine = replace(MI300X, installed=Installed("2.8.3+rocm64torch2.9", "/venv/lib"))
+    lines = text_of(report_on(machine, wheels))
+    assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
+    at = lines.index(f"The wheel that fits is installed: {CK_FILE}")
+    assert lines[at + 2] == ""  # no line that installs it
+
+
+def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[Wheel, ...]) -> None:
+    broken = Installed("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: undefined symbol: _ZN3c10")
+    report = report_on(replace(MI300X, installed=broken), wheels, Diagnosis("symbol", "wrong torch", "another wheel"))
+    assert not report.offers[0].installed
+    assert "--force-reinstall" in report.offers[0].pip
+    assert "--reinstall" in report.offers[0].uv
+    assert "--force-reinstall" not in report.offers[1].pip  # that one is not installed
+    assert report.exit_code == FAILED
+
+
+def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[Wheel, ...]) -> None:
+    machine = replace(MI300X, python=replace(PYTHON, managed=True, pip=None))
+    but = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
+    assert [re.findall(r"`(.*?)`", line)[0] for line in but] == [
+        "/venv/bin/python -m venv --system-site-packages flash-attn-env",
+        "/venv/bin/python -m ensurepip",
+    ]
+
+
+def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[Wheel, ...]) -> None:
+    lines = text_of(report_on(replace(MI300X, gpus=(), gpu_names=()), wheels))
+    assert "No GPU is seen here, so nobody has looked whether it has code for yours." in lines
+
+
+@pytest.mark.parametrize(
+    ("machine", "wrong", "code"),
+    [
+        (MI300X, False, DONE),
+        (MI300X, True, DONE),  # nothing is installed yet, and a wheel fits
+        (replace(RADEON, gpus=("gfx1151",)), False, FAILED),
+        (replace(MI300X, installed=Installed("2.8.3", "/venv/lib")), False, DONE),
+        (replace(RADEON, gpus=("gfx1151",), installed=Installed("2.8.3", "/venv/lib")), False, DONE),
+        (replace(MI300X, installed=Installed("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
+    ],
+)
+def test_the_exit_code_is_of_what_is_installed_else_of_what_fits(
+    wheels: tuple[Wheel, ...], machine: Machine, wrong: bool, code: int
+) -> None:
+    diagnoses = [Diagnosis("trouble", "something", "mend it")] if wrong else []
+    assert report_on(machine, wheels, *diagnoses).exit_code == code
+
+
+def test_without_a_site_the_exit_code_is_of_what_is_wrong() -> None:
+    assert Report(MI300X).exit_code == DONE
+    assert Report(MI300X, (Diagnosis("trouble", "something", "mend it"),)).exit_code == FAILED
+
+
+def _paths(value: object, path: str = "") -> Iterator[str]:
+    """The keys in a JSON value, each with those above it; of a mapping with keys of anybody's, only its own."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _paths(item, f"{path}[]")
+    elif isinstance(value, dict) and path.rpartition(".")[2] not in ("packages", "environ", "gates", "record"):
+        for key, inner in value.items():
+            own = f"{path}.{key}" if path else key
+            yield from _paths(inner, own) if inner not in ([], {}, None) else iter([own])
+    else:
+        yield path.removesuffix("[]")
+
+
+def _documented() -> set[str]:
+    text = (ROOT / "docs/reference/doctor.md").read_text(encoding="utf-8")
+    keys = re.findall(r"^\| `([a-z0-9_.\[\]{},]+)` \|", text.partition("## JSON")[2], re.MULTILINE)
+    found: set[str] = set()
+    for key in keys:
+        before, _, rest = key.partition("{")
+        names, _, after = rest.partition("}")
+        found.update(f"{before}{name}{after}" for name in names.split(",")) if rest else found.add(key)
+    return found
+
+
+def test_the_json_has_the_keys_that_are_documented(wheels: tuple[Wheel, ...]) -> None:
+    """Of two reports that have everything between them."""
+    device = Device("/dev/kfd", exists=True, usable=True, group="render")
+    full = replace(
+        MI300X,
+        torch=replace(MI300X.torch or Torch(""), archs=("gfx942",)),
+        installed=Installed("2.8.3", "/venv/lib", requires=("torch",), extension="/x.so", extension_archs=("gfx942",)),
+        packages={"triton": "3.5.1"},
+        devices=(device,),
+        container="docker",
+        groups=("render",),
+        environ={"ROCM_PATH": "/opt/rocm"},
+    )
+    error = InputError("no such site", "nowhere", "name another")
+    reports = [
+        as_json(report_on(full, wheels, Diagnosis("trouble", "something", "mend it"))),
+        as_json(report_on(replace(RADEON, torch=None), wheels), error),
+    ]
+    found = {path for report in reports for path in _paths(json.loads(json.dumps(report)))}
+    whole = {path for path in found for other in found if other.startswith((f"{path}.", f"{path}[]."))}
+    assert found - whole == _documented()
+
+
+Run = Callable[..., "Ran"]
+
+
+class Ran(NamedTuple):
+    """What came of the doctor, on a machine of the tests."""
+
+    code: int
+    out: list[str]
+    error: FactoryError | None
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs the doctor with options on one of the fake machines, with one of the fake torches."""
+    root = make_root(tmp_path / "root", MACHINES["8 x MI300X"], rocm="6.4.3")
+    archs = ("gfx942:sramecc+:xnack-",) * 8
+    working = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
+
+    def run_doctor(*arguments: str, site: str, torch: str = "working") -> Ran:
+        parser = argparse.ArgumentParser()
+        add_options(parser)
+        executable = make_python(tmp_path / "env", working if torch == "working" else TORCHES[torch])
+        out: list[str] = []
+        task = Task(executable, site, {"PATH": os.environ["PATH"]}, out.append, lambda _: None, root)
+        try:
+            return Ran(perform(parser.parse_args(arguments), task), out, None)
+        except FactoryError as error:
+            return Ran(error.exit_code, out, error)
+
+    return run_doctor
+
+
+def test_a_machine_is_examined_and_its_wheel_found(run: Run, release: Path) -> None:
+    ran = run(site=str(release))
+    assert (ran.code, ran.error) == (DONE, None)
+    assert any(line.endswith(f"its: {TRITON_FILE}") for line in ran.out)  # it takes whatever Python runs this
+    assert "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU" in ran.out
+
+
+def test_options_choose_among_the_wheels(run: Run, release: Path) -> None:
+    ran = run("--backend", "triton", "--flash-attn", "2.8.3", site=str(release))
+    assert [line for line in ran.out if "its: " in line] == [f"Fits: {TRITON_FILE}"]
+
+
+def test_json_is_one_object_with_the_exit_code(run: Run, release: Path) -> None:
+    ran = run("--json", site=str(release), torch="cuda")
+    report = json.loads("\n".join(ran.out))
+    assert ran.code == report["exit_code"] == FAILED
+    assert report["machine"]["torch"]["cuda"] == "12.8"
+    assert report["fitting"] == []
+    assert "torch is a CUDA build" in report["near_misses"][0]["reasons"]
+    assert "torch==" in report["torch"]["pip"]
+
+
+def test_a_site_that_cannot_be_read_is_told_after_the_examination(run: Run, tmp_path: Path) -> None:
+    ran = run(site=str(tmp_path))
+    assert ran.code == BAD_INPUT
+    assert str(ran.error).startswith("cannot read the manifest: ")
+    assert ran.out[0].startswith("Python ")
+    assert not any("No site was named" in line for line in ran.out)
+
+
+def test_a_site_that_cannot_be_read_is_in_the_json_too(run: Run, tmp_path: Path) -> None:
+    ran = run("--json", site=str(tmp_path))
+    report = json.loads("\n".join(ran.out))
+    assert report["error"]["what"] == "cannot read the manifest"
+    assert report["error"]["hint"]
+    assert (report["site"], report["exit_code"], ran.code) == (str(tmp_path), BAD_INPUT, BAD_INPUT)
+    assert len(report["machine"]["gpus"]) == 8
+
+
+def test_without_a_site_the_machine_is_examined_and_it_is_said_how_to_name_one(run: Run) -> None:
+    ran = run(site="")
+    assert ran.out[-1].startswith("No site was named")
+
+
+def test_to_install_a_site_is_needed(run: Run) -> None:
+    ran = run("--install", site="")
+    assert str(ran.error) == "no site to install from: --install"
+    assert ran.out == []
+
+
+@pytest.mark.parametrize("arguments", [["--json", "--install"], ["--backend", "cuda"], ["--nonsense"]])
+def test_arguments_that_cannot_be_are_an_error_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == BAD_INPUT
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("error: bad arguments: ")
+    assert told[1] == "hint: `doctor.py --help` says what it takes"
+
+
+def test_a_python_that_does_not_exist_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--python", "/nowhere/python"]) == BAD_INPUT
+    told = capsys.readouterr().err.splitlines()
+    assert told[1].startswith("error: cannot examine this Python: /nowhere/python (cannot be run: ")
+
+
+def test_the_name_of_a_gpu_that_the_terminal_cannot_write_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with open(1, "w", encoding="ascii", closefd=False) as ascii_only:
+        monkeypatch.setattr(sys, "stdout", ascii_only)
+        monkeypatch.setenv("ROCM_PATH", "/opt/r\u00f6cm")
+        main(["--python", make_python(tmp_path / "env")])
+    assert b"ROCM_PATH='/opt/r?cm'" in capfdbinary.readouterr().out
+
+
+def as_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    parser = argparse.ArgumentParser()
+    add(parser)
+    code = execute(parser.parse_args([str(argument) for argument in arguments]), os.environ)
+    return code, *capsys.readouterr()
+
+
+def test_the_command_takes_the_python_of_the_environment_that_is_activated(tmp_path: Path) -> None:
+    own, other = make_python(tmp_path / "own"), make_python(tmp_path / "other")
+    folders = {name: str(Path(path).parent) for name, path in (("own", own), ("other", other))}
+    environ = {"VIRTUAL_ENV": str(tmp_path / "own"), "PATH": folders["other"]}
+    assert users_python(environ) == f"{folders['own']}/python3"
+    assert users_python({"PATH": f"/nowhere:{folders['other']}"}) == f"{folders['other']}/python3"
+
+
+def test_the_command_takes_its_own_python_only_if_there_is_no_other(tmp_path: Path) -> None:
+    other = Path(make_python(tmp_path / "other")).parent
+    ours = f"{sys.prefix}/bin"
+    assert users_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{other}"}) == f"{other}/python3"
+    assert users_python({"PATH": ours}) == sys.executable
+
+
+def test_pages_of_a_repository_can_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def note(_: argparse.Namespace, task: Task) -> int:
+        asked.append(task.site)
+        return DONE
+
+    monkeypatch.setattr("wheelfactory.commands.doctor.perform", note)
+    assert as_command(capsys, "github:Me/wheels")[0] == DONE
+    assert asked == ["https://me.github.io/wheels/"]
+
+
+def test_the_command_examines_as_the_file_does(
+    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = make_python(tmp_path / "env", TORCHES["cpu"])
+    code, out, _ = as_command(capsys, release, "--python", python)
+    assert code == FAILED
+    assert main([str(release), "--python", python]) == FAILED
+    assert capsys.readouterr().out == out
+    assert "torch is a CPU build" in out

@@ -1,0 +1,180 @@
+"""The doctor's own reader of manifests: all that `wheelfactory.manifest` writes, and no traceback for anything else."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doctor.releases import BASE, as_read, small_release
+from wheelfactory.doctor.wheels import Wheel, read_wheels
+from wheelfactory.errors import InputError
+from wheelfactory.manifest import WheelRow, write_rows
+from wheelfactory.verify.result import GateResult, Status
+
+SHA256 = "0123456789abcdef" * 4
+FILENAME = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
+ROW = {
+    "project": "flash-attn",
+    "version": "2.8.3+rocm64torch2.9",
+    "filename": FILENAME,
+    "sha256": SHA256,
+    "size": 1,
+    "cell": "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+    "label": "rocm64torch2.9",
+}
+
+
+def read(*rows: object) -> tuple[Wheel, ...]:
+    data = "".join(f"{json.dumps(row)}\n" for row in rows)
+    return read_wheels(data.encode(), "manifest.jsonl", BASE)
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(InputError) as caught:
+        read_wheels(data, "manifest.jsonl", BASE)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
+    return small_release(tmp_path_factory.mktemp("release"))
+
+
+def test_what_the_factory_writes_is_read_the_same(rows: tuple[WheelRow, ...]) -> None:
+    rows = tuple(sorted(rows, key=lambda row: row.filename))
+    for row, wheel in zip(rows, as_read(rows), strict=True):
+        for field in ("project", "version", "filename", "sha256", "size", "requires_python", "yanked", "cxx11_abi"):
+            assert getattr(wheel, field) == getattr(row, field)
+        assert (wheel.cell.id if wheel.cell else None) == row.cell
+        assert (str(wheel.label) if wheel.label else None) == row.label
+        assert (wheel.archs, wheel.glibc) == (row.offload_archs, row.glibc)
+        assert wheel.published == "2026-01-01T00:00:00Z"
+
+
+def test_gates_are_read_with_how_they_ended(rows: tuple[WheelRow, ...]) -> None:
+    gates = (GateResult.of("import", []), GateResult.not_run("gpu", "no GPU"))
+    (wheel,) = as_read([rows[0].model_copy(update={"gates": gates})])
+    assert wheel.gates == (("import", str(Status.PASSED)), ("gpu", str(Status.NOT_RUN)))
+
+
+def test_a_wheel_is_beside_the_manifest_unless_its_row_says_where() -> None:
+    beside, elsewhere = read(ROW, {**ROW, "url": f"https://files.example/v1/{FILENAME}"})
+    quoted = FILENAME.replace("+", "%2B")
+    assert beside.url == f"{BASE}wheels/{quoted}"
+    assert elsewhere.url == f"https://files.example/v1/{quoted}"
+
+
+@pytest.mark.parametrize(
+    ("filename", "tag", "machine"),
+    [
+        (FILENAME, "cp311", "x86_64"),
+        ("flash_attn-2.8.3-cp313-cp313t-linux_x86_64.whl", "cp313t", "x86_64"),
+        ("flash_attn-2.8.3-cp311-cp311-manylinux2014_aarch64.manylinux_2_17_aarch64.whl", "cp311", "aarch64"),
+        ("flash_attn-2.8.3-2-cp311-cp311-linux_x86_64.whl", "cp311", "x86_64"),
+        ("einops-0.8.2-py3-none-any.whl", None, None),
+    ],
+)
+def test_the_tags_of_a_file_name_say_for_which_python_and_machine_it_is(
+    filename: str, tag: str | None, machine: str | None
+) -> None:
+    (wheel,) = read({**ROW, "filename": filename})
+    assert (wheel.python_tag, wheel.machine) == (tag, machine)
+
+
+def test_fields_of_a_later_factory_are_passed_over() -> None:
+    assert read({**ROW, "signature": {"by": "somebody"}}) == read(ROW)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"filename": "../../etc/passwd"}, "filename is not one"),
+        ({"filename": "flash_attn;reboot.whl"}, "filename is not one"),
+        ({"sha256": "0" * 63}, "sha256 is not one"),
+        ({"size": "1"}, "size is not one"),
+        ({"size": True}, "size is not one"),
+        ({"version": "2.8.3 --index-url https://evil.example"}, "version is not one"),
+        ({"label": "rocm6"}, "not a label of this factory: rocm6"),
+        ({"cell": "fa2.8.3"}, "not a cell id: fa2.8.3"),
+        ({"offload_archs": ["gfx942\x1b[2J"]}, "offload_archs is not one"),
+        ({"offload_archs": "gfx942"}, "a list is something else"),
+        ({"cxx11_abi": "yes"}, "cxx11_abi is neither true nor false"),
+        ({"glibc": "new"}, "glibc is not one"),
+        ({"gates": [{"gate": "import"}]}, "'status' is missing"),
+        ({"url": "ftp://files.example/x.whl"}, "url is not one"),
+        ({"url": "https://files.example/x.whl#egg=evil"}, "url is not one"),
+        ({"url": "https://files.example/x.whl' ; reboot"}, "url is not one"),
+    ],
+)
+def test_a_row_that_could_do_harm_or_cannot_be_is_refused(changed: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InputError, match=r"not a manifest row: manifest\.jsonl:2: ") as caught:
+        read(ROW, {**ROW, **changed})
+    assert complaint in str(caught.value)
+
+
+def test_a_missing_field_is_named() -> None:
+    without = {name: value for name, value in ROW.items() if name != "sha256"}
+    assert refusal(json.dumps(without).encode()) == "not a manifest row: manifest.jsonl:1: 'sha256' is missing"
+
+
+def test_a_manifest_that_was_cut_off_is_refused_with_the_line() -> None:
+    data = f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n".encode()
+    assert refusal(data[:-20]).startswith("not a manifest row: manifest.jsonl:2: ")
+
+
+def test_a_page_is_told_from_a_manifest() -> None:
+    assert refusal(b"<!doctype html><title>Not found</title>") == "not a manifest but a page: manifest.jsonl"
+
+
+def test_an_empty_manifest_has_no_wheels() -> None:
+    assert read_wheels(b"", "manifest.jsonl", BASE) == ()
+
+
+def test_a_reason_for_yanking_cannot_move_the_cursor() -> None:
+    (wheel,) = read({**ROW, "yanked": "wrong kernels\x1b[2J\nFits: evil.whl"})
+    assert wheel.yanked == "wrong kernels [2J Fits: evil.whl"
+
+
+def _never_a_traceback(data: bytes) -> None:
+    try:
+        wheels = read_wheels(data, "manifest.jsonl", BASE)
+    except InputError as error:
+        assert str(error).isprintable()
+    else:
+        for wheel in wheels:
+            assert f"{wheel.filename}{wheel.version}{wheel.url}{wheel.yanked}".isprintable()
+            assert urlsplit(wheel.url).scheme in ("https", "http", "file")
+            assert isinstance((wheel.python_tag, wheel.machine), tuple)
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    _never_a_traceback(data)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.sampled_from([*ROW, "url", "yanked", "offload_archs", "gates", "glibc", "cxx11_abi", "requires_python"])
+
+
+@given(st.dictionaries(_FIELDS, _JSON, max_size=4))
+def test_a_row_with_any_values_is_read_or_refused(changed: dict[str, object]) -> None:
+    _never_a_traceback(json.dumps({**ROW, **changed}).encode())
+
+
+def test_a_row_too_deep_to_be_read_is_refused() -> None:
+    assert "not a manifest row" in refusal(b"[" * 1_000_000)
+
+
+def test_the_real_manifest_of_the_factory_ends_lines_as_bytes(rows: tuple[WheelRow, ...]) -> None:
+    reason = "a\u2028b"
+    (wheel,) = as_read([rows[0].model_copy(update={"yanked": reason})])
+    assert wheel.yanked == "a b"
+    assert write_rows([rows[0]]).count(b"\n") == 1
