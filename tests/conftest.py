@@ -101,16 +101,21 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
 
 
 @pytest.fixture(scope="session")
-def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, bytes]:
-    """The members of the Triton wheel of flash-attn 2.8.3, outside of dist-info."""
+def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
     workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
 
     def build(folder: Path) -> None:
         build_cell(workshop, LocalExecutor(workshop), cell, folder, unseen)
 
-    (path,) = made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl")
-    return {name: data for name, data in read_zip(path).items() if ".dist-info/" not in name}
+    return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def upstream(triton_wheel: Path) -> Mapping[str, bytes]:
+    """The members of that wheel, outside of dist-info."""
+    return {name: data for name, data in read_zip(triton_wheel).items() if ".dist-info/" not in name}
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,20 @@ def test_it_has_the_list_of_wheels_and_a_picture_of_what_is_covered(site: Path) 
     assert "ROCm 7.2" in (site / "coverage.svg").read_text()
 
 
+def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(site: Path) -> None:
+    assert "search/data.js" in (site / "index.html").read_text()
+    assert CELL.partition("-")[0].removeprefix("fa") in (site / "search/data.js").read_text()
+    assert "https://example.org/" in (site / "doctor.py").read_text()
+
+
+def test_it_links_to_its_documentation_only_where_it_has_one(site: Path, release: Path) -> None:
+    without = (site / "search/data.js").read_text()
+    (site / "docs").mkdir()
+    (site / "docs/index.html").write_text("documentation")
+    assert main(["index", str(release), "--dest", str(site), "--site", "https://example.org/"]) == DONE
+    assert ('"docs":false' in without, '"docs":true' in (site / "search/data.js").read_text()) == (True, True)
+
+
 def test_the_same_manifest_gives_the_same_site_and_what_left_it_is_gone(site: Path, release: Path) -> None:
     before = content_of(site)
     (site / "simple" / "rocm62").mkdir()

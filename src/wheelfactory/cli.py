@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": "print the facts of any wheel",
     "publish": "verify wheels and publish them into a directory or on GitHub, or yank one",
     "index": "write the index of a release directory, or a site, from a manifest",
+    "doctor": "say which wheel fits this machine, and what is wrong with one that does not work",
     "jobs": "print what the jobs of a workflow run are expanded to",
     "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
     "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",

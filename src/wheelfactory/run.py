@@ -13,7 +13,6 @@ from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.executor import Executor
 from wheelfactory.files import scratch_dir
-from wheelfactory.index import make_pages, write_index
 from wheelfactory.kernels.handover import ALL, Wanted
 from wheelfactory.kernels.kernel_set import kernel_sets
 from wheelfactory.manifest import published_cells
@@ -24,6 +23,7 @@ from wheelfactory.progress import Part, Steps, unseen
 from wheelfactory.publish import DirectoryPublisher, Publisher, publish
 from wheelfactory.publish.additions import addition, missing_dependencies
 from wheelfactory.recipe import make_recipe
+from wheelfactory.site import make_site, write_site
 from wheelfactory.verify.gates import verify
 from wheelfactory.workshop import Workshop
 
@@ -95,8 +95,8 @@ def run_job(
             failures += build_side_by_side(line, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the others would only get as far
-        with steps.step("index"):
-            write_index(publisher.folder, make_pages(publisher.rows()))
+        with steps.step("index and search page"):
+            write_site(publisher.folder, make_site(workshop.matrix, publisher.rows()))
     return tuple(failures)
 
 

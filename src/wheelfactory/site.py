@@ -1,26 +1,56 @@
-"""Everything that is generated from the manifest, as one folder that any web server can serve."""
+"""Rows -> everything that people and installers meet, as one folder that any web server can serve.
+
+Beside the index there are the search page, the doctor as one file, the list of the wheels and a picture of what is
+covered. The same rows give the same bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.files import locked, write_atomic
+from wheelfactory.doctor.single_file import single_file
+from wheelfactory.files import write_atomic
 from wheelfactory.index.pages import make_pages
 from wheelfactory.index.write import write_index
-from wheelfactory.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.manifest import WheelRow
+from wheelfactory.matrix import Matrix, expand
+from wheelfactory.report.coverage import cover
+from wheelfactory.report.packages import packages_page
+from wheelfactory.report.picture import draw
+from wheelfactory.search import site_files
+
+DOCTOR, PACKAGES, COVERAGE = "doctor.py", "packages.md", "coverage.svg"
+"""Files of a site beside its search page, its index and its manifest."""
 
 
-def write_site(folder: Path, rows: Sequence[WheelRow], others: Mapping[str, str]) -> int:
-    """Write the index of rows whose files are elsewhere, their manifest, and `others` by name; how many pages it has.
+@dataclass(frozen=True)
+class Site:
+    """All files of a site but its manifest, by path below it."""
 
-    The index comes last: what it leads to is there by then.
+    files: Mapping[str, bytes]
+    """What people meet."""
+    pages: Mapping[str, str]
+    """The index, for installers."""
+
+
+def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> Site:
+    """The site of these rows, served at `address`, which is empty if nobody knows; `docs` says that it has ``docs/``.
+
+    Without an address the doctor looks for the manifest beside itself, and the list of wheels has no install lines.
     """
-    assert all(row.url for row in rows)  # a site does not hold the wheels
-    pages = make_pages(rows)
-    with locked(folder):
-        for name, text in others.items():
-            write_atomic(folder / name, text.encode())
-        write_atomic(folder / MANIFEST_NAME, write_rows(rows))
-        write_index(folder, pages)
-    return len(pages)
+    files = {
+        **site_files(matrix, rows, docs=docs),
+        DOCTOR: single_file(address).encode(),
+        PACKAGES: packages_page(rows, address).encode(),
+        COVERAGE: draw(cover(expand(matrix), rows)).encode(),
+    }
+    return Site(files, make_pages(rows))
+
+
+def write_site(folder: Path, site: Site) -> None:
+    """Write a site into `folder`, each file whole; the index comes last, as what it leads to is there by then."""
+    for name, data in site.files.items():
+        write_atomic(folder / name, data)
+    write_index(folder, site.pages)

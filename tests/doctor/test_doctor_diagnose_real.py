@@ -14,37 +14,16 @@ from pathlib import Path
 import pytest
 
 from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
-from turns import in_turn, made_once
+from turns import in_turn
 from wheel_factory import read_zip
-from wheelfactory.build import build_cell
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.environments import build_environment, layered_environment, triton_environment
-from wheelfactory.executor import LocalExecutor
-from wheelfactory.host import Host
-from wheelfactory.matrix import load_matrix
-from wheelfactory.progress import unseen
-from wheelfactory.workshop import Workshop
 
 pytestmark = pytest.mark.slow
 
 TRITON = "3.7.1"
-
-
-@pytest.fixture(scope="session")
-def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
-    workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
-
-    def build(folder: Path) -> None:
-        build_cell(
-            workshop, LocalExecutor(workshop), Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton"), folder, unseen
-        )
-
-    return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
 
 
 @pytest.fixture

@@ -160,4 +160,5 @@ def _make_venv(folder: Path) -> None:
     shutil.copy(installed / "pyvenv.cfg", venv)
     for program in (installed / "bin").iterdir():
         (venv / "bin" / program.name).symlink_to(program if "python" not in program.name else os.path.realpath(program))
-    (venv / "installed-").write_text(f"{folder}\n")
+    for name in ("installed-", "installed-docs"):
+        (venv / name).write_text(f"{folder}\n")

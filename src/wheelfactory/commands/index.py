@@ -11,18 +11,13 @@ from wheelfactory.commands.published import add_site, site_at
 from wheelfactory.commands.targets import add_target, publisher_of
 from wheelfactory.errors import DONE, InputError
 from wheelfactory.files import locked, write_atomic
-from wheelfactory.index import make_pages, write_index, write_site
-from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.matrix import load_matrix
 from wheelfactory.progress import announcing
 from wheelfactory.publish import DirectoryPublisher, Publisher
-from wheelfactory.report.coverage import cover
 from wheelfactory.report.markdown import count_text
 from wheelfactory.report.packages import packages_page
-from wheelfactory.report.picture import draw
-
-PACKAGES, COVERAGE = "packages.md", "coverage.svg"
-"""Files of a site beside its index and its manifest."""
+from wheelfactory.site import Site, make_site, write_site
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +38,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         write_atomic(options.packages, packages_page(rows, _site(options)).encode())
         show(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
-        site = directory(options.dest)
-        show(f"{site}: {_write_site(site, _with_urls(publisher, rows), options)} pages")
+        folder = directory(options.dest)
+        site = _write_apart(folder, _with_urls(publisher, rows), options)
+        show(f"{folder}: {len(site.pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
+        site = make_site(load_matrix(options.matrix), rows)
         with locked(publisher.folder):
-            pages = make_pages(rows)
-            write_index(publisher.folder, pages)
-        show(f"{publisher.folder / 'simple'}: {len(pages)} pages")
+            write_site(publisher.folder, site)
+        show(f"{publisher.folder / 'simple'}: {len(site.pages)} pages")
     else:
         raise InputError("no place for the index", options.target, "say where with --dest DIR")
     return DONE
@@ -65,9 +61,14 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
     return read_manifest(publisher.folder / MANIFEST_NAME)
 
 
-def _write_site(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> int:
-    coverage = cover(expand(load_matrix(options.matrix)), rows)
-    return write_site(folder, rows, {PACKAGES: packages_page(rows, _site(options)), COVERAGE: draw(coverage)})
+def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Site:
+    """Write a site apart from the wheels, with a manifest that says where they are; one with docs/ links to them."""
+    docs = (folder / "docs/index.html").is_file()
+    site = make_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
+    with locked(folder):
+        write_atomic(folder / MANIFEST_NAME, write_rows(rows))
+        write_site(folder, site)
+    return site
 
 
 def _site(options: argparse.Namespace) -> str:

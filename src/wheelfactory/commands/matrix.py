@@ -10,6 +10,7 @@ from wheelfactory.errors import DONE
 from wheelfactory.manifest import published_cells, read_manifest
 from wheelfactory.matrix import expand, load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, select, unpublished
+from wheelfactory.report.supported import supported_tables
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -22,14 +23,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="MANIFEST",
         help="leave out what this manifest (or release directory) has",
     )
-    parser.add_argument("--shards", action="store_true", help="two levels, for more than 256 cells")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--table", action="store_true", help="print what is supported instead, as Markdown for people")
+    shape.add_argument("--shards", action="store_true", help="two levels, for more than 256 cells")
     parser.add_argument("--explain", action="store_true", help="say on stderr what became of every combination")
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print ``{"include":[...]}`` for the cells that are selected and not published."""
+    """Print ``{"include":[...]}`` for the cells that are selected and not published, or what is supported."""
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
+    if options.table:
+        for line in supported_tables(facts, expansion):
+            show(line)
+        return DONE
     selected = select(expansion, options.only)
     published = published_cells(read_manifest(options.published)) if options.published else frozenset()
     cells = unpublished(selected, published)

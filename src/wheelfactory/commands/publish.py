@@ -25,6 +25,7 @@ from wheelfactory.publish import yank as yank_wheel
 from wheelfactory.publish.additions import addition, missing_dependencies, recorded, without_published
 from wheelfactory.publish.transaction import Addition, Step, unseen_step
 from wheelfactory.report.notes import release_notes
+from wheelfactory.site import make_site
 from wheelfactory.verify.gates import named
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.workshop import Workshop
@@ -74,7 +75,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         else:
             rows = _bring(workshop, publisher, additions, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.index(rows)
+            publisher.index(make_site(workshop.matrix, rows))
     if options.dry_run:
         tell("dry run: nothing was changed")
     else:

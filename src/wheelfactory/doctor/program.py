@@ -127,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail_with(error)
     except OSError as error:
         which = error.filename or "while reading or writing"
-        return _fail_with(FactoryError(error.strerror or type(error).__name__, str(which)))
+        hint = "when that is mended, run the same command again"
+        return _fail_with(FactoryError(error.strerror or type(error).__name__, str(which), hint))
     return code
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from wheelfactory.index.pages import IndexKey, index_path, make_pages
-from wheelfactory.index.site import write_site
 from wheelfactory.index.write import write_index
 
-__all__ = ["IndexKey", "index_path", "make_pages", "write_index", "write_site"]
+__all__ = ["IndexKey", "index_path", "make_pages", "write_index"]

@@ -77,7 +77,9 @@ def _sound(path: Path, kernels: Path) -> Manifest | None:
     try:
         manifest = check(path)
         if path.name != manifest.file_name:
-            raise InputError("kernel archive under another name", f"{path} says that it is {manifest.file_name}")
+            raise InputError(
+                "kernel archive under another name", f"{path} says that it is {manifest.file_name}", "compile it again"
+            )
     except InputError as error:
         logger.warning("%s; what is sound of it is taken over, and it is removed", error)
         with suppress(InputError):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from wheelfactory.errors import PublishError
 from wheelfactory.files import atomic_path, sha256_of, write_atomic
-from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
 from wheelfactory.progress import Part, unseen
 from wheelfactory.publish.transaction import Asset
+from wheelfactory.site import Site, write_site
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class DirectoryPublisher:
         self._write("SHA256SUMS", text.encode("utf-8"))
         self._write(MANIFEST_NAME, write_rows(rows))
 
-    def index(self, rows: Sequence[WheelRow]) -> None:
-        """Rewrite the index of the release, which lists these rows."""
-        write_index(self.folder, make_pages(rows))
+    def index(self, site: Site) -> None:
+        """Rewrite what is generated from the manifest."""
+        write_site(self.folder, site)
 
     def _write(self, name: str, data: bytes) -> None:
         write_atomic(self.folder / name, data)
@@ -99,9 +99,9 @@ class DirectoryRehearsal(DirectoryPublisher):
 
     show: Callable[[str], None]
 
-    def index(self, rows: Sequence[WheelRow]) -> None:
+    def index(self, site: Site) -> None:
         """Say how many pages there would be."""
-        self.show(f"write {self.folder / 'simple'}  {len(make_pages(rows))} pages")
+        self.show(f"write {self.folder / 'simple'}  {len(site.pages)} pages")
 
     def _store(self, path: Path, asset: Asset) -> None:
         self.show(f"write {path}  {asset.size} bytes")

@@ -62,7 +62,7 @@ def _is_replaced(field: str) -> bool:
     try:
         return canonicalize_name(Requirement(value).name) in {"torch", *NEVER_REQUIRED}
     except InvalidRequirement as error:
-        raise InputError("damaged METADATA", f"Requires-Dist: {error}") from None
+        raise InputError("damaged METADATA", f"Requires-Dist: {error}", "build the wheel again") from None
 
 
 def _labelled(field: str, label: Label) -> str:
@@ -72,4 +72,4 @@ def _labelled(field: str, label: Label) -> str:
     try:
         return f"Version: {labelled(Version(value), label)}{_line_end(field)}"
     except InvalidVersion as error:
-        raise InputError("damaged METADATA", f"Version: {error}") from None
+        raise InputError("damaged METADATA", f"Version: {error}", "build the wheel again") from None

@@ -88,12 +88,18 @@ class Wheel:
     def read(self, member: str) -> bytes:
         """The bytes of a member. Raises `InputError` if it has none of that name, or one too long to be text."""
         if self.sizes.get(member, 0) > _LONGEST_TEXT:
-            raise InputError("too long", f"{member} in {self.path.name}: {self.sizes[member]:,} bytes")
+            raise InputError(
+                "too long",
+                f"{member} in {self.path.name}: {self.sizes[member]:,} bytes",
+                "no wheel has that much text: do not install it",
+            )
         try:
             with open_archive(self.path) as archive:
                 return archive.read(member)
         except KeyError:
-            raise InputError("missing from the wheel", f"{member} in {self.path.name}") from None
+            raise InputError(
+                "missing from the wheel", f"{member} in {self.path.name}", "build or download it again"
+            ) from None
 
     @cached_property
     def metadata_bytes(self) -> bytes:
@@ -116,7 +122,9 @@ class Wheel:
         try:
             return tuple(Requirement(str(text)) for text in self.metadata.get_all("Requires-Dist", []))
         except (InvalidRequirement, RecursionError) as error:  # brackets in brackets, a thousand deep
-            raise InputError("damaged METADATA", f"Requires-Dist in {self.path.name}: {error}") from None
+            raise InputError(
+                "damaged METADATA", f"Requires-Dist in {self.path.name}: {error}", "build or download it again"
+            ) from None
 
     @cached_property
     def requires_python(self) -> SpecifierSet:
@@ -124,7 +132,9 @@ class Wheel:
         try:
             return SpecifierSet(str(self.metadata["Requires-Python"] or ""))
         except InvalidSpecifier as error:
-            raise InputError("damaged METADATA", f"Requires-Python in {self.path.name}: {error}") from None
+            raise InputError(
+                "damaged METADATA", f"Requires-Python in {self.path.name}: {error}", "build or download it again"
+            ) from None
 
     @cached_property
     def wheel_tags(self) -> frozenset[str]:
@@ -149,7 +159,11 @@ def _is_zip(path: Path) -> bool:
 
 def _decode(data: bytes, member: str, path: Path) -> str:
     if len(data) > _LONGEST_HEADERS:
-        raise InputError("too long", f"{member} in {path.name}: {len(data):,} bytes")
+        raise InputError(
+            "too long",
+            f"{member} in {path.name}: {len(data):,} bytes",
+            "no wheel has that much text: do not install it",
+        )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -171,7 +185,7 @@ def _read_elf(name: str, data: mmap.mmap) -> ElfFile:
     try:
         return read_elf(name, data)
     except DamagedElfError as error:
-        raise InputError("damaged ELF file", f"{name} ({error})") from None
+        raise InputError("damaged ELF file", f"{name} ({error})", "build or download it again") from None
 
 
 def map_elf_member(archive: zipfile.ZipFile, name: str) -> mmap.mmap | None:

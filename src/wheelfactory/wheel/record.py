@@ -63,4 +63,6 @@ def parse_record(data: bytes, place: str) -> BuildRecord:
     try:
         return BuildRecord.model_validate_json(data)
     except ValidationError as error:
-        raise InputError("damaged build record", f"{place}: {error.errors()[0]['msg']}") from None
+        raise InputError(
+            "damaged build record", f"{place}: {error.errors()[0]['msg']}", "build or download it again"
+        ) from None

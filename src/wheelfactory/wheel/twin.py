@@ -52,7 +52,7 @@ def _light_member(archive: zipfile.ZipFile, name: str) -> Buffer | None:
     try:
         return None if data is None else lighten(data)
     except DamagedElfError as error:
-        raise InputError("damaged ELF file", f"{name} ({error})") from None
+        raise InputError("damaged ELF file", f"{name} ({error})", "build it again") from None
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: Buffer) -> None:

@@ -1,0 +1,73 @@
+"""docs/reference/options.md: every option of every command, as the parser has it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from wheelfactory import cli
+from wheelfactory.checkout import ROOT
+
+HEAD = """\
+# Options
+
+<!-- Generated from the parser by `.venv/bin/python scripts/reference`; edits here are lost. -->
+
+What every command takes, as its `--help` says it. What it does with them is in [commands](commands.md).
+"""
+
+
+def options_page() -> str:
+    """The page."""
+    parts = [HEAD]
+    for name, summary in cli.COMMANDS.items():
+        rows = [f"| {shown} | {what} |" for shown, what in _rows(_parser_of(name))]
+        parts.append("\n".join([f"## {name}", "", f"{_sentence(summary)}.", "", "| | |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _parser_of(name: str) -> argparse.ArgumentParser:
+    parser = cli._parser(name)
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = commands.choices[name]
+    return found
+
+
+def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+            continue
+        yield ", ".join(_forms(action)), _meaning(action)
+
+
+def _forms(action: argparse.Action) -> Iterator[str]:
+    """How it is written: each name of an option with its value, or the argument."""
+    value = _value(action)
+    for name in action.option_strings:
+        yield f"`{name} {value}`" if value else f"`{name}`"
+    if not action.option_strings:
+        yield f"`{value}`"
+
+
+def _value(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    named = action.metavar or (_choices(action) if action.choices else action.dest.upper())
+    text = " ".join(named) if isinstance(named, tuple) else str(named)
+    return {"*": f"[{text} ...]", "+": f"{text} ...", "?": f"[{text}]"}.get(str(action.nargs), text)
+
+
+def _choices(action: argparse.Action) -> str:
+    return "\\|".join(map(str, action.choices or ()))
+
+
+def _meaning(action: argparse.Action) -> str:
+    default = action.default
+    shown = default.relative_to(ROOT) if isinstance(default, Path) and default.is_relative_to(ROOT) else default
+    text = (action.help or "") % {"default": shown, "prog": "wheelfactory"}
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "\\<")
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:]

@@ -1,0 +1,1 @@
+"""What is written for readers is true: links lead somewhere, commands run, what is generated is up to date."""

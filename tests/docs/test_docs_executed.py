@@ -1,0 +1,141 @@
+"""The commands of every page are run, in the order of the page, in a fresh checkout without GPU, ROCm or engine.
+
+What is not run says why in a mark before it (see `docs.pages`). Downloads and environments are those of the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from docs.pages import Page, pages
+from docs.session import Done, make_checkout, run_page
+from explain.build_logs import failed
+from turns import made_once
+
+ONE_WHEEL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+
+GENERATED = "docs/packages.md"
+"""Written by a workflow of each factory; its lines are for the address of that, and tests/report/ looks at them."""
+
+WITH_COMMANDS = [page for page in pages() if page.path != GENERATED and any(block.is_executed for block in page.blocks)]
+
+Run = Callable[[Page], Done]
+
+
+@pytest.fixture(scope="module")
+def wheelhouse(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release directory with one Triton wheel, made as a person makes it."""
+
+    def make(folder: Path) -> None:
+        command = [sys.executable, "-m", "wheelfactory", "run", "--only", ONE_WHEEL]
+        places = ("--dest", folder / "wheelhouse", "--cache", cache)
+        done = subprocess.run([*command, *places], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory.getbasetemp(), "docs-wheelhouse", make) / "wheelhouse"
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
+    """Runs a page in a checkout of its own, with what the page needs."""
+    checkout, home = tmp_path / "wheelfactory", tmp_path / "home"
+
+    def run_in_checkout(page: Page) -> Done:
+        home.mkdir()
+        (home / ".cache").symlink_to(cache.parent)
+        make_checkout(checkout)
+        for need in page.needs:
+            prepare(need)
+        private = ("GITHUB_", "GH_", "PYTHON", "VIRTUAL_ENV", "COVERAGE_", "PYTEST_")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(private)}
+        return run_page(page, checkout, home, environ)
+
+    def prepare(need: str) -> None:
+        if need == "build.log":
+            (checkout / need).write_text(failed("clang++: error: unable to execute command: Killed"))
+            return
+        made: Path = request.getfixturevalue("wheelhouse")
+        if need == "wheelhouse":
+            shutil.copytree(made, checkout / need)
+        elif need == "dist":
+            (checkout / need).mkdir()
+            shutil.copy(next(made.glob("wheels/flash_attn-*.whl")), checkout / need)
+        else:
+            pytest.fail(f"nobody makes what the page needs: {need}")
+
+    return run_in_checkout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.path)
+def test_the_commands_of_a_page_do_what_it_says(page: Page, run: Run) -> None:
+    done = run(page)
+    assert done.code == 0, f"\n{done.output}"
+
+
+def page_of(tmp_path: Path, text: str) -> Page:
+    path = tmp_path / "page.md"
+    path.write_text(f"# Title\n\n{text}")
+    return Page(str(path))
+
+
+def test_blocks_share_one_shell_and_the_factory_is_that_of_the_checkout(tmp_path: Path, run: Run) -> None:
+    page = page_of(
+        tmp_path,
+        '```bash\nmkdir sub && cd sub\nNAME=value\n```\n\n```sh\ntest "$NAME" = value\ntest -f ../matrix.yaml\n'
+        ".././factory explain fa2.8.3-rocm7.2-torch2.13.0-py3-triton\n"
+        "../.venv/bin/python -c 'import wheelfactory; print(wheelfactory.__file__)'\n```\n",
+    )
+    done = run(page)
+    assert done.code == 0, done.output
+    assert "rocm72torch2.13triton" in done.output
+    assert done.output.splitlines()[-1] == str(tmp_path / "wheelfactory/src/wheelfactory/__init__.py")
+
+
+def test_the_line_of_the_page_that_failed_is_named_with_its_command(tmp_path: Path, run: Run) -> None:
+    done = run(page_of(tmp_path, "```bash\ntrue\n```\n\ntext\n\n```bash\ntrue\nfalse\necho not reached\n```\n"))
+    assert done.code == 1
+    assert f"{tmp_path}/page.md:11: failed: false" in done.output
+    assert "not reached" not in done.output
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(5, 0), (0, 1), (1, 1)])
+def test_a_block_may_be_meant_to_fail_with_one_exit_code(tmp_path: Path, run: Run, code: int, wanted: int) -> None:
+    marked = f"<!-- exit code 5 -->\n```bash\n(exit {code})\n```\n\n```bash\necho on\n```\n"
+    done = run(page_of(tmp_path, marked))
+    assert done.code == wanted
+    assert ("on\n" in done.output) is (wanted == 0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "code"),
+    [("first\n2 ... here", 0), ("first\n3 ... here", 1), ("2 ... here\nfirst", 1)],
+    ids=["as printed", "not printed", "other order"],
+)
+def test_what_a_console_shows_is_printed(tmp_path: Path, run: Run, shown: str, code: int) -> None:
+    commands = "$ echo first\n$ echo 2 lines are \\\n  here >&2\n"
+    done = run(page_of(tmp_path, f"```console\n{commands}{shown}\n```\n"))
+    assert done.code == code
+    assert (":3: shows what is not printed there: " in done.output) is bool(code)
+
+
+def test_a_block_can_be_a_file_or_a_part_of_one(tmp_path: Path, run: Run) -> None:
+    page = page_of(
+        tmp_path,
+        "<!-- file some.yaml -->\n```yaml\nfirst:\n  a: '1'\nlast: '$HOME'\n```\n\n"
+        "<!-- insert into some.yaml -->\n```yaml\nfirst:\n  new: '0'\n```\n\n```bash\ncat some.yaml\n```\n",
+    )
+    assert run(page).output == "first:\n  new: '0'\n  a: '1'\nlast: '$HOME'\n"
+
+
+def test_a_block_that_is_marked_is_not_run_and_what_runs_on_is_ended(tmp_path: Path, run: Run) -> None:
+    page = page_of(tmp_path, "<!-- not executed: needs ROCm -->\n```bash\nfalse\n```\n\n```bash\nsleep 1000 &\n```\n")
+    done = run(page)
+    assert (done.code, done.output) == (0, "")

@@ -1,0 +1,160 @@
+"""Reference pages say all there is: every error, every option, every command, every environment variable."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.pages import Page, repository_files
+from wheelfactory.checkout import ROOT
+from wheelfactory.cli import COMMANDS
+
+REFERENCE = ROOT / "docs/reference"
+ENVIRONMENT = Page("docs/reference/environment.md")
+GENERATOR = (sys.executable, ROOT / "scripts/reference")
+
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PYTHON[A-Z]+|PATH|HOME|CPATH|TMPDIR|BROWSER")
+OTHER_CONSTANTS = {"HIP_ENABLE_WARP_SYNC_BUILTINS", "RESERVED_KWS", "SC_PAGE_SIZE", "SYS_PTRACE", "FLASH_ATTN"}
+"""Constants in capitals that are no environment variable: macros and names of HIP, Triton, sysconf, Linux and ours."""
+LAUNCHERS_OWN = ("COMPILE_SOCKET", "TAME_INLINING", "CCACHE", "CACHE_STATS")
+"""As they stand in the source, where ``WHEELFACTORY_`` is put in front."""
+
+
+def generate(dest: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [*GENERATOR, "--dest", dest, *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_generated_pages_are_up_to_date(tmp_path: Path) -> None:
+    done = generate(tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    written = {name: (REFERENCE / name).read_text() for name in made}
+    assert made == written, "write them anew: .venv/bin/python scripts/reference"
+
+
+SOURCE = """
+from wheelfactory.errors import BuildError, InputError
+_HINT = "write <it> again"
+
+def one(path, archs):
+    raise InputError("no such thing", f"{path} of {', '.join(archs)}", _HINT)
+
+def two(given):
+    hint = "first"
+    if given:
+        hint = "take --this" if given.is_old else "take --that"
+        raise BuildError("not built", str(given), hint)
+    raise _failed(given.name, "look into the log")
+
+def _failed(name, cure):
+    what = "gone"
+    return BuildError(f"build {what}", name, f"{cure}; ask `it`")
+"""
+
+
+def rows(tmp_path: Path, source: str) -> list[str]:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "module.py").write_text(source)
+    done = generate(tmp_path, "--package", package)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "errors.md").read_text().partition("## Any command")[2].splitlines()
+    return [line for line in lines if line.startswith("| ")][1:]
+
+
+def test_an_error_is_shown_as_it_is_told_with_words_for_what_is_not_known_before(tmp_path: Path) -> None:
+    assert rows(tmp_path, SOURCE) == [
+        "| build gone: *given* | look into the log; ask `it` | 4 |",
+        "| no such thing: *path* of *archs* | write \\<it\\> again | 2 |",
+        "| not built: *given* | take --this; or: take --that | 4 |",
+    ]
+
+
+@pytest.mark.parametrize("hint", ["", ', ""', ", hint"], ids=["none", "empty", "unknown"])
+def test_an_error_without_a_cure_is_refused(tmp_path: Path, hint: str) -> None:
+    (tmp_path / "module.py").write_text(f"def f(hint):\n    raise InputError('no such thing', 'it'{hint})\n")
+    done = generate(tmp_path, "--package", tmp_path)
+    assert done.returncode == 1
+    assert "no such thing: it" in done.stderr
+    assert "hint: " in done.stderr
+    assert not (tmp_path / "errors.md").exists()
+
+
+def test_every_command_has_its_row() -> None:
+    table = Page("docs/reference/commands.md").text
+    named = {span.split()[0] for span in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)}
+    assert set(COMMANDS) - named == set()
+
+
+def variables_of_python(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        name = node.value if isinstance(node, ast.Constant) else node.arg if isinstance(node, ast.keyword) else None
+        if isinstance(name, str) and VARIABLE.fullmatch(name) and name not in OTHER_CONSTANTS:
+            yield f"WHEELFACTORY_{name}" if name in LAUNCHERS_OWN and path.name == "launcher.py" else name
+
+
+def variables_of_shell(text: str) -> Iterator[str]:
+    """What a script reads and has not assigned, and what it sets for a command."""
+    own = re.findall(r"^\s*(?:local |export )?([A-Z][A-Z0-9_]+)=", text, re.MULTILINE)
+    read = re.findall(r"\$\{?([A-Z][A-Z0-9_]+)", text)
+    for_a_command = re.findall(r"\b([A-Z][A-Z0-9_]+)=\S+ ", text)
+    yield from ({*read, *for_a_command} - {name for name in own if name not in for_a_command}) - OF_BASH
+
+
+OF_BASH = {"BASH_SOURCE", "BASH_COMMAND", "LINENO"}
+
+
+def variables_of_workflow(text: str) -> Iterator[str]:
+    """Variables of the repository, and what scripts read that no ``env:`` of the workflow gives."""
+    yield from re.findall(r"\bvars\.(\w+)", text)
+    given = set(re.findall(r"^ +([A-Z][A-Z0-9_]+): ", text, re.MULTILINE))
+    yield from set(re.findall(r"\$\{?([A-Z][A-Z0-9_]+)", text)) - given
+    yield from given & {"GITHUB_TOKEN", "GH_TOKEN", "GH_REPO"}
+
+
+def found_variables() -> dict[str, str]:
+    """Every variable that the project reads or sets, and a file that does."""
+    found: dict[str, str] = {}
+    for name in sorted(repository_files()):
+        path = ROOT / name
+        if name.endswith(".py") and name.startswith(("src/", "scripts/", "docs/")):
+            found.update(dict.fromkeys(variables_of_python(path), name))
+        elif name in ("factory", "build_rocm.sh", ".ci/run") or name.startswith("docker/Dockerfile"):
+            found.update(dict.fromkeys(variables_of_shell(path.read_text()), name))
+        elif name.startswith(".github/") and name.endswith(".yml"):
+            found.update(dict.fromkeys(variables_of_workflow(path.read_text()), name))
+    return found
+
+
+def test_every_variable_that_is_read_or_set_is_described() -> None:
+    described = set(ENVIRONMENT.spans)
+    assert {name: path for name, path in found_variables().items() if name not in described} == {}
+
+
+def test_every_variable_that_is_described_is_somewhere() -> None:
+    sources = "\n".join(
+        (ROOT / name).read_text(errors="ignore")
+        for name in repository_files()
+        if name.startswith(("src/", "scripts/", "tests/", ".github/", ".ci/", "docker/")) and not name.endswith(".md")
+    )
+    known = {*found_variables(), *re.findall(r"[A-Z][A-Z0-9_]+", sources)}
+    described = {span for span in ENVIRONMENT.spans if VARIABLE.fullmatch(span)}
+    assert described - known == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("vars.ONE || '*'", {"ONE"}),
+        ("  env:\n    SITE: x\n    run: ./factory $SITE >> $GITHUB_OUTPUT", {"GITHUB_OUTPUT"}),
+    ],
+)
+def test_a_workflows_own_variables_are_not_the_projects(text: str, found: set[str]) -> None:
+    assert set(variables_of_workflow(text)) == found

@@ -1,0 +1,24 @@
+"""README says of the matrix what the matrix says."""
+
+from __future__ import annotations
+
+import pytest
+
+from command_line import Cli
+from wheelfactory.checkout import MATRIX
+
+README = MATRIX.with_name("README.md")
+BEGIN, END = "<!-- ./factory matrix --table -->\n\n", "\n<!-- end -->"
+
+
+def test_what_is_supported_is_what_the_command_prints(cli: Cli) -> None:
+    shown = cli("matrix", "--matrix", MATRIX, "--table")
+    text = README.read_text()
+
+    assert shown.code == 0
+    assert text.partition(BEGIN)[2].partition(END)[0] == shown.out, "put the output of the command between the marks"
+
+
+@pytest.mark.parametrize("other", ["--shards"])
+def test_the_table_is_not_a_matrix_for_github(cli: Cli, other: str) -> None:
+    assert cli("matrix", "--matrix", MATRIX, "--table", other).code == 2
