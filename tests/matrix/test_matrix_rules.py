@@ -5,17 +5,23 @@ from __future__ import annotations
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.cell import Backend
+from wheelfactory.cell import Backend, Cell
 from wheelfactory.matrix.rules import (
+    AXES,
+    GPU,
     Combination,
+    Rule,
     backend_missing,
     exclusion_rule,
     first_reason,
+    gpu_rules_of,
+    no_code,
     no_common_arch,
     not_on_index,
     outside_triton_window,
     python_missing,
     python_refused,
+    torch_lacks_arch,
 )
 
 CK, TRITON = Backend.CK, Backend.TRITON
@@ -128,14 +134,64 @@ FULL_EXCLUSION: Edit = ("torch: '>=2.9'", "torch: '>=2.9'\n    flash-attn: ==2.8
 )
 def test_an_exclusion_takes_what_all_its_axes_name(spared: Combination) -> None:
     rule = exclusion_rule(small_matrix(FULL_EXCLUSION).exclude[0])
-    assert rule(TAKEN) == "the compiler of this image stops"
-    assert rule(spared) == ALLOWED
+    assert ask(rule, TAKEN) == "the compiler of this image stops"
+    assert ask(rule, spared) == ALLOWED
 
 
 @pytest.mark.parametrize("backend", Backend)
 def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out(backend: Backend) -> None:
     rule = exclusion_rule(small_matrix(("backend: ck\n    torch", "torch")).exclude[0])
-    assert rule(("2.6.3", "3.12", "2.9.1", "6.2", backend)) == "the compiler of this image stops"
+    assert ask(rule, ("2.6.3", "3.12", "2.9.1", "6.2", backend)) == "the compiler of this image stops"
+
+
+def ask(rule: Rule, combination: Combination) -> str:
+    """What a rule says of a combination, of which it is told only the axes that it names."""
+    return rule.refuse(*[combination[AXES.index(axis)] for axis in rule.axes])
+
+
+@pytest.mark.parametrize(
+    ("flash_attn", "backend", "arch", "reason"),
+    [
+        pytest.param("2.8.3", CK, "gfx1030", "CK does not support gfx1030", id="no-release-does"),
+        pytest.param("2.6.3", TRITON, "gfx1030", "Triton does not support gfx1030", id="nor-one-without-the-backend"),
+        pytest.param(
+            "2.6.3",
+            CK,
+            "gfx950",
+            "flash-attn 2.6.3: CK does not support gfx950; that of 2.8.3 does",
+            id="another-release-does",
+        ),
+        pytest.param("2.6.3", TRITON, "gfx1100", ALLOWED, id="without-the-backend-another-rule-speaks"),
+        pytest.param("2.8.3", TRITON, "gfx1100", ALLOWED, id="supported"),
+    ],
+)
+def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, reason: str) -> None:
+    assert no_code(small_matrix(), flash_attn, backend, arch) == reason
+
+
+@pytest.mark.parametrize(
+    ("rocm", "arch", "reason"),
+    [
+        pytest.param("6.2", "gfx1100", "torch for ROCm 6.2 is not built for gfx1100; that for 6.4 is", id="another"),
+        pytest.param("6.4", "gfx900", "torch for ROCm is not built for gfx900, on no ROCm of the matrix", id="none"),
+        pytest.param("6.4", "gfx1100", ALLOWED, id="built"),
+    ],
+)
+def test_a_gpu_needs_a_torch_that_is_built_for_it(rocm: str, arch: str, reason: str) -> None:
+    assert torch_lacks_arch(small_matrix(), rocm, arch) == reason
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: Backend) -> None:
+    matrix = small_matrix()
+    archs = ["gfx900", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100"]
+
+    def refused(arch: str) -> bool:
+        values = {"flash-attn": "2.8.3", "rocm": "6.4", "backend": backend, GPU: arch}
+        return any(rule.refuse(*map(values.__getitem__, rule.axes)) for rule in gpu_rules_of(matrix))
+
+    promised = matrix.archs(Cell("2.8.3", "3.11", "2.9.1", "6.4", backend))
+    assert {arch for arch in archs if not refused(arch)} == set(promised)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 from packaging.specifiers import SpecifierSet
@@ -13,7 +14,24 @@ from wheelfactory.matrix.facts import Exclusion, Matrix, common_archs
 Combination = tuple[str, str, str, str, Backend]
 """A point of the product of the axes: flash-attn, python, torch, ROCm, backend."""
 
+AXES = ("flash-attn", "python", "torch", "rocm", "backend")
+"""The axes by name, in the order of a `Combination`."""
+
+GPU = "gpu"
+"""The axis of offload archs; no combination has it, because a wheel holds code for several."""
+
 Refuse = Callable[[Combination], str]
+
+_SPOKEN = {Backend.CK: "CK", Backend.TRITON: "Triton"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of one matrix, with the axes it looks at."""
+
+    axes: tuple[str, ...]
+    refuse: Callable[..., str]
+    """The values of those axes -> the reason against them, or ""."""
 
 
 def backend_missing(matrix: Matrix, flash_attn: str, backend: Backend) -> str:
@@ -57,59 +75,82 @@ def no_common_arch(matrix: Matrix, flash_attn: str, rocm: str, backend: Backend)
     return f"flash-attn {flash_attn} {backend} supports no arch that torch for ROCm {rocm} is built for"
 
 
+def no_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> str:
+    """The release's backend does not support that GPU; without its version where no release of the matrix does."""
+    supporting = [
+        version
+        for version, release in matrix.flash_attn.items()
+        if (facts := release.backend(backend)) and arch in facts.archs
+    ]
+    if not supporting:
+        return f"{_SPOKEN[backend]} does not support {arch}"
+    if flash_attn in supporting or matrix.flash_attn[flash_attn].backend(backend) is None:
+        return ""
+    return f"flash-attn {flash_attn}: {_SPOKEN[backend]} does not support {arch}; that of {_and(supporting)} does"
+
+
+def torch_lacks_arch(matrix: Matrix, rocm: str, arch: str) -> str:
+    """PyTorch does not build torch for that GPU on that ROCm, so that nothing runs there."""
+    has = [version for version, facts in matrix.rocm.items() if arch in facts.archs]
+    if not has:
+        return f"torch for ROCm is not built for {arch}, on no ROCm of the matrix"
+    return "" if rocm in has else f"torch for ROCm {rocm} is not built for {arch}; that for {_and(has)} is"
+
+
+def rules_of(matrix: Matrix) -> tuple[Rule, ...]:
+    """All rules and exclusions of a matrix, in the order in which they are asked."""
+    return (
+        Rule(("flash-attn", "backend"), partial(backend_missing, matrix)),
+        Rule(("torch", "rocm"), partial(not_on_index, matrix)),
+        Rule(("torch", "python"), partial(python_missing, matrix)),
+        Rule(("flash-attn", "python"), partial(python_refused, matrix)),
+        Rule(("flash-attn", "torch", "backend"), partial(outside_triton_window, matrix)),
+        Rule(("flash-attn", "rocm", "backend"), partial(no_common_arch, matrix)),
+        *map(exclusion_rule, matrix.exclude),
+    )
+
+
+def gpu_rules_of(matrix: Matrix) -> tuple[Rule, ...]:
+    """The rules that say why the wheels of a combination have no code for a GPU; where none does, they have it."""
+    return (
+        Rule(("flash-attn", "backend", GPU), partial(no_code, matrix)),
+        Rule(("rocm", GPU), partial(torch_lacks_arch, matrix)),
+    )
+
+
 def first_reason(matrix: Matrix) -> Refuse:
     """All rules and exclusions as one function, which gives the first reason against a combination.
 
     Each rule sees few axes and is remembered for them, so that 100,000 combinations cost look-ups rather than
     version comparisons.
     """
-    backend_of, index_of, python_of_torch, python_of_release, triton_of, arch_of = (
-        cache(partial(rule, matrix))
-        for rule in (
-            backend_missing,
-            not_on_index,
-            python_missing,
-            python_refused,
-            outside_triton_window,
-            no_common_arch,
-        )
-    )
-    exclusions = [exclusion_rule(exclusion) for exclusion in matrix.exclude]
+    asked = [(cache(rule.refuse), tuple(map(AXES.index, rule.axes))) for rule in rules_of(matrix)]
 
     def refuse(combination: Combination) -> str:
-        flash_attn, python, torch, rocm, backend = combination
-        return (
-            backend_of(flash_attn, backend)
-            or index_of(torch, rocm)
-            or python_of_torch(torch, python)
-            or python_of_release(flash_attn, python)
-            or triton_of(flash_attn, torch, backend)
-            or arch_of(flash_attn, rocm, backend)
-            or next((reason for rule in exclusions if (reason := rule(combination))), "")
-        )
+        for rule, places in asked:
+            if reason := rule(*[combination[place] for place in places]):
+                return reason
+        return ""
 
     return refuse
 
 
-def exclusion_rule(exclusion: Exclusion) -> Refuse:
+def exclusion_rule(exclusion: Exclusion) -> Rule:
     """An exclusion of the matrix as a rule: its reason for the combinations it takes, "" for the others."""
+    axes = (*exclusion.axes, *(["backend"] if exclusion.backend else []))
 
     @cache
     def takes(axis: str, value: str) -> bool:
-        return axis not in exclusion.axes or _in(exclusion.axes[axis], value)
+        return value == exclusion.backend if axis == "backend" else _in(exclusion.axes[axis], value)
 
-    def rule(combination: Combination) -> str:
-        flash_attn, python, torch, rocm, backend = combination
-        excluded = (
-            exclusion.backend in (None, backend)
-            and takes("flash-attn", flash_attn)
-            and takes("python", python)
-            and takes("torch", torch)
-            and takes("rocm", rocm)
-        )
-        return exclusion.reason if excluded else ""
+    def refuse(*values: str) -> str:
+        return exclusion.reason if all(map(takes, axes, values)) else ""
 
-    return rule
+    return Rule(axes, refuse)
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _in(window: str, version: str) -> bool:

@@ -1,0 +1,47 @@
+"use strict";
+
+// Copies text and says so. Without the clipboard API (plain http on another host) the old command has to do; where that
+// is refused too, the text is left selected.
+(() => {
+  const factory = globalThis.wheelfactory;
+  const SHOWN_MS = 2000;
+
+  let waiting = 0;
+
+  // Announces a text; what waited to be announced is not news any more.
+  function say(text, afterMs = 0) {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      document.getElementById("said").textContent = text;
+    }, afterMs);
+  }
+
+  async function write(text, shown) {
+    if (navigator.clipboard) {
+      try {
+        await navigator.clipboard.writeText(text);
+        return true;
+      } catch {
+        // not allowed: the old way may be
+      }
+    }
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
+
+  // `shown` is an element that holds the text and nothing else.
+  async function copy(pressed, text, shown, what) {
+    const done = await write(text, shown);
+    say(done ? `Copied: ${what}` : "Selected: press Ctrl+C to copy");
+    if (pressed.dataset.told) return;
+    const label = [...pressed.childNodes];
+    pressed.dataset.told = "yes";
+    pressed.replaceChildren(done ? "Copied" : "Selected");
+    setTimeout(() => {
+      pressed.replaceChildren(...label);
+      delete pressed.dataset.told;
+    }, SHOWN_MS);
+  }
+
+  Object.assign(factory, { copy, say });
+})();

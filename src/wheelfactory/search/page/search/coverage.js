@@ -1,0 +1,111 @@
+"use strict";
+
+// The coverage view: for each backend a table of torch by ROCm. What a colour says is written in the square too.
+(() => {
+  const factory = globalThis.wheelfactory;
+  const { button, element, hiddenText, many } = factory;
+
+  const LEGEND = [
+    ["full", "all published"],
+    ["part", "some published"],
+    ["none", "none yet"],
+    ["yanked", "some yanked (!)"],
+    ["excluded", "cannot be (–)"],
+  ];
+  const NAMES = { ck: "Composable Kernel (CK)", triton: "Triton" };
+
+  // Made when it is first looked at. `choose` takes the choices of a square.
+  function makeCoverage(model, choose) {
+    const squares = new Map(model.coverage.map((row) => [row.slice(0, 3).join(" "), readSquare(model, row)]));
+    const tables = model.axes.backend.map((backend) => tableOf(model, backend, squares, choose));
+    const legend = LEGEND.map(([kind, text]) =>
+      element("li", {}, element("span", { className: `swatch ${kind}` }), text),
+    );
+    const all = [...squares.values()];
+    const sum = (part) => all.reduce((total, square) => total + square[part], 0);
+    document
+      .getElementById("coverage-view")
+      .append(
+        element("h2", {}, "Coverage"),
+        element(
+          "p",
+          {},
+          `${sum("published")} of ${sum("published") + sum("yanked") + sum("missing")} wanted wheels are published. A square counts those of one ROCm and torch, over every Python and flash-attn; choose it to see them, or why there are none.`,
+        ),
+        element("ul", { className: "legend", "aria-label": "Legend" }, ...legend),
+        ...tables,
+      );
+  }
+
+  function readSquare(model, [backend, rocm, torch, published, yanked, missing, excluded]) {
+    const wanted = published + yanked + missing;
+    const reasons = excluded.map(([text, number]) => `${model.texts[text]} (${many(number, "combination")})`);
+    const counts = [
+      `${published} of ${wanted} published`,
+      yanked && `${yanked} yanked`,
+      missing && `${missing} missing`,
+    ];
+    const told = wanted ? counts.filter(Boolean) : ["cannot be"];
+    return { choices: { backend, rocm, torch }, published, yanked, missing, wanted, reasons, counts: told.join(", ") };
+  }
+
+  function kindOf({ published, yanked, wanted }) {
+    if (wanted === 0) return "excluded";
+    if (published === wanted) return "full";
+    if (yanked) return "yanked";
+    return published ? "part" : "none";
+  }
+
+  function tableOf(model, backend, squares, choose) {
+    const told = element(
+      "p",
+      { className: "told" },
+      "Point at a square, or move to it with the keyboard, to read what it says.",
+    );
+    const heads = model.axes.rocm.map((rocm) => element("th", { scope: "col" }, hiddenText("ROCm "), rocm));
+    const rows = model.axes.torch.map((torch) => {
+      const cells = model.axes.rocm.map((rocm) => {
+        const square = squares.get([backend, rocm, torch].join(" "));
+        return element("td", {}, ...(square ? [squareOf(square, told, choose)] : []));
+      });
+      return element("tr", {}, element("th", { scope: "row" }, hiddenText("torch "), torch), ...cells);
+    });
+    const corner = element("th", { scope: "col", className: "corner" }, "torch \\ ROCm");
+    const table = element(
+      "table",
+      {},
+      element("caption", {}, NAMES[backend] || backend),
+      element("thead", {}, element("tr", {}, corner, ...heads)),
+      element("tbody", {}, ...rows),
+    );
+    const scroller = element(
+      "div",
+      { className: "scroller", tabIndex: 0, role: "region", "aria-label": `Coverage of ${NAMES[backend] || backend}` },
+      table,
+    );
+    return element("section", { className: "backend" }, scroller, told);
+  }
+
+  function squareOf(square, told, choose) {
+    const kind = kindOf(square);
+    const { backend, rocm, torch } = square.choices;
+    const shown = square.wanted ? `${square.published}/${square.wanted}${kind === "yanked" ? "!" : ""}` : "–";
+    const text = [
+      `ROCm ${rocm}, torch ${torch}, ${factory.nameOf("backend", backend)}: ${square.counts}`,
+      ...square.reasons,
+    ].join(". ");
+    const tell = () => {
+      told.textContent = text;
+    };
+    const made = button(shown, () => choose(square.choices), {
+      className: `square ${kind}`,
+      title: text,
+      onfocus: tell,
+      onmouseenter: tell,
+    });
+    made.setAttribute("aria-label", `${shown}, ${text}`);
+    return made;
+  }
+
+  Object.assign(factory, { makeCoverage });
+})();

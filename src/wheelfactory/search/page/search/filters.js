@@ -1,0 +1,112 @@
+"use strict";
+
+// The form: made once, then only counts and marks change. Options that lead to nothing can be chosen: the reason is told.
+(() => {
+  const factory = globalThis.wheelfactory;
+  const { element, hiddenText, many, nameOf } = factory;
+  const PILLS = ["rocm", "torch", "python", "backend", "flash-attn"];
+
+  // `change(axis, value)` is called with what a person chose; undefined is any.
+  function makeFilters(model, change) {
+    const pills = PILLS.map((axis) => makePills(model, axis, change));
+    const arch = makeArchs(model, change);
+    const name = field("gpu-name", "input", (value) => change("gpu", value));
+    const names = model.options.gpu.flatMap((value) => [...(model.products[value] || []), value]);
+    document.getElementById("gpu-names").append(...names.map((value) => element("option", { value })));
+    const text = field("text", "input", (value) => change("text", value));
+    const yanked = document.getElementById("yanked");
+    yanked.addEventListener("change", () => change("yanked", yanked.checked));
+    document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
+    return (state, found, choices) => {
+      for (const show of pills) show(state, found, choices);
+      arch(found, choices);
+      if (name.value !== state.gpu) name.value = state.gpu;
+      if (text.value !== state.text) text.value = state.text;
+      yanked.checked = state.yanked;
+      document.getElementById("yanked-count").textContent = found.yanked.length ? `(${found.yanked.length})` : "";
+      tellGpu(model, state, change);
+    };
+  }
+
+  function field(id, event, act) {
+    const found = document.getElementById(id);
+    found.addEventListener(event, () => act(found.value));
+    return found;
+  }
+
+  function makePills(model, axis, change) {
+    const set = document.querySelector(`fieldset[data-axis="${axis}"]`);
+    const row = element("div", { className: "pills" });
+    set.querySelector("legend").after(row);
+    const made = new Map();
+    for (const value of [undefined, ...model.options[axis]]) addPill(row, made, axis, value, change);
+    return (state, found, choices) => {
+      if (!made.has(state[axis])) addPill(row, made, axis, state[axis], change);
+      for (const [value, pill] of made) {
+        pill.input.checked = value === state[axis];
+        if (value !== undefined) mark(pill, standing(model, found, choices, axis, value));
+      }
+    };
+  }
+
+  function addPill(row, made, axis, value, change) {
+    const id = `${axis}-${value === undefined ? "any" : value}`;
+    const input = element("input", { type: "radio", name: axis, id, onchange: () => change(axis, value) });
+    const told = hiddenText("");
+    const count = element("span", { className: "number", "aria-hidden": "true" });
+    const name = value === undefined ? "any" : axis === "backend" ? nameOf(axis, value) : value;
+    row.append(element("span", { className: "pill" }, input, element("label", { htmlFor: id }, name, count, told)));
+    made.set(value, { input, told, count });
+  }
+
+  // How many wheels an option would leave, and where it is none whether there could be any.
+  function standing(model, found, choices, axis, value) {
+    const count = found.counts[axis].get(value) || 0;
+    const possible = count > 0 || factory.isPossible(model, { ...choices, [axis]: value });
+    return { count, kind: count ? "some" : possible ? "missing" : "impossible" };
+  }
+
+  const TOLD = { missing: "no wheel", impossible: "impossible with your other choices" };
+
+  function mark(pill, { count, kind }) {
+    pill.input.parentElement.className = `pill ${kind}`;
+    pill.count.textContent = kind === "impossible" ? "–" : String(count);
+    pill.told.textContent = `(${TOLD[kind] || many(count, "wheel")})`;
+  }
+
+  function makeArchs(model, change) {
+    const select = document.getElementById("gpu-arch");
+    const made = new Map();
+    const any = element("option", { value: "" }, "any");
+    select.append(any);
+    for (const value of model.options.gpu) {
+      const option = element("option", { value });
+      made.set(value, option);
+      select.append(option);
+    }
+    select.addEventListener("change", () => change("gpu", select.value));
+    return (found, choices) => {
+      for (const [value, option] of made) {
+        const { count, kind } = standing(model, found, choices, "gpu", value);
+        option.textContent = `${value} – ${TOLD[kind] ? TOLD[kind].replace(" with your other choices", "") : many(count, "wheel")}`;
+      }
+      select.value = choices.gpu || "";
+    };
+  }
+
+  function tellGpu(model, state, change) {
+    const told = document.getElementById("gpu-told");
+    const read = factory.readGpu(model, state.gpu);
+    if (read.arch) told.replaceChildren(element("b", {}, read.arch), ` ${factory.productsOf(model, read.arch)}`);
+    else if (read.candidates.length) told.replaceChildren("Which one? ", ...candidates(model, read.candidates, change));
+    else told.replaceChildren(state.gpu.trim() ? "No GPU by that name is known here; any is shown." : "");
+  }
+
+  function candidates(model, archs, change) {
+    return archs.map((arch) =>
+      factory.button(`${arch}: ${factory.productsOf(model, arch)}`, () => change("gpu", arch), { className: "quiet" }),
+    );
+  }
+
+  Object.assign(factory, { makeFilters });
+})();

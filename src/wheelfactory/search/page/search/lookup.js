@@ -1,0 +1,120 @@
+"use strict";
+
+// The data -> a model of it, and which wheels match. Pure: nothing here touches the page.
+(() => {
+  const AXES = ["rocm", "torch", "python", "backend", "flash-attn", "gpu"];
+
+  const NAMES = {
+    rocm: "ROCm",
+    torch: "torch",
+    python: "Python",
+    backend: "backend",
+    "flash-attn": "flash-attn",
+    gpu: "GPU",
+  };
+
+  const BACKENDS = { ck: "CK", triton: "Triton" };
+
+  function nameOf(axis, value) {
+    if (axis === "backend") return BACKENDS[value] || value;
+    return axis === "gpu" ? value : `${NAMES[axis]} ${value}`;
+  }
+
+  function makeModel(data) {
+    const wheels = data.wheels.map((row) => makeWheel(data, row));
+    const options = {};
+    for (const axis of AXES) {
+      options[axis] = [...new Set([...data.axes[axis], ...wheels.flatMap((wheel) => valuesOf(wheel, axis))])];
+    }
+    return {
+      axes: data.axes,
+      options,
+      products: data.products,
+      torch: data.torch,
+      rocm: data.rocm,
+      rules: data.rules.map((rule) => makeRule(data, rule)),
+      texts: data.texts,
+      coverage: data.coverage,
+      docs: data.docs,
+      request: data.request,
+      wheels,
+    };
+  }
+
+  function makeWheel(data, row) {
+    const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
+    for (const column of ["pythons", "archs", "checks"]) wheel[column] = data[column][wheel[column]];
+    wheel.index = data.index[wheel.index];
+    wheel.url = typeof wheel.base === "string" ? wheel.base : data.base[wheel.base] + encodeURIComponent(wheel.file);
+    wheel.searched = searchedText(data, wheel);
+    return wheel;
+  }
+
+  function searchedText(data, wheel) {
+    const products = wheel.archs.flatMap((arch) => [arch, ...(data.products[arch] || [])]);
+    const axes = AXES.slice(0, 5).map((axis) => nameOf(axis, wheel[axis]));
+    const own = [wheel.file, wheel.sha256, wheel.published, wheel.glibc && `glibc ${wheel.glibc}`];
+    const yanked = wheel.yanked === null ? [] : ["yanked", wheel.yanked];
+    return [...own, ...axes, ...products, ...yanked].join(" ").toLowerCase();
+  }
+
+  // A rule is a table over its axes, the last one fastest: strides give the place of a point.
+  function makeRule(data, rule) {
+    let stride = rule.reasons.length;
+    const strides = rule.axes.map((axis) => {
+      stride /= data.axes[axis].length;
+      return stride;
+    });
+    return { axes: rule.axes, reasons: rule.reasons, strides };
+  }
+
+  function valuesOf(wheel, axis) {
+    if (axis === "python") return wheel.pythons;
+    return axis === "gpu" ? wheel.archs : [wheel[axis]];
+  }
+
+  function fits(wheel, axis, value) {
+    if (axis === "python") return wheel.pythons.length === 0 || wheel.pythons.includes(value);
+    return axis === "gpu" ? wheel.archs.includes(value) : wheel[axis] === value;
+  }
+
+  function tokensOf(text) {
+    return text.toLowerCase().split(/\s+/).filter(Boolean);
+  }
+
+  // The wheels that match, those that would but are yanked, and for every option how many wheels it would leave.
+  function find(model, choices, text, withYanked) {
+    const chosen = AXES.filter((axis) => choices[axis] !== undefined);
+    const tokens = tokensOf(text);
+    const found = { wheels: [], yanked: [], counts: Object.fromEntries(AXES.map((axis) => [axis, new Map()])) };
+    for (const wheel of model.wheels) {
+      const missed = chosen.filter((axis) => !fits(wheel, axis, choices[axis]));
+      if (missed.length < 2 && tokens.every((token) => wheel.searched.includes(token))) {
+        take(found, wheel, missed, withYanked);
+      }
+    }
+    return found;
+  }
+
+  // One that misses a single choice counts for the other options of that axis.
+  function take(found, wheel, missed, withYanked) {
+    const matches = missed.length === 0;
+    if (wheel.yanked !== null && matches) found.yanked.push(wheel);
+    if (wheel.yanked !== null && !withYanked) return;
+    if (matches) found.wheels.push(wheel);
+    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], wheel, axis);
+  }
+
+  function countIn(counts, wheel, axis) {
+    for (const value of valuesOf(wheel, axis)) counts.set(value, (counts.get(value) || 0) + 1);
+  }
+
+  globalThis.wheelfactory = Object.assign(globalThis.wheelfactory || {}, {
+    AXES,
+    NAMES,
+    fits,
+    find,
+    makeModel,
+    nameOf,
+  });
+})();

@@ -1,0 +1,125 @@
+"use strict";
+
+// Puts the parts together: a change -> the state -> the address -> what is shown.
+(() => {
+  const factory = globalThis.wheelfactory;
+  const { button, element, many, nameOf } = factory;
+  const model = factory.makeModel(globalThis.wheelfactoryData);
+  const site = new URL(".", document.baseURI).href;
+
+  // Changes of one field that follow each other this fast are one step back: typing, and arrow keys on options.
+  const ONE_STEP_MS = 1500;
+  const SAY_AFTER_MS = 500;
+
+  let state = factory.readState(model, location.search);
+  let last = { field: "", at: 0 };
+  let hasCoverage = false;
+  const at = (id) => document.getElementById(id);
+  const showFilters = factory.makeFilters(model, (field, value) => change({ [field]: value }));
+
+  function change(changes, focus) {
+    const field = Object.keys(changes).join(" ");
+    const now = performance.now();
+    const same = field === last.field && now - last.at < ONE_STEP_MS;
+    last = { field, at: now };
+    state = { ...state, ...changes };
+    history[same ? "replaceState" : "pushState"](null, "", factory.writeState(state));
+    show();
+    if (focus) at(focus).focus();
+  }
+
+  function show() {
+    const started = performance.now();
+    const choices = factory.choicesOf(model, state);
+    const found = factory.find(model, choices, state.text, state.yanked);
+    const context = { model, site, state, choices };
+    showFilters(state, found, choices);
+    showHead(found, choices);
+    factory.showNothing(context, found, (changes) => change(changes, "results"));
+    factory.showWheels(context, found.wheels);
+    factory.say(sentence(found), SAY_AFTER_MS);
+    showView();
+    performance.measure("filter", { start: started });
+  }
+
+  function showHead(found, choices) {
+    const count = many(found.wheels.length, "wheel");
+    at("count").textContent = count;
+    at("jump").textContent = `Show ${count}`;
+    const chosen = Object.keys(choices).map((axis) =>
+      chip(axis, axis === "gpu" ? state.gpu : nameOf(axis, choices[axis])),
+    );
+    if (state.text) chosen.push(chip("text", `“${state.text}”`));
+    at("chosen").replaceChildren(...chosen);
+    at("chosen").hidden = chosen.length === 0;
+    at("clear").hidden = chosen.length === 0;
+  }
+
+  function sentence(found) {
+    const reason = document.querySelector("#nothing .reasons li");
+    return found.wheels.length || !reason
+      ? `${many(found.wheels.length, "wheel")} found`
+      : `No wheel. ${reason.textContent}`;
+  }
+
+  function chip(field, text) {
+    const none = field === "gpu" || field === "text" ? "" : undefined;
+    const drop = button("×", () => change({ [field]: none }, "results"));
+    drop.setAttribute("aria-label", `Drop ${text}`);
+    return element("li", {}, text, drop);
+  }
+
+  function showView() {
+    const coverage = state.view === "coverage";
+    if (coverage && !hasCoverage) {
+      factory.makeCoverage(model, (choices) => change({ ...nothingChosen(), ...choices, view: "wheels" }, "results"));
+      hasCoverage = true;
+    }
+    at("wheels-view").hidden = coverage;
+    at("coverage-view").hidden = !coverage;
+    for (const link of document.querySelectorAll("[data-view]")) {
+      const own = link.dataset.view;
+      link.href = factory.writeState({ ...state, view: own });
+      if (own === state.view) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+  }
+
+  function nothingChosen() {
+    return Object.fromEntries([...factory.AXES.map((axis) => [axis, undefined]), ["gpu", ""], ["text", ""]]);
+  }
+
+  function showDoctor() {
+    const line = factory.doctorLine(site);
+    at("doctor-line").textContent = line;
+    at("doctor-copy").hidden = false;
+    at("doctor-copy").addEventListener("click", () =>
+      factory.copy(at("doctor-copy"), line, at("doctor-line"), "the doctor's line"),
+    );
+    at("docs").hidden = !model.docs;
+  }
+
+  for (const link of document.querySelectorAll("[data-view]")) {
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      change({ view: link.dataset.view });
+    });
+  }
+  for (const link of document.querySelectorAll('a[href="#results"]')) {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      if (state.view === "coverage") change({ view: "wheels" });
+      at("results").focus();
+    });
+  }
+  at("clear").addEventListener("click", () => change(nothingChosen(), "results"));
+  addEventListener("popstate", () => {
+    state = factory.readState(model, location.search);
+    last = { field: "", at: 0 };
+    show();
+  });
+  showDoctor();
+  at("app").hidden = false;
+  show();
+})();

@@ -1,0 +1,148 @@
+"use strict";
+
+// The wheels that match, a page at a time.
+(() => {
+  const factory = globalThis.wheelfactory;
+  const { button, element, hiddenText, link, many, nameOf } = factory;
+  const PAGE = 12;
+  const CHIP_NAMES = 2;
+
+  // `shown` is how many cards there are; more are added by a button, so that the cost does not grow with the wheels.
+  function showWheels(context, wheels) {
+    const list = document.getElementById("cards");
+    const more = document.getElementById("more");
+    list.replaceChildren(...wheels.slice(0, PAGE).map((wheel) => card(context, wheel)));
+    const offer = () => {
+      const left = wheels.length - list.children.length;
+      more.hidden = left === 0;
+      more.textContent = `Show ${Math.min(left, PAGE)} more of ${many(left, "wheel")}`;
+    };
+    more.onclick = () => {
+      const first = list.children.length;
+      list.append(...wheels.slice(first, first + PAGE).map((wheel) => card(context, wheel)));
+      offer();
+      list.children[first].querySelector("h3").focus();
+    };
+    offer();
+  }
+
+  function card(context, wheel) {
+    const python = wheel.python === "3" ? "any Python" : `Python ${wheel.python}`;
+    const title = element(
+      "h3",
+      { tabIndex: -1 },
+      element("span", { className: "version" }, `flash-attn ${wheel["flash-attn"]}`),
+      " ",
+      element("span", { className: `badge ${wheel.backend}` }, nameOf("backend", wheel.backend)),
+      " ",
+      element("span", { className: "fits" }, `ROCm ${wheel.rocm} · torch ${wheel.torch} · ${python}`),
+    );
+    const install = wheel.yanked === null ? lines(context, wheel) : [warning(wheel)];
+    const yanked = wheel.yanked === null ? "" : " yanked";
+    return element(
+      "li",
+      { className: `card${yanked}` },
+      title,
+      facts(context, wheel),
+      ...install,
+      details(context, wheel),
+    );
+  }
+
+  function warning(wheel) {
+    return element("p", { className: "warning" }, element("b", {}, "Yanked: "), wheel.yanked || "no reason given");
+  }
+
+  function facts(context, wheel) {
+    const list = [
+      ["GPUs", element("span", { className: "chips" }, ...wheel.archs.map((arch) => chip(context, arch)))],
+      ["System", wheel.glibc ? `Linux with glibc ${wheel.glibc} or newer` : "Linux with any glibc"],
+      ["Size", sizeText(wheel.size)],
+      ["Published", element("time", { datetime: wheel.published }, wheel.published)],
+      ["Checks", checksText(wheel)],
+      ["sha256", element("code", {}, `${wheel.sha256.slice(0, 12)}…`)],
+    ];
+    const pairs = list.map(([name, value]) =>
+      element("div", { className: name === "GPUs" ? "wide" : "" }, element("dt", {}, name), element("dd", {}, value)),
+    );
+    return element("dl", { className: "facts" }, ...pairs);
+  }
+
+  function chip({ model, choices }, arch) {
+    const names = (model.products[arch] || []).map(factory.shortName);
+    const told = names.slice(0, CHIP_NAMES).join(", ") + (names.length > CHIP_NAMES ? " …" : "");
+    const yours = choices.gpu === arch;
+    const mark = yours ? [hiddenText(" (yours)")] : [];
+    const given = { className: yours ? "chip yours" : "chip", title: names.join(", ") };
+    return element("span", given, element("b", {}, arch), told ? ` ${told}` : "", ...mark);
+  }
+
+  function checksText(wheel) {
+    const count = (status) => wheel.checks.filter((check) => check[1] === status).length;
+    const told = ["passed", "failed", "not run"].filter((status) => count(status)).map((one) => `${count(one)} ${one}`);
+    return told.join(", ") || "none recorded";
+  }
+
+  function sizeText(bytes) {
+    const [number, unit] = bytes < 1e6 ? [bytes / 1e3, "kB"] : [bytes / 1e6, "MB"];
+    return `${number.toLocaleString("en", { maximumFractionDigits: number < 10 ? 1 : 0 })} ${unit}`;
+  }
+
+  function lines({ model, site, choices }, wheel) {
+    const forms = factory.formsOf(model, site, wheel, choices.python);
+    const shown = element("code", {}, forms[0][1]);
+    const buttons = forms.map(([name, text]) => {
+      const pressed = button(name, () => {
+        shown.textContent = text;
+        factory.copy(pressed, text, shown, `${name} form of ${wheel.file}`);
+      });
+      pressed.prepend(hiddenText("Copy "));
+      pressed.append(hiddenText(` form of ${wheel.file}`));
+      return pressed;
+    });
+    return [
+      element("pre", {}, shown),
+      element("div", { className: "copies" }, element("span", { "aria-hidden": "true" }, "Copy for"), ...buttons),
+    ];
+  }
+
+  // Filled when it is opened: most never are.
+  function details(context, wheel) {
+    const made = element("details", {}, element("summary", {}, "File, full sha256 and checks"));
+    made.addEventListener("toggle", () => made.children.length === 1 && made.append(inside(context, wheel)), {
+      once: true,
+    });
+    return made;
+  }
+
+  function inside({ model, site }, wheel) {
+    const address = factory.address(site, wheel);
+    const gpus = wheel.archs.map((arch) =>
+      element("li", {}, element("b", {}, arch), ` ${factory.productsOf(model, arch)}`),
+    );
+    return element(
+      "div",
+      { className: "inside" },
+      element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
+      element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
+      element("p", {}, "Checks before it was published:"),
+      element("ul", { className: "checks" }, ...wheel.checks.map(check)),
+      element("p", {}, "GPUs:"),
+      element("ul", {}, ...gpus),
+    );
+  }
+
+  const SIGNS = { passed: "✓", failed: "✗", "not run": "–" };
+
+  function check([name, status, detail]) {
+    const sign = element("span", { "aria-hidden": "true" }, `${SIGNS[status]} `);
+    return element(
+      "li",
+      { className: status.replace(" ", "-") },
+      sign,
+      `${name}: ${status}${detail ? ` (${detail})` : ""}`,
+    );
+  }
+
+  Object.assign(factory, { showWheels });
+})();

@@ -1,0 +1,147 @@
+"""The search page in a real browser: Debian's Chromium, headless, on loopback, and everything that it complains of.
+
+A page that logs an error, throws, or asks another host for anything fails its test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from npm_tools import npm_package
+from wheelfactory.manifest import WheelRow
+from wheelfactory.matrix import Matrix
+from wheelfactory.search import site_files
+
+CHROMIUM = Path("/usr/bin/chromium")
+ELSEWHERE = "wheels.example"
+"""A name that means this machine too. Chromium trusts plain http on loopback, and not on a host of another name."""
+
+AXE_TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
+
+
+_LINKED = ("doctor.py", "packages.md", "manifest.jsonl", "simple/index.html", "docs/index.html")
+
+
+def write_page(folder: Path, matrix: Matrix, rows: list[WheelRow], *, docs: bool = True) -> Path:
+    """Write the search page of these rows below `folder`, and what it links to, as empty files if it is not there."""
+    for name, data in site_files(matrix, rows, docs=docs).items():
+        write(folder / name, data)
+    for name in _LINKED:
+        if not (folder / name).exists():
+            write(folder / name, b"")
+    return folder
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def choose(page: Page, axis: str, value: str) -> None:
+    """Click an option of a filter."""
+    page.locator(f'label[for="{axis}-{value}"]').click()
+
+
+def count(page: Page) -> int:
+    """How many wheels the page says it found."""
+    return int(re.sub(r"\D", "", page.locator("#count").inner_text()))
+
+
+def standing(page: Page, axis: str, value: str) -> str:
+    """What a screen reader says of an option: the text of its label that is not hidden from it."""
+    options = page.get_by_role("radio", name=re.compile(rf"^{re.escape(value)} \("))
+    name = options.and_(page.locator(f'[name="{axis}"]'))
+    return str(name.evaluate("input => input.labels[0].querySelector('.hidden').textContent.slice(1, -1)"))
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a folder that is served on a free port of loopback."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser that reaches no network. Without one the tests are skipped, or fail if BROWSER is ``required``."""
+    need_chromium()
+    arguments = ["--no-sandbox", f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def need_chromium() -> None:
+    """Skip or fail the test, as `chromium` does, if there is none."""
+    if not CHROMIUM.exists():
+        (pytest.fail if os.environ.get("BROWSER") == "required" else pytest.skip)(f"needs {CHROMIUM}")
+
+
+class Visitor:
+    """Somebody with a browser window, who notes every complaint."""
+
+    def __init__(self, browser: Browser, site: str, **window: Any) -> None:
+        self.site = site
+        self.complaints: list[str] = []
+        self.context: BrowserContext = browser.new_context(**window)
+        self.context.set_default_timeout(10_000)
+        self.page: Page = self.context.new_page()
+        self.page.on("console", lambda message: self._note(message.type in ("error", "warning"), message.text))
+        self.page.on("pageerror", lambda error: self._note(True, str(error)))
+        self.page.on("request", lambda request: self._note(not self._is_own(request.url), f"asked for {request.url}"))
+
+    def _note(self, bad: bool, text: str) -> None:
+        if bad:
+            self.complaints.append(text)
+
+    def _is_own(self, url: str) -> bool:
+        return url.startswith("data:") or urlsplit(url)[:2] == urlsplit(self.site)[:2]
+
+    def open(self, query: str = "") -> Page:
+        """The page, with what its address chooses."""
+        self.page.goto(f"{self.site}index.html{query}")
+        return self.page
+
+    def violations(self, rules: Sequence[str] = ()) -> list[str]:
+        """What axe finds wrong with the page as it is now: of these rules, or of all that `AXE_TAGS` have."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate((npm_package("axe-core") / "axe.min.js").read_text())
+        only = {"type": "rule", "values": [*rules]} if rules else {"type": "tag", "values": [*AXE_TAGS]}
+        found = self.page.evaluate("only => axe.run({runOnly: only, resultTypes: ['violations']})", only)
+        return [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]
+
+    def close(self) -> None:
+        """Leave; fails if there was a complaint."""
+        self.context.close()
+        assert self.complaints == []
+
+
+Visit = Callable[..., Visitor]
+"""Makes a visitor of an address, with a browser window as playwright describes one."""

@@ -1,0 +1,69 @@
+"""Rows of wheels that were never built, for the search page: of a matrix, as many as wanted, alike in every run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import count, islice
+
+from wheelfactory.cell import Backend, Cell
+from wheelfactory.manifest import WheelRow
+from wheelfactory.matrix import Matrix, expand
+from wheelfactory.verify.result import GateResult, Status
+
+RELEASES = "https://github.com/OWNER/REPO/releases/download/v1"
+FIRST = datetime(2026, 9, 1, tzinfo=timezone.utc)
+
+_GATES = {
+    Backend.CK: ("archive", "identity", "record", "contents", "linking", "code-objects", "symbols", "import"),
+    Backend.TRITON: ("archive", "identity", "record", "contents", "import", "ahead-of-time", "interpreter"),
+}
+
+
+def row_of(matrix: Matrix, cell: Cell, /, *, build: int = 0, **changed: object) -> WheelRow:
+    """The row that the wheel of a cell would have; `build` makes a further file of the same cell."""
+    label = matrix.label(cell)
+    compiled = cell.backend is Backend.CK
+    tags = f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"
+    version = f"{cell.flash_attn}+{label}"
+    filename = f"flash_attn-{version}{f'-{build}' if build else ''}-{tags}.whl"
+    digest = hashlib.sha256(filename.encode()).hexdigest()
+    gates = [GateResult(gate=name, status=Status.PASSED) for name in _GATES[cell.backend]]
+    row = WheelRow(
+        project="flash-attn",
+        version=version,
+        filename=filename,
+        sha256=digest,
+        size=150_000_000 + int(digest[:6], 16) * 9 if compiled else 218_000 + int(digest[:4], 16),
+        requires_python=">=3.9",
+        metadata_sha256=digest[::-1],
+        published=FIRST + timedelta(days=int(digest[:2], 16) % 60),
+        cell=cell.id,
+        label=str(label),
+        offload_archs=matrix.archs(cell),
+        cxx11_abi=matrix.torch[cell.torch].cxx11_abi if compiled else None,
+        glibc="2.28" if compiled else None,
+        gates=(*gates, GateResult.not_run("gpu", "needs an AMD GPU, and none is visible here")),
+        url=f"{RELEASES}/{filename.replace('+', '%2B')}",
+    )
+    return row.model_copy(update=changed)
+
+
+def example_rows(matrix: Matrix) -> list[WheelRow]:
+    """Most of a matrix: ROCm 7.0 lacks its wheels, two wheels are yanked, every seventh is missing."""
+    cells = [cell for cell in expand(matrix).cells if cell.rocm != "7.0"]
+    rows = [row_of(matrix, cell) for number, cell in enumerate(cells) if number % 7]
+    yanked = "wrong kernels for gfx950; take the wheel with build tag 1"
+    return [row.model_copy(update={"yanked": yanked}) if number in (3, 90) else row for number, row in enumerate(rows)]
+
+
+def many_rows(matrix: Matrix, wanted: int) -> list[WheelRow]:
+    """As many rows as wanted: the cells of the matrix over and over, with other build tags."""
+    return list(islice(_forever(matrix, expand(matrix).cells), wanted))
+
+
+def _forever(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[WheelRow]:
+    for build in count():
+        for cell in cells:
+            yield row_of(matrix, cell, build=build)
