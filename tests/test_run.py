@@ -121,6 +121,13 @@ def finish_orphans(group: int) -> None:
         return
 
 
+def test_page_and_doctor_are_named_and_there(release: Path, cache: Path) -> None:
+    lines = run(release, cache, TRITON).stdout.splitlines()
+    assert f"search page: {release}/index.html, doctor: {release}/doctor.py" in lines
+    assert "flash_attn-2.8.3" in (release / "search/data.js").read_text()
+    assert (release / "doctor.py").is_file()
+
+
 def test_a_line_is_printed_for_each_index_that_was_selected(release: Path, cache: Path) -> None:
     lines = run(release, cache, TRITON).stdout.splitlines()
     root = f"file://{release}/simple"

@@ -76,6 +76,7 @@ def _report(workshop: Workshop, job: Job, failures: Sequence[Failure], publisher
     if rows:
         show(f"wheels: {publisher.wheels} ({sum(row.cell is not None for row in rows)})")
         show(f"index: {publisher.folder / 'simple'}")
+        show(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
     wanted = {cell.id for cell in (*job.todo, *job.already)}
     _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, workshop)
     _tell_failures(job, failures)
