@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from loopback import served
 from npm_tools import npm_package
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
@@ -67,22 +65,11 @@ def standing(page: Page, axis: str, value: str) -> str:
     return str(name.evaluate("input => input.labels[0].querySelector('.hidden').textContent.slice(1, -1)"))
 
 
-class _Silent(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """The address of a folder that is served on a free port of loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
+    """The address of a folder that is served on loopback."""
+    with served(folder) as found:
+        yield f"{found.url}/"
 
 
 @contextmanager

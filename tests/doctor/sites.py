@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import loopback
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
 from wheelfactory.doctor.single_file import single_file
 
@@ -39,24 +37,12 @@ def make_site_release(folder: Path, content: str = IMPORTABLE) -> Path:
     return folder
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a release on a free port of loopback, with its doctor; gives the address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
-        address = f"http://127.0.0.1:{server.server_port}/"
-        (folder / "doctor.py").write_text(single_file(address), encoding="utf-8")
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield address
-        finally:
-            server.shutdown()
-            thread.join()
+    """Serve a release on loopback, with its doctor; gives the address."""
+    with loopback.served(folder) as found:
+        (folder / "doctor.py").write_text(single_file(f"{found.url}/"), encoding="utf-8")
+        yield f"{found.url}/"
 
 
 def users_environ(home: Path) -> Mapping[str, str]:

@@ -8,18 +8,16 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
+from loopback import served
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
 from wheelfactory.advice import install_lines
 from wheelfactory.index import make_pages, write_index
@@ -78,36 +76,17 @@ class Site:
         return f"{self.url}/simple/{name}/"
 
 
-class _Handler(SimpleHTTPRequestHandler):
-    def __init__(self, requests: list[str], *arguments: object, directory: str) -> None:
-        self.requests = requests
-        super().__init__(*arguments, directory=directory)  # type: ignore[arg-type]
-
-    def log_request(self, code: object = "-", size: object = "-") -> None:
-        self.requests.append(self.path)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing; what is not there is asked for as well."""
-
-
 @contextmanager
-def served(folder: Path) -> Iterator[Site]:
-    """Serve a folder on a free port of loopback."""
-    requests: list[str] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, requests, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield Site(f"http://127.0.0.1:{server.server_port}", requests)
-        finally:
-            server.shutdown()
-            thread.join()
+def installable(folder: Path) -> Iterator[Site]:
+    """Serve a release on loopback."""
+    with served(folder) as found:
+        yield Site(found.url, found.requests)
 
 
 @pytest.fixture
 def site(release: Path) -> Iterator[Site]:
     """The release on loopback."""
-    with served(release) as found:
+    with installable(release) as found:
         yield found
 
 
@@ -206,7 +185,7 @@ def resolver(tool: str) -> str:
     return tool
 
 
-@pytest.mark.parametrize("serve", [served, as_files], ids=["http", "file"])
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
 @pytest.mark.parametrize(
     ("index", "torch", "installed"),
     [
@@ -291,7 +270,7 @@ def test_plus_is_in_the_name_of_a_downloaded_wheel(release: Path, site: Site, tm
     assert downloaded.read_bytes() == (release / "wheels" / CK_FILE).read_bytes()
 
 
-@pytest.mark.parametrize("serve", [served, as_files], ids=["http", "file"])
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
 def test_a_wheel_with_other_bytes_is_refused(machine: Machine, own_release: Path, serve: Serve) -> None:
     flash_attn_wheel(own_release / "wheels", CELLS[0], content="import evil")
     with serve(own_release) as site:
@@ -306,7 +285,7 @@ def test_metadata_with_other_bytes_is_refused(new_machine: NewMachine, resolver:
     machine = new_machine(resolver)
     metadata = own_release / "wheels" / f"{CK_FILE}.metadata"
     metadata.write_text(metadata.read_text().replace("torch==2.9.*", "torch"))
-    with served(own_release) as site:
+    with installable(own_release) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert done.returncode != 0
     assert "hash" in done.stderr.lower()
@@ -329,13 +308,13 @@ def yanked(own_release: Path, tmp_path: Path) -> Path:
 
 def test_of_two_wheels_the_newer_is_installed(machine: Machine, own_release: Path, tmp_path: Path) -> None:
     make_release(own_release, [flash_attn_wheel(tmp_path / "newer", NEWER)])
-    with served(own_release) as site:
+    with installable(own_release) as site:
         machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert machine.installed()["flash-attn"] == NEWER_VERSION
 
 
 def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked: Path) -> None:
-    with served(yanked) as site:
+    with installable(yanked) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert done.returncode == 0, done.stderr
     assert machine.installed()["flash-attn"] == CK_VERSION
@@ -344,7 +323,7 @@ def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked
 def test_a_yanked_wheel_that_is_pinned_is_installed_with_the_reason_as_a_warning(
     machine: Machine, yanked: Path
 ) -> None:
-    with served(yanked) as site:
+    with installable(yanked) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={NEWER_VERSION}")
     assert machine.installed()["flash-attn"] == NEWER_VERSION
     assert REASON in done.stderr
@@ -371,7 +350,7 @@ def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-@pytest.mark.parametrize("serve", [served, as_files], ids=["http", "file"])
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
 def test_an_old_pip_installs_the_right_wheel(
     old_pip: Path, new_machine: NewMachine, release: Path, serve: Serve, tmp_path: Path
 ) -> None:

@@ -6,10 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,8 +15,9 @@ import pytest
 from command_line import Cli, Shown, run_command
 from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
+from loopback import served
 from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
-from wheel_factory import MATRIX, PACKAGE, finished_wheel
+from wheel_factory import MATRIX, finished_wheel, payload
 from wheelfactory.cell import Cell
 from wheelfactory.cli import main
 from wheelfactory.commands.targets import publisher_of, shelf_of
@@ -235,7 +233,9 @@ def test_a_row_that_does_not_hold_is_refused(
 
 def test_a_file_that_is_not_what_its_row_says_is_refused(cli: Cli, github: FakeGitHub, built: Path) -> None:
     wheel = next((built / "wheels").glob("flash_attn*.whl"))
-    finished_wheel(wheel.parent, Cell.parse(CELL), members={**PACKAGE, "flash_attn/new.py": b"changed = True"})
+    finished_wheel(
+        wheel.parent, Cell.parse(CELL), members={**payload(Cell.parse(CELL)), "flash_attn/new.py": b"changed = True"}
+    )
     shown = cli(GITHUB, built, "--tag", "v1")
     assert shown.code == VERIFICATION_REFUSED
     assert "differ in sha256, size" in shown.err
@@ -267,17 +267,8 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     folder = tmp_path / "site"
     folder.mkdir()
 
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield folder, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(folder) as found:
+        yield folder, found.url
 
 
 @pytest.mark.slow
@@ -351,7 +342,9 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
     cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
 ) -> None:
     cli(GITHUB, built, "--tag", "v1")
-    twin = finished_wheel(tmp_path / "twin", Cell.parse(CELL), members={**PACKAGE, "flash_attn/new.py": b"other = 1"})
+    twin = finished_wheel(
+        tmp_path / "twin", Cell.parse(CELL), members={**payload(Cell.parse(CELL)), "flash_attn/new.py": b"other = 1"}
+    )
     fresh = finished_wheel(tmp_path / "twin", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
     publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (twin, fresh)])
     shown = cli(GITHUB, "later", "--tag", "v2")
@@ -365,7 +358,7 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
 def test_what_a_manifest_says_of_a_wheel_is_not_believed_where_the_wheel_can_be_asked(
     cli: Cli, github: FakeGitHub, tmp_path: Path
 ) -> None:
-    library = {**PACKAGE, "flash_attn/hidden.so": b"\x7fELF of somebody"}
+    library = {**payload(Cell.parse(CELL)), "flash_attn/hidden.so": b"\x7fELF of somebody"}
     wheel = finished_wheel(tmp_path / "made", Cell.parse(CELL), members=library)
     publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel)])  # its row says that every gate passed
     shown = cli(GITHUB, "cell", "--tag", "v1")
