@@ -61,6 +61,18 @@ def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(site: Path
     assert "https://example.org/" in (site / "doctor.py").read_text()
 
 
+def test_a_site_of_files_of_this_machine_says_so(
+    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
+    assert f"warning: this site leads to files of this machine, {release / 'wheels'}" in capsys.readouterr().err
+
+
+def test_the_doctor_of_a_release_directory_knows_the_address_that_it_is_told(release: Path) -> None:
+    assert main(["index", str(release), "--site", "https://example.org/"]) == DONE
+    assert 'SITE = "https://example.org/"' in (release / "doctor.py").read_text()
+
+
 def test_it_links_to_its_documentation_only_where_it_has_one(site: Path, release: Path) -> None:
     without = (site / "search/data.js").read_text()
     (site / "docs").mkdir()

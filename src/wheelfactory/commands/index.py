@@ -42,7 +42,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         site = _write_apart(folder, _with_urls(publisher, rows), options)
         show(f"{folder}: {len(site.pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
-        site = make_site(load_matrix(options.matrix), rows)
+        site = make_site(load_matrix(options.matrix), rows, options.site)
         with locked(publisher.folder):
             write_site(publisher.folder, site)
         show(f"{publisher.folder / 'simple'}: {len(site.pages)} pages")
@@ -87,4 +87,5 @@ def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
                 tell(f"left out, no release has it any more: {row.filename}")
         return [row for row in rows if row.url]
     wheels = publisher.wheels.resolve()
+    tell(f"warning: this site leads to files of this machine, {wheels}; others can use the release directory, served")
     return [row.model_copy(update={"url": (wheels / row.filename).as_uri()}) for row in rows]

@@ -75,7 +75,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         else:
             rows = _bring(workshop, publisher, additions, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.index(make_site(workshop.matrix, rows))
+            publisher.index(make_site(workshop.matrix, rows, options.site))
     if options.dry_run:
         tell("dry run: nothing was changed")
     else:
