@@ -342,13 +342,14 @@ def test_a_wheel_that_holds_no_kernels_at_all(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("torch", "name", "index"),
+    ("torch", "index"),
     [
-        (CK_TORCH, "pytorch-triton-rocm", "https://download.pytorch.org/whl/rocm6.4"),
-        (TRITON_TORCH, "triton-rocm", "https://download.pytorch.org/whl/rocm7.2"),
+        (CK_TORCH, "https://download.pytorch.org/whl/rocm6.4"),
+        (TRITON_TORCH, "https://download.pytorch.org/whl/rocm7.2"),
     ],
 )
-def test_no_triton(site: Site, torch: Torch, name: str, index: str) -> None:
+def test_no_triton(site: Site, torch: Torch, index: str) -> None:
+    """The torch that is there brings the one that it requires; each index has several."""
     site.add({**TORCH_MODULE, **EINOPS})
     site.add_flash_attn(f"2.8.3+rocm72torch{torch.version[:4].rstrip('.')}triton", PACKAGE)
 
@@ -356,7 +357,7 @@ def test_no_triton(site: Site, torch: Torch, name: str, index: str) -> None:
 
     assert found.name == "no Triton"
     assert "this Python has none: `No module named 'triton'`" in found.what
-    assert found.cure == f"{site.python} -m pip install {name} --index-url {index}"
+    assert found.cure == f"{site.python} -m pip install torch=={torch.version} --index-url {index}"
 
 
 def test_no_aiter(site: Site) -> None:
@@ -398,6 +399,19 @@ def test_a_leftover_that_loads_and_one_that_does_not(site: Site) -> None:
     )
     assert fails.what.endswith("undefined symbol: _ZN3c105checkEv`")
     assert loads.cure == fails.cure == f"rm {left}"
+
+
+def test_the_module_of_the_second_of_two_flash_attn_is_no_leftover(site: Site) -> None:
+    """Such as metadata that an install which was broken off left: Python may take it for the one that is there."""
+    ck_site(site, good_module("gfx942"))
+    read = site.read()
+    other = f"{CK_VERSION} in {site.folder}"
+    taken = replace(read, version="1", extension=None, strays=(str(site.folder / MODULE),), others=(other,))
+
+    found = diagnose(replace(good_machine(site), installed=taken))
+
+    assert [diagnosis.name for diagnosis in found] == ["two flash-attn"]
+    assert other in found[0].what
 
 
 def test_two_flash_attn_in_one_folder(site: Site) -> None:

@@ -13,7 +13,9 @@ from doctor_installs import (
     CK_RECORD,
     CK_TORCH,
     CK_VERSION,
+    EINOPS,
     KFD,
+    PACKAGE,
     RENDER_NODE,
     TRITON_TORCH,
     Site,
@@ -23,12 +25,15 @@ from doctor_installs import (
     triton_site,
 )
 from fake_gpus import make_nodes
+from wheel_factory import build_record
+from wheelfactory.cell import Cell
 from wheelfactory.checkout import MATRIX
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.hardware import find_container, read_devices, read_gpus
 from wheelfactory.doctor.machine import Device, Machine, Torch
 from wheelfactory.doctor.triton import TRITON_WINDOWS
+from wheelfactory.gpus import product
 from wheelfactory.matrix import load_matrix
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
@@ -76,10 +81,30 @@ def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> No
     )
 
 
-def test_the_torch_of_a_container_is_in_no_index(site: Site) -> None:
-    found = only(good_machine(None, Torch("2.5.0a0+git1234567", error="killed by SIGILL")))
+@pytest.mark.parametrize(
+    "version", ["2.5.0a0+git1234567", "2.9.1+rocm7.1.1.lw.git351ff442", "2.9.1+rocm7.10.0", "2.9.1"]
+)
+def test_the_torch_of_a_container_or_of_amd_is_in_no_index_of_pytorch(version: str) -> None:
+    found = only(good_machine(None, Torch(version, error="killed by SIGILL")))
 
     assert found.cure.endswith("-X faulthandler -c 'import torch'")
+
+
+@pytest.mark.parametrize("rocm", ["6.2.4", "7.14"])
+def test_the_index_of_a_torch_is_named_as_its_rocm(rocm: str) -> None:
+    found = only(good_machine(None, Torch(f"2.7.1+rocm{rocm}", error="killed by SIGILL")))
+
+    assert found.cure.endswith(f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}")
+
+
+def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_of_that(site: Site) -> None:
+    """Its label has no third number; rocm6.2 is an index too, with torch 2.5 alone."""
+    cell = Cell.parse("fa2.8.3-rocm6.2.4-torch2.6.0-py3-triton")
+    site.add(EINOPS).add_flash_attn("2.8.3+rocm62torch2.6triton", PACKAGE, record=build_record(cell).to_bytes())
+
+    found = only(good_machine(site, None))
+
+    assert found.cure.endswith("'torch==2.6.*' --index-url https://download.pytorch.org/whl/rocm6.2.4")
 
 
 @pytest.mark.parametrize(
@@ -154,9 +179,20 @@ def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: st
     assert f" {kept}=={packages[kept]}" in found[0].cure
 
 
+def test_a_triton_that_no_index_of_pytorch_has_is_not_looked_for_there(site: Site) -> None:
+    torch = replace(TRITON_TORCH, version="2.13.0a0+git1234567")
+    found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1+cf34004b"}, torch))
+
+    assert found.cure == (
+        f"{site.python} -m pip uninstall --yes triton; then install triton-rocm==3.7.1+cf34004b from where "
+        "torch 2.13.0a0+git1234567 came, with --force-reinstall --no-deps"
+    )
+
+
 @pytest.mark.parametrize(
     ("packages", "cure"),
     [
+        ({"triton": "3.1.0+rocm6.4.1"}, "torch 2.13.0+rocm7.2 brings triton 3.1.0+rocm6.4.1: install a compiled"),
         ({"triton": "3.9.0"}, "-m pip install --no-deps 'triton>=3.2,<3.9'"),
         ({"triton-rocm": "3.9.1"}, "torch 2.13.0+rocm7.2 brings triton-rocm 3.9.1: install a compiled wheel (ck), or"),
         ({"pytorch-triton-rocm": "3.1.0"}, "brings pytorch-triton-rocm 3.1.0: install a compiled wheel (ck), or"),
@@ -386,7 +422,7 @@ def test_a_gpu_that_a_variable_hides(name: str) -> None:
 
     assert found.name == "the GPU is hidden"
     assert found.what == (
-        f"the driver lists gfx942 (Instinct MI300A, MI300X, MI325X), torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
+        f"the driver lists gfx942 ({product('gfx942')}), torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
     )
     assert found.cure == f"unset {name}"
 

@@ -11,13 +11,16 @@ import pytest
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
 from doctor.releases import as_read, small_release
 from report_rows import rows_of
-from wheelfactory.cell import Backend
-from wheelfactory.doctor.fit import Fit, dependencies, find_fit, seen_gpus, version_key
+from wheelfactory.cell import Backend, major_minor
+from wheelfactory.checkout import MATRIX
+from wheelfactory.doctor.fit import TORCH_PYTHONS, Fit, dependencies, find_fit, seen_gpus, version_key
 from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.probe import ask_torch
 from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.gpus import product
 from wheelfactory.manifest import WheelRow
+from wheelfactory.matrix import load_matrix
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
 ROCM_TORCH = Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True)
@@ -153,7 +156,7 @@ CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
         ),
         (
             {"gpus": ("gfx1151",), "gpu_names": ("",)},
-            ("has no code for gfx1151 (Ryzen AI Max (Strix Halo))",),
+            (f"has no code for gfx1151 ({product('gfx1151')})",),
         ),
         ({"gpus": ("gfx9999",), "gpu_names": ("",)}, ("has no code for gfx9999",)),
     ],
@@ -225,6 +228,36 @@ def test_the_torch_for_compiled_kernels_comes_before_a_newer_one_for_triton(
     assert found and found.version == version
 
 
+@pytest.mark.parametrize(
+    ("changed", "version"),
+    [
+        ({"version": "3.10.1", "tag": "cp310"}, "2.8.3+rocm72torch2.14triton"),
+        ({"version": "3.9.18", "tag": "cp39"}, "2.8.3+rocm64torch2.8triton"),
+        ({"version": "3.15.0", "tag": "cp315"}, None),
+        ({"tag": "pp311"}, None),
+        ({"glibc": None}, None),
+        ({"machine": "aarch64"}, None),
+        ({"system": "Darwin"}, None),
+    ],
+)
+def test_no_torch_is_named_that_pytorch_does_not_build(
+    tmp_path: Path, changed: dict[str, str | None], version: str | None
+) -> None:
+    """A Triton wheel takes any Python from 3.9 on, on any system, and the torch that it needs does not."""
+    cells = ["fa2.8.3-rocm7.2-torch2.14.1-py3-triton", "fa2.8.3-rocm6.4-torch2.8.0-py3-triton"]
+    wheels = as_read(rows_of(tmp_path, cells, offload_archs=("gfx942",)))
+    python = replace(PYTHON, **changed)  # type: ignore[arg-type] # of any field
+    found = find_fit(wheels, Machine(python, gpus=("gfx942",))).with_other_torch
+    assert (found.version if found else None) == version
+
+
+def test_the_pythons_of_each_torch_are_those_of_the_matrix() -> None:
+    for version, torch in load_matrix(MATRIX).torch.items():
+        oldest, newest = next(of for first, of in TORCH_PYTHONS.items() if major_minor(version) >= first)
+        named = [major_minor(python) for python in torch.python]
+        assert (max(oldest, (3, 10)), newest) == (min(named), max(named)), version
+
+
 def test_where_torch_is_right_no_other_is_named(wheels: tuple[Wheel, ...]) -> None:
     assert find_fit(wheels, MI300X).with_other_torch is None
 
@@ -234,7 +267,7 @@ MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7
 
 def test_a_wheel_must_have_code_for_all_gpus_or_says_how_to_hide_the_others(wheels: tuple[Wheel, ...]) -> None:
     fit = find_fit(wheels, MIXED)
-    hide = "; with HIP_VISIBLE_DEVICES=1 it runs on the other"
+    hide = "; `export HIP_VISIBLE_DEVICES=1` hides that GPU"
     assert why(fit, TRITON, None) == (f"was not checked for gfx1036 (Ryzen 7000 (Raphael) graphics){hide}",)
     assert why(fit, CK) == (
         "has no code for gfx1036 (Ryzen 7000 (Raphael) graphics)",

@@ -61,6 +61,49 @@ def test_an_editable_install(tmp_path: Path, bare_python: Path) -> None:
     assert (found.strays, found.error) == ((), "")
 
 
+def test_an_editable_install_without_a_path(tmp_path: Path, bare_python: Path) -> None:
+    """As setuptools makes it of a project whose packages lie at its top, such as flash-attn's: with a finder."""
+    checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
+    environment = empty_environment(tmp_path / "env")
+    site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
+    info = "flash_attn-2.8.3.dist-info"
+    site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"finder.py,,\n"})
+    finder = f"""
+import sys
+from importlib.machinery import PathFinder
+class Finder:
+    find_spec = staticmethod(lambda name, *_: PathFinder.find_spec(name, [{str(checkout.folder)!r}]))
+sys.meta_path.append(Finder)
+"""
+    site.add({"finder.py": finder.encode(), "finder.pth": b"import finder\n"})
+
+    found = read_installed(str(environment.python), {})
+
+    assert found
+    assert (found.location, found.extension) == (str(checkout.folder), str(checkout.folder / MODULE))
+    assert (found.strays, found.error) == ((), "")
+
+
+@pytest.mark.parametrize("files", [{}, {"SOURCES.txt": b"setup.py\nflash_attn/__init__.py\n"}], ids=["bare", "sources"])
+@pytest.mark.parametrize(
+    ("folder", "info"),
+    [("flash_attn-2.8.3-py3-linux-x86_64.egg", "EGG-INFO"), ("checkout", "flash_attn.egg-info")],
+    ids=["install", "develop"],
+)
+def test_what_setup_py_installs_owns_its_module(
+    tmp_path: Path, bare_python: Path, folder: str, info: str, files: dict[str, bytes]
+) -> None:
+    """An egg has no RECORD; the sources that it may list are not what it brought."""
+    egg = Site(tmp_path / folder, bare_python).add({**PACKAGE, MODULE: good_module("gfx942")})
+    egg.add({f"{info}/PKG-INFO": b"Name: flash-attn\nVersion: 2.8.3\n", **{f"{info}/{n}": f for n, f in files.items()}})
+    egg.add({**TORCH_MODULE, **EINOPS})
+
+    found = egg.read()
+
+    assert (found.version, found.extension, found.strays) == ("2.8.3", str(egg.folder / MODULE), ())
+    assert (found.extension_archs, found.error) == (("gfx942",), "")
+
+
 def test_only_what_is_always_required_can_be_missing(site: Site) -> None:
     requires = ("einops", "Typing_Extensions>=4", 'ninja; extra == "dev"', "torch==2.9.*")
 

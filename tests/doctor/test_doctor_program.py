@@ -153,6 +153,12 @@ def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[Wheel, ...]) ->
     ]
 
 
+def test_a_python_of_the_distribution_without_torch_has_none_to_be_seen(wheels: tuple[Wheel, ...]) -> None:
+    machine = replace(MI300X, python=replace(PYTHON, managed=True), torch=None)
+    (but,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
+    assert "make an environment, `/venv/bin/python -m venv flash-attn-env`, and examine --python " in but
+
+
 def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[Wheel, ...]) -> None:
     lines = text_of(report_on(replace(MI300X, gpus=(), gpu_names=()), wheels))
     assert "No GPU is seen here, so nobody has looked whether it has code for yours." in lines

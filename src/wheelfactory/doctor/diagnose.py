@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from wheelfactory.doctor.access import about_access, about_code
 from wheelfactory.doctor.diagnosis import Diagnosis, uninstall
-from wheelfactory.doctor.loading import cuda_build, explain_error, leftover, leftovers, missing_requirement
+from wheelfactory.doctor.loading import beside, cuda_build, explain_error, leftover, leftovers, missing_requirement
 from wheelfactory.doctor.machine import Installed, Machine
 from wheelfactory.doctor.origin import names_cuda, shown
 from wheelfactory.doctor.torches import about_pair, about_torch
@@ -44,7 +44,7 @@ def _diagnoses(machine: Machine) -> Iterator[Diagnosis]:
 def _about_packages(machine: Machine, installed: Installed) -> Iterator[Diagnosis]:
     for path in leftovers(installed):
         yield leftover(installed, path)
-    here = [other for other in installed.others if installed.error or other.endswith(f" in {installed.location}")]
+    here = installed.others if installed.error else beside(installed)
     if here:
         what = f"beside {shown(installed)} in {installed.location} there is {' and '.join(here)}"
         again = f"{uninstall(machine, 'flash-attn')} (once for each), then install one of them again"

@@ -45,15 +45,19 @@ def uninstall(machine: Machine, *names: str) -> str:
     return shlex.join([*program, *names])
 
 
-def install_torch(machine: Machine, torch: tuple[int, int], rocm: tuple[int, int]) -> str:
+def install_torch(machine: Machine, torch: tuple[int, int], rocm: str) -> str:
     """The command that puts a torch for ROCm in the place of the one that is there, if any."""
-    wanted = [f"torch=={dotted(torch)}.*", "--index-url", f"{TORCH_INDEX}/rocm{dotted(rocm)}"]
+    wanted = [f"torch=={dotted(torch)}.*", "--index-url", f"{TORCH_INDEX}/rocm{rocm}"]
     return install(machine, *([] if machine.torch is None else ["--force-reinstall"]), *wanted)
 
 
 def torch_index(version: str) -> str | None:
-    """The index that a torch such as ``2.9.1+rocm6.4`` is from; None for one that does not name its ROCm."""
-    rocm = re.search(r"\+rocm(\d+\.\d+)", version)
+    """The index that a torch such as ``2.9.1+rocm6.4`` is from; None for one that is of another place.
+
+    PyTorch names two numbers, and three for ROCm 6.2.4 alone; AMD's own builds are ``2.9.1+rocm7.1.1.lw.git351ff442``
+    and ``2.9.1+rocm7.10.0``, and those of containers name no ROCm.
+    """
+    rocm = re.search(r"\+rocm(6\.2\.4|\d+\.\d+)$", version)
     return f"{TORCH_INDEX}/rocm{rocm[1]}" if rocm else None
 
 

@@ -11,13 +11,19 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from wheelfactory.cell import Backend
+from wheelfactory.cell import Backend, Cell, major_minor
 from wheelfactory.doctor.diagnosis import dotted, numbers
-from wheelfactory.doctor.machine import Machine, Torch
+from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
 from wheelfactory.gpus import product
 
 PROJECT = "flash-attn"
+
+TORCH_PYTHONS = {(2, 9): ((3, 10), (3, 14)), (2, 6): ((3, 9), (3, 13)), (0, 0): ((3, 9), (3, 12))}
+"""By the first torch for which it holds: the oldest and the newest Python that PyTorch builds it for.
+
+As in matrix.yaml, which begins at Python 3.10; that torch 2.9 was the first without 3.9 is from its release notes.
+"""
 
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """ROCm goes by the first, then HIP by the second, or else by the third."""
@@ -40,7 +46,10 @@ class Fit:
     near_misses: tuple[NearMiss, ...]
     """All others, those with the fewest reasons first."""
     with_other_torch: Wheel | None
-    """The best wheel that would fit with the torch it is built for; None if torch is not what stands in the way."""
+    """The best wheel that would fit with the torch it is built for, if there is that torch for the Python; else None.
+
+    None too if torch is not what stands in the way.
+    """
 
 
 def find_fit(
@@ -60,8 +69,20 @@ def find_fit(
     fitting = tuple(wheel for wheel, of_torch, others in judged if not of_torch and not others)
     misses = [NearMiss(wheel, of_torch + others) for wheel, of_torch, others in judged if of_torch or others]
     misses.sort(key=lambda miss: len(miss.reasons))  # keeps the best first among equals
-    possible = (wheel for wheel, of_torch, others in judged if of_torch and not others and wheel.cell)
+    possible = (
+        wheel
+        for wheel, of_torch, others in judged
+        if of_torch and not others and wheel.cell and _has_torch(wheel.cell, machine.python)
+    )
     return Fit(fitting, tuple(misses), None if fitting else next(possible, None))
+
+
+def _has_torch(cell: Cell, python: Python) -> bool:
+    """Whether PyTorch has the torch of a cell for that Python: for CPython on Linux, x86_64 and glibc alone."""
+    have, torch = numbers(python.version), major_minor(cell.torch)
+    oldest, newest = next(pythons for first, pythons in TORCH_PYTHONS.items() if torch >= first)
+    system = (python.system, python.machine) == ("Linux", "x86_64") and python.glibc is not None
+    return system and python.tag.startswith("cp") and have is not None and oldest <= have <= newest
 
 
 def dependencies(wheels: Iterable[Wheel], machine: Machine) -> tuple[Wheel, ...]:
@@ -176,7 +197,7 @@ def _gpu_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
     seen = seen_gpus(machine)
     covered = [number for number, (arch, _) in enumerate(seen) if arch in compiled]
     chosen = any(machine.environ.get(name) for name in _VISIBLE)  # their numbers would not be those that are seen
-    way_out = f"; with HIP_VISIBLE_DEVICES={','.join(map(str, covered))} it runs on the other"
+    way_out = f"; `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}` hides that GPU"
     lacks = "has no code for" if wheel.label.backend is Backend.CK else "was not checked for"  # Triton compiles for any
     for arch, name in dict(gpu for gpu in seen if gpu[0] not in compiled).items():
         told = name or product(arch)

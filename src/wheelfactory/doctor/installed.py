@@ -54,9 +54,11 @@ if dists:
         folder = os.path.dirname(os.path.dirname(os.path.realpath(util.find_spec("flash_attn").origin)))
     except Exception:
         folder = place
-    listed = None if dist.files is None else {os.path.realpath(str(dist.locate_file(file))) for file in dist.files}
+    listed = None
+    if dist.read_text("RECORD") is not None:  # an egg, as `setup.py install` makes it, lists its sources at best
+        listed = {os.path.realpath(str(dist.locate_file(file))) for file in dist.files or []}
     compiled = {}
-    for entry in map(os.path.realpath, sys.path):
+    for entry in map(os.path.realpath, [*sys.path, folder]):  # an editable install may be found without a path
         for name in sorted(os.listdir(entry)) if os.path.isdir(entry) else []:
             if re.match(r"flash_attn_2_cuda\b.*\.so$", name):
                 compiled[os.path.join(entry, name)] = entry

@@ -45,16 +45,20 @@ def hindrances(machine: Machine) -> tuple[str, ...]:
     """Why the commands cannot be run as they are, each with what to do about it."""
     python, found = machine.python, []
     if python.managed:
-        found.append(": ".join(managed_trouble(python)))
+        found.append(": ".join(managed_trouble(python, torch=machine.torch is not None)))
     if python.pip is None:
         found.append(f"this Python has no pip: use the uv line, or first `{python.executable} -m ensurepip`")
     return tuple(found)
 
 
-def managed_trouble(python: Python) -> tuple[str, str]:
-    """Why nothing is installed into a Python that its distribution owns (PEP 668), and what to do."""
-    environment = f"{python.executable} -m venv --system-site-packages flash-attn-env"
+def managed_trouble(python: Python, *, torch: bool = True) -> tuple[str, str]:
+    """Why nothing is installed into a Python that its distribution owns (PEP 668), and what to do; `torch`: it has one.
+
+    Where a wheel fits, it has.
+    """
+    environment = f"{python.executable} -m venv {'--system-site-packages ' * torch}flash-attn-env"
+    named = "an environment that sees its torch" if torch else "an environment"
     return (
         f"the distribution owns {python.executable}, and pip installs nothing into it (PEP 668)",
-        f"make an environment that sees its torch, `{environment}`, and examine --python flash-attn-env/bin/python",
+        f"make {named}, `{environment}`, and examine --python flash-attn-env/bin/python",
     )

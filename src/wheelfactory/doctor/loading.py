@@ -58,10 +58,18 @@ def _leftover(failure: Failure) -> Diagnosis | None:
 
 
 def leftovers(installed: Installed) -> list[str]:
-    """The compiled modules beside a flash-attn that has none: Python takes them before anything of the same name."""
-    if is_compiled(installed):
+    """The compiled modules beside a flash-attn that has none: Python takes them before anything of the same name.
+
+    None where two flash-attn are in that folder: they are the other's then.
+    """
+    if is_compiled(installed) or beside(installed):
         return []
     return [path for path in installed.strays if str(Path(path).parent) == installed.location]
+
+
+def beside(installed: Installed) -> list[str]:
+    """The further flash-attn in the folder of the one that Python takes."""
+    return [other for other in installed.others if other.endswith(f" in {installed.location}")]
 
 
 def leftover(installed: Installed, stray: str) -> Diagnosis:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from wheelfactory.doctor.diagnosis import numbers
+from wheelfactory.cell import Cell
+from wheelfactory.doctor.diagnosis import dotted, numbers
 from wheelfactory.doctor.machine import Installed
 from wheelfactory.errors import InputError
 from wheelfactory.label import Label
@@ -46,6 +47,15 @@ def built_for_rocm(installed: Installed) -> tuple[int, int] | None:
         return Label.parse(_local(installed)).rocm
     except InputError:
         return None
+
+
+def rocm_of_its_torch(installed: Installed) -> str | None:
+    """The ROCm of the torch it was built for, as an index is named: ``6.4``, ``6.2.4``; None if nothing says so."""
+    rocm = built_for_rocm(installed)
+    try:
+        return Cell.parse(str(installed.record.get("cell"))).rocm  # a label has no third number
+    except InputError:
+        return dotted(rocm) if rocm else None
 
 
 def built_with_cxx11_abi(installed: Installed) -> bool | None:

@@ -46,8 +46,7 @@ def find_source(site: str) -> Source:
 
     Raises `InputError` for something else.
     """
-    scheme = urlsplit(site).scheme
-    if scheme in ("http", "https", "file"):
+    if _is_address(site):
         address = site.partition("#")[0].partition("?")[0]
         folder = address[: address.rindex("/") + 1]
         if address.endswith(".jsonl"):
@@ -56,10 +55,17 @@ def find_source(site: str) -> Source:
         return Source(base + MANIFEST_FILE, base)
     path = Path(site).absolute()
     if "://" in site or not path.exists():
-        hint = "name the address of a site, a release directory, or a manifest file"
+        hint = "name the address of a site, with https:// before it, a release directory, or a manifest file"
         raise InputError("no such site", site, hint)
     manifest = path / MANIFEST_FILE if path.is_dir() else path
     return Source(manifest.as_uri(), manifest.parent.as_uri() + "/")
+
+
+def _is_address(site: str) -> bool:
+    try:
+        return urlsplit(site).scheme in ("http", "https", "file") and "/" in site
+    except ValueError:  # brackets that hold no IPv6 address
+        return False
 
 
 def read_source(source: Source) -> bytes:
@@ -70,7 +76,8 @@ def read_source(source: Source) -> bytes:
         return _download(source.manifest)
     except HTTPError as error:
         error.close()
-        raise _unreadable(source, f"HTTP {error.code} {error.reason}") from None
+        reason = " ".join(str(error.reason).split())  # that of a loop has lines
+        raise _unreadable(source, f"HTTP {error.code} {reason}") from None
     except URLError as error:
         raise _unreadable(source, str(error.reason)) from None
     except (OSError, HTTPException, ValueError) as error:
@@ -99,6 +106,10 @@ class _SafeRedirects(HTTPRedirectHandler):
         if req.type == "https" and urlsplit(newurl).scheme != "https":
             raise URLError(f"redirected to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def http_error_308(self, req: Request, fp: IO[bytes], _code: int, msg: str, headers: HTTPMessage) -> object:
+        """As 307, from which it does not differ for what is only read; Python knows it from 3.11 on."""
+        return self.http_error_307(req, fp, 307, msg, headers)
 
 
 def _download(address: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, dotted, install_torch, numbers, shown_torch
 from wheelfactory.doctor.machine import Installed, Machine
-from wheelfactory.doctor.origin import built_for_rocm, built_for_torch, built_with_cxx11_abi, shown
+from wheelfactory.doctor.origin import built_for_torch, built_with_cxx11_abi, rocm_of_its_torch, shown
 from wheelfactory.elf.mangled import provider, readable, string_abi
 
 
@@ -31,7 +31,7 @@ def _another_torch(machine: Machine, installed: Installed, said: str) -> Diagnos
         f"{shown(installed)} was built for torch {dotted(wanted)} (as {source} says), "
         f"you have {shown_torch(machine)}: {said}"
     )
-    rocm = built_for_rocm(installed)
+    rocm = rocm_of_its_torch(installed)
     instead = f"; or keep it and install its torch: {install_torch(machine, wanted, rocm)}" if rocm else ""
     return Diagnosis("another torch", what, TAKE_FITTING + instead)
 

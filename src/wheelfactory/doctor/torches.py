@@ -16,7 +16,7 @@ from wheelfactory.doctor.diagnosis import (
     torch_index,
 )
 from wheelfactory.doctor.machine import Installed, Machine, Torch
-from wheelfactory.doctor.origin import built_for_rocm, built_for_torch, is_compiled, shown
+from wheelfactory.doctor.origin import built_for_rocm, built_for_torch, is_compiled, rocm_of_its_torch, shown
 
 
 def about_torch(machine: Machine) -> Iterator[Diagnosis]:
@@ -47,7 +47,7 @@ def _not_imported(machine: Machine, torch: Torch) -> Diagnosis:
 def rocm_torch(machine: Machine, installed: Installed | None) -> str:
     """The cure for a torch that is missing or not for ROCm: the one that flash-attn was built for, if that is known."""
     torch = built_for_torch(installed) if installed else None
-    rocm = built_for_rocm(installed) if installed else None
+    rocm = rocm_of_its_torch(installed) if installed else None
     if torch and rocm:
         return install_torch(machine, torch[0], rocm)
     return "install a torch for ROCm: the doctor prints the line when it is given a site"
@@ -70,7 +70,8 @@ def about_pair(machine: Machine, installed: Installed) -> Iterator[Diagnosis]:
     if torch and have and torch[0] != have:
         wanted, source = torch
         what = f"{shown(installed)} is for torch {dotted(wanted)} (as {source} says), you have {shown_torch(machine)}"
-        instead = f"; or keep it and install its torch: {install_torch(machine, wanted, built)}" if built else ""
+        rocm = rocm_of_its_torch(installed)
+        instead = f"; or keep it and install its torch: {install_torch(machine, wanted, rocm)}" if rocm else ""
         yield Diagnosis("another torch", what, TAKE_FITTING + instead)
     elif built and hip and built != hip and is_compiled(installed):
         yield another_rocm(machine, installed, built)

@@ -43,6 +43,11 @@ def find_tritons(machine: Machine) -> list[tuple[str, str]]:
     return [(name, machine.packages[name]) for name in (*ROCM_TRITONS, "triton") if name in machine.packages]
 
 
+def _is_of_rocm(name: str, version: str) -> bool:
+    """By its name; that of AMD's own builds is ``triton``, and its version ``3.5.1+rocm7.1.1``."""
+    return name in ROCM_TRITONS or "+" in version
+
+
 def _brought_by_torch(machine: Machine) -> str:
     torch = numbers(machine.torch.version) if machine.torch else None
     return ROCM_TRITONS[1] if torch and torch >= (2, 10) else ROCM_TRITONS[0]
@@ -50,12 +55,14 @@ def _brought_by_torch(machine: Machine) -> str:
 
 def no_triton(machine: Machine, installed: Installed) -> Diagnosis:
     """For flash-attn that fails as there is no module triton."""
-    name = _brought_by_torch(machine)
-    index = torch_index(machine.torch.version) if machine.torch else None
+    torch = machine.torch
+    index = torch_index(torch.version) if torch else None
     what = f"{shown(installed)} uses Triton, and this Python has none: `No module named 'triton'`"
-    if index is None:
-        return Diagnosis("no Triton", what, f"install the Triton that {shown_torch(machine)} requires, from its index")
-    return Diagnosis("no Triton", what, install(machine, name, "--index-url", index))
+    if torch is None or index is None:
+        cure = f"install the Triton that {shown_torch(machine)} requires, from where that torch came"
+        return Diagnosis("no Triton", what, cure)
+    again = install(machine, f"torch=={torch.version}", "--index-url", index)  # torch stays, and what it lacks comes
+    return Diagnosis("no Triton", what, again)
 
 
 def outside_window(machine: Machine, installed: Installed, said: str) -> Diagnosis:
@@ -72,7 +79,7 @@ def outside_window(machine: Machine, installed: Installed, said: str) -> Diagnos
 
 def _replace_triton(machine: Machine, first: tuple[int, int], end: tuple[int, int]) -> str:
     """PyPI's can be replaced by another; that of torch belongs to it, so the torch is what to change."""
-    brought = [(name, version) for name, version in find_tritons(machine) if name in ROCM_TRITONS]
+    brought = [found for found in find_tritons(machine) if _is_of_rocm(*found)]
     if not brought:
         return install(machine, "--no-deps", f"triton>={dotted(first)},<{dotted(end)}")
     name, version = brought[0]
@@ -111,12 +118,11 @@ def _overwritten(machine: Machine, tritons: list[tuple[str, str]]) -> Diagnosis:
     both = " and ".join(f"{name} {version}" for name, version in tritons)
     own = _brought_by_torch(machine)
     name, version = next((found for found in tritons if found[0] == own), tritons[0])
+    what = f"{both} are both installed, and both are the folder triton: one has written over the other"
+    others = uninstall(machine, *(other for other, _ in tritons if other != name))
     index = torch_index(machine.torch.version) if machine.torch else None
-    source = ["--index-url", index] if index else []
-    others = [other for other, _ in tritons if other != name]
-    again = install(machine, "--force-reinstall", "--no-deps", *source, f"{name}=={version}")
-    return Diagnosis(
-        "two Tritons",
-        f"{both} are both installed, and both are the folder triton: one has written over the other",
-        f"{uninstall(machine, *others)} && {again}",
-    )
+    if index is None:  # PyPI has none of this version, and without the folder nothing of Triton would be left
+        from_there = f"{name}=={version} from where {shown_torch(machine)} came, with --force-reinstall --no-deps"
+        return Diagnosis("two Tritons", what, f"{others}; then install {from_there}")
+    again = install(machine, "--force-reinstall", "--no-deps", "--index-url", index, f"{name}=={version}")
+    return Diagnosis("two Tritons", what, f"{others} && {again}")
