@@ -13,7 +13,7 @@ from doctor.releases import as_read, small_release
 from report_rows import rows_of
 from wheelfactory.cell import Backend, major_minor
 from wheelfactory.checkout import MATRIX
-from wheelfactory.doctor.fit import TORCH_PYTHONS, Fit, dependencies, find_fit, seen_gpus, version_key
+from wheelfactory.doctor.fit import TORCH_PYTHONS, Fit, condition, dependencies, find_fit, seen_gpus, version_key
 from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.probe import ask_torch
@@ -68,7 +68,7 @@ FITTING: Mapping[str, str | None] = {
     "RX 6800": TRITON,
     "Strix Halo": None,
     "RX 9070": TRITON,
-    "iGPU and RX 7900 XTX": None,
+    "iGPU and RX 7900 XTX": TRITON,
     "no GPU": CK,
 }
 """The version that fits each machine with torch 2.9 for ROCm 6.4."""
@@ -88,7 +88,7 @@ def test_every_machine_with_every_torch(
         assert found == FITTING[name]
     else:
         assert found is None
-        assert fit.with_other_torch is None or set(gpus) <= set(fit.with_other_torch.archs)
+        assert fit.with_other_torch is None or not gpus or set(gpus) & set(fit.with_other_torch.archs)
         assert (fit.with_other_torch is None) == (FITTING[name] is None)
     if kind in NOT_ROCM:
         assert NOT_ROCM[kind] in why(fit, CK)
@@ -265,14 +265,25 @@ def test_where_torch_is_right_no_other_is_named(wheels: tuple[Wheel, ...]) -> No
 MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))
 
 
-def test_a_wheel_must_have_code_for_all_gpus_or_says_how_to_hide_the_others(wheels: tuple[Wheel, ...]) -> None:
+def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels: tuple[Wheel, ...]) -> None:
     fit = find_fit(wheels, MIXED)
-    hide = "; `export HIP_VISIBLE_DEVICES=1` hides that GPU"
-    assert why(fit, TRITON, None) == (f"was not checked for gfx1036 (Ryzen 7000 (Raphael) graphics){hide}",)
+    assert best(fit) == [f"{TRITON} None"]
+    igpu = product("gfx1036")
+    assert condition(fit.fitting[0], MIXED) == (
+        f"first `export HIP_VISIBLE_DEVICES=1`: it was not checked for gfx1036 ({igpu})"
+    )
     assert why(fit, CK) == (
         "has no code for gfx1036 (Ryzen 7000 (Raphael) graphics)",
         "has no code for gfx1100 (Radeon RX 7900 XTX)",
     )
+
+
+def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[Wheel, ...]) -> None:
+    both = replace(MI300X, gpus=("gfx942", "gfx1100"), gpu_names=("", ""))
+    first, *others = find_fit(wheels, both).fitting
+    assert (first.version, condition(first, both)) == (TRITON, "")
+    assert others[0].version == CK
+    assert condition(others[0], both).startswith("first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100")
 
 
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])

@@ -67,6 +67,14 @@ def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: 
     assert "2.8.3+rocm64torch2.9triton" in [offer["version"] for offer in report["fitting"]]
 
 
+def test_an_older_python_is_told_so_and_not_shown_a_traceback(doctor: Path) -> None:
+    """Of this Python, which says that it is an older one."""
+    code = "import sys; sys.version_info = (3, 8, 20); exec(open(sys.argv[1]).read())"
+    done = subprocess.run([sys.executable, "-c", code, doctor], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: Python is too old: doctor.py needs 3.9 or newer\n"
+
+
 def test_it_needs_nothing_of_this_package(doctor: Path) -> None:
     tree = ast.parse(doctor.read_text(encoding="utf-8"), feature_version=(3, 9))
     imported = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]

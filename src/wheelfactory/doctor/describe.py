@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from wheelfactory.cell import Backend
+from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import seen_gpus
 from wheelfactory.doctor.lines import Command
 from wheelfactory.doctor.machine import Machine, Torch
@@ -24,13 +25,18 @@ def report_lines(report: Report) -> Iterator[str]:
     for diagnosis in report.diagnoses:
         yield ""
         yield f"Wrong: {diagnosis.what}"
-        yield f"Cure:  {diagnosis.cure}"
+        yield f"Cure:  {'install the torch that is named below' if _is_below(report, diagnosis) else diagnosis.cure}"
     if report.site is None:
         yield ""
         yield "No site was named, so no wheel is looked for: name the address of one, or a manifest.jsonl."
     elif report.fit is not None:
         yield ""
         yield from _fitting_lines(report) if report.offers else _nothing_fits_lines(report)
+
+
+def _is_below(report: Report, diagnosis: Diagnosis) -> bool:
+    """Whether the line for a better torch follows, so that a second one would only confuse."""
+    return report.torch is not None and diagnosis.name in ("no torch", "torch is not for ROCm")
 
 
 def machine_lines(machine: Machine) -> Iterator[str]:
@@ -88,6 +94,8 @@ def _fitting_lines(report: Report) -> Iterator[str]:
     if not best.installed:
         yield from _command_lines(best.pip, best.uv)
         yield from (f"But {text}" for text in report.hindrances)
+    if best.condition:
+        yield f"But {best.condition}"
     if not seen_gpus(report.machine):
         yield "No GPU is seen here, so nobody has looked whether it has code for yours."
     for offer in others:
@@ -95,6 +103,8 @@ def _fitting_lines(report: Report) -> Iterator[str]:
         yield f"Also fits: {offer.wheel.filename}"
         yield from _wheel_lines(offer.wheel)
         yield from _command_lines(offer.pip, offer.uv)
+        if offer.condition:
+            yield f"But {offer.condition}"
 
 
 def _wheel_lines(wheel: Wheel) -> Iterator[str]:

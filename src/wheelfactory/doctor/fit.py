@@ -2,7 +2,7 @@
 
 CK comes before Triton, as it is compiled for the GPU it runs on, and the newest flash-attn first. A wheel fits if it
 is built for the torch that is there (major and minor), for the ROCm of that torch, for the Python, for the C++ ABI, for
-a glibc that is not newer than the system's, and for every GPU that programs see.
+a glibc that is not newer than the system's, and for every GPU that programs see, or for some to which they can be kept.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def find_fit(
         and backend in (None, wheel.label.backend)
         and flash_attn in (None, wheel.version.partition("+")[0], wheel.version)
     ]
-    asked.sort(key=_merit, reverse=True)
+    asked.sort(key=lambda wheel: (not condition(wheel, machine), *_merit(wheel)), reverse=True)
     judged = [(wheel, tuple(_torch_reasons(wheel, machine)), tuple(_other_reasons(wheel, machine))) for wheel in asked]
     fitting = tuple(wheel for wheel, of_torch, others in judged if not of_torch and not others)
     misses = [NearMiss(wheel, of_torch + others) for wheel, of_torch, others in judged if of_torch or others]
@@ -190,18 +190,36 @@ def _system_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
         yield f"needs glibc {wheel.glibc}, this is {python.glibc}"
 
 
-def _gpu_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
-    """The GPUs that it is not for; of a mixed machine, how programs are kept to the others."""
-    assert wheel.label
-    compiled = {arch.partition(":")[0] for arch in wheel.archs}
+def condition(wheel: Wheel, machine: Machine) -> str:
+    """What must be done on a machine with several kinds of GPU before a program uses a wheel that is for some of them.
+
+    Empty if there is nothing to do, or nothing to be done.
+    """
     seen = seen_gpus(machine)
-    covered = [number for number, (arch, _) in enumerate(seen) if arch in compiled]
-    chosen = any(machine.environ.get(name) for name in _VISIBLE)  # their numbers would not be those that are seen
-    way_out = f"; `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}` hides that GPU"
+    covered = [number for number, (arch, _) in enumerate(seen) if arch in _archs(wheel)]
+    if not covered or len(covered) == len(seen) or any(machine.environ.get(name) for name in _VISIBLE):
+        return ""  # where some are hidden already, the numbers would not be those that are seen
+    why = " and ".join(_lacking(wheel, machine))
+    return f"first `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: it {why}"
+
+
+def _archs(wheel: Wheel) -> set[str]:
+    """Its offload archs without features."""
+    return {arch.partition(":")[0] for arch in wheel.archs}
+
+
+def _gpu_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
+    """The GPUs that it is not for, unless those that it is for can be used alone."""
+    if not condition(wheel, machine):
+        yield from _lacking(wheel, machine)
+
+
+def _lacking(wheel: Wheel, machine: Machine) -> Iterator[str]:
+    assert wheel.label
     lacks = "has no code for" if wheel.label.backend is Backend.CK else "was not checked for"  # Triton compiles for any
-    for arch, name in dict(gpu for gpu in seen if gpu[0] not in compiled).items():
+    for arch, name in dict(gpu for gpu in seen_gpus(machine) if gpu[0] not in _archs(wheel)).items():
         told = name or product(arch)
-        yield f"{lacks} {arch}{f' ({told})' if told else ''}{way_out if covered and not chosen else ''}"
+        yield f"{lacks} {arch}{f' ({told})' if told else ''}"
 
 
 def seen_gpus(machine: Machine) -> list[tuple[str, str]]:

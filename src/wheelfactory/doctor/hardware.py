@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wheelfactory.doctor.ask import ask
 from wheelfactory.doctor.machine import Device
-from wheelfactory.gpus import read_gpu_archs
+from wheelfactory.gpus import kfd_node_files, read_gpu_archs
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _TOOL_SECONDS = 30
@@ -36,7 +36,7 @@ def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> 
 
 def _driver_names(root: Path) -> Iterator[str]:
     """Of each node that `read_gpu_archs` takes for a GPU, in its order, what the driver calls the product."""
-    for node in sorted((root / _NODES).glob("*/properties")):
+    for node in kfd_node_files(root / _NODES):
         text = _text_of(node)
         if re.search(r"^gfx_target_version [1-9]", text, re.MULTILINE):
             minor = re.search(r"^drm_render_minor (\d+)$", text, re.MULTILINE)

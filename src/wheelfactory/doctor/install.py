@@ -25,6 +25,8 @@ def install_best(report: Report, environ: Mapping[str, str], show: Callable[[str
     nothing to install with, or the installation fails.
     """
     if not report.offers:
+        show("")
+        show("Nothing was installed, as no wheel fits.")
         return FAILED
     if report.offers[0].installed:
         return DONE

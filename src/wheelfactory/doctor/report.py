@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from wheelfactory.cell import Backend
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.fit import Fit, dependencies
+from wheelfactory.doctor.fit import Fit, condition, dependencies
 from wheelfactory.doctor.lines import Command, hindrances, pip_command, torch_command, uv_command
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.wheels import Wheel
@@ -27,6 +27,8 @@ class Offer:
     uv: Command
     installed: bool = False
     """Whether that very wheel is installed and works, so that nothing is to be done."""
+    condition: str = ""
+    """What must be done before a program uses it, on a machine some of whose GPUs it is not for."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine) -> Offer:
         pip_command(machine.python, wheels, again=again),
         uv_command(machine.python, wheels, again=again),
         installed=installed is not None and again and not installed.error,
+        condition=condition(wheel, machine),
     )
 
 
@@ -108,7 +111,12 @@ def as_json(report: Report, error: FactoryError | None = None) -> dict[str, obje
         "diagnoses": [asdict(diagnosis) for diagnosis in report.diagnoses],
         "site": report.site,
         "fitting": [
-            {**_wheel_json(offer.wheel), **_commands_json(offer), "installed": offer.installed}
+            {
+                **_wheel_json(offer.wheel),
+                **_commands_json(offer),
+                "installed": offer.installed,
+                "condition": offer.condition or None,
+            }
             for offer in report.offers
         ],
         "near_misses": [

@@ -87,6 +87,13 @@ def _is_ours(node: Import) -> bool:
     return _source_of(node).partition(".")[0] == "wheelfactory"
 
 
+_TOO_OLD = f"""
+if sys.version_info < {OLDEST_PYTHON}:
+    sys.exit("error: Python is too old: doctor.py needs {".".join(map(str, OLDEST_PYTHON))} or newer")
+"""
+"""Where older Pythons would end in a traceback; those before 3.8 cannot even read the file."""
+
+
 def single_file(site: str = "") -> str:
     """The source of ``doctor.py``, which looks for wheels at the address `site` unless it is told another place.
 
@@ -128,7 +135,7 @@ def assemble(modules: Sequence[Module], header: str) -> str:
     _refuse_same_names(modules)
     future = "from __future__ import annotations\n"
     end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
-    text = "\n".join([header, future, _hoisted(modules), *map(_body, modules), "", end])
+    text = "\n".join([header, future, _hoisted(modules), _TOO_OLD, *map(_body, modules), "", end])
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
