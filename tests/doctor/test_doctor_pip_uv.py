@@ -208,3 +208,4 @@ def test_nothing_is_installed_where_nothing_fits(new_user: NewUser, site: str) -
     done = new_user().ask("--install", "--flash-attn", "1.0", answer="y\n")
     assert (done.returncode, "Install it?" in done.stderr) == (FAILED, False)
     assert "There is no such wheel at all." in done.stdout
+    assert "Nothing was installed, as no wheel fits." in done.stdout
