@@ -38,7 +38,7 @@ MARK = """() => {
 def main(path: Path) -> None:
     """Write the picture."""
     matrix = load_matrix(ROOT / "matrix.yaml")
-    files = site_files(matrix, example_rows(matrix))
+    files = site_files(matrix, example_rows(matrix), docs=True)
 
     def answer(route: Route) -> None:
         name = urlsplit(route.request.url).path.lstrip("/") or "index.html"

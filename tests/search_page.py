@@ -29,7 +29,14 @@ ELSEWHERE = "wheels.example"
 AXE_TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 
 
-_LINKED = ("doctor.py", "packages.md", "manifest.jsonl", "simple/index.html", "docs/index.html")
+_LINKED = (
+    "doctor.py",
+    "packages.md",
+    "manifest.jsonl",
+    "simple/index.html",
+    "docs/index.html",
+    "docs/explanation/backends.html",
+)
 
 
 def write_page(folder: Path, matrix: Matrix, rows: list[WheelRow], *, docs: bool = True) -> Path:

@@ -13,11 +13,11 @@ PRODUCTS = {
     "gfx906": ("Instinct MI50", "Instinct MI60", "Radeon VII"),
     "gfx908": ("Instinct MI100",),
     "gfx90a": ("Instinct MI210", "Instinct MI250", "Instinct MI250X"),
-    "gfx942": ("Instinct MI300A", "Instinct MI300X", "Instinct MI325X"),
+    "gfx942": ("Instinct MI300A", "Instinct MI300X", "Instinct MI308X", "Instinct MI325X"),
     "gfx950": ("Instinct MI350X", "Instinct MI355X"),
     "gfx1010": ("Radeon RX 5700", "Radeon RX 5700 XT"),
     "gfx1030": (
-        *("Radeon RX 6800", "Radeon RX 6800 XT", "Radeon RX 6900 XT"),
+        *("Radeon RX 6800", "Radeon RX 6800 XT", "Radeon RX 6900 XT", "Radeon RX 6950 XT"),
         *("Radeon PRO W6800", "Radeon PRO V620"),
     ),
     "gfx1031": ("Radeon RX 6700 XT", "Radeon RX 6750 XT"),
@@ -25,18 +25,23 @@ PRODUCTS = {
     "gfx1034": ("Radeon RX 6500 XT",),
     "gfx1035": ("Radeon 680M",),
     "gfx1036": ("Ryzen 7000 (Raphael) graphics",),
-    "gfx1100": ("Radeon RX 7900 XT", "Radeon RX 7900 XTX", "Radeon PRO W7800", "Radeon PRO W7900"),
+    "gfx1100": (
+        *("Radeon RX 7900 GRE", "Radeon RX 7900 XT", "Radeon RX 7900 XTX"),
+        *("Radeon PRO W7800", "Radeon PRO W7900"),
+    ),
     "gfx1101": ("Radeon RX 7700 XT", "Radeon RX 7800 XT", "Radeon PRO W7700", "Radeon PRO V710"),
-    "gfx1102": ("Radeon RX 7600",),
+    "gfx1102": ("Radeon RX 7600", "Radeon RX 7600 XT"),
     "gfx1103": ("Radeon 780M (Ryzen 7 7840U)",),
-    "gfx1150": ("Ryzen AI 9 HX 375 (Strix Point)",),
-    "gfx1151": ("Ryzen AI Max (Strix Halo)",),
+    "gfx1150": ("Ryzen AI 9 HX 375 (Strix Point)", "Radeon 880M", "Radeon 890M"),
+    "gfx1151": ("Ryzen AI Max (Strix Halo)", "Radeon 8050S", "Radeon 8060S"),
     "gfx1152": ("Ryzen AI 7 350",),
     "gfx1153": ("Radeon 820M",),
     "gfx1200": ("Radeon RX 9060", "Radeon RX 9060 XT"),
     "gfx1201": ("Radeon RX 9070", "Radeon RX 9070 XT", "Radeon AI PRO R9700"),
 }
-"""By offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026."""
+"""By offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026. AMD's product pages for
+MI308X, RX 6950 XT, RX 7600 XT, RX 7900 GRE, and the graphics of Strix Point
+(880M, 890M) and of Strix Halo (8050S, 8060S)."""
 
 FAMILIES = {
     "gfx9": "gfx90a, gfx942 and other gfx9 without code of their own (Instinct MI200 and MI300)",
@@ -50,6 +55,11 @@ and is empty there (an #if in the generated source)."""
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 """Where the amdgpu driver lists the compute nodes of a machine."""
+
+
+def by_generation(arch: str) -> tuple[int, str]:
+    """To sort archs by: gfx90a before gfx1030, as minor version and stepping are one character each (LLVM AMDGPU)."""
+    return len(arch), arch
 
 
 def product(arch: str) -> str:
@@ -72,12 +82,17 @@ def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
     (Linux, amdkfd's kfd_device.c). CPU nodes have 0; a GPU that a container may not use cannot be read.
     """
     archs = []
-    for properties in sorted(kfd_nodes.glob("*/properties")):
+    for properties in kfd_node_files(kfd_nodes):
         match = re.search(r"^gfx_target_version (\d+)$", _read_node(properties), re.MULTILINE)
         number = int(match[1]) if match else 0
         if number:
             archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
     return archs
+
+
+def kfd_node_files(kfd_nodes: Path) -> list[Path]:
+    """What describes each node, in the driver's order: 10 after 9, as programs count their GPUs."""
+    return sorted(kfd_nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
 
 
 def _read_node(properties: Path) -> str:

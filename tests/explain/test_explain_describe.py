@@ -66,7 +66,7 @@ def test_a_running_build_answers_how_far_how_long_and_for_which_gpu_first(explai
     assert left.startswith("  left       2414 sources, 2 h ")
     assert " with 8 jobs (the log), predicted: " in left
     assert ends.endswith("after the last line of the log, which has no clock")
-    assert arch == "  for        gfx942  Instinct MI300A, MI300X, MI325X"
+    assert arch == "  for        gfx942  Instinct MI300A, MI300X, MI308X, MI325X"
 
 
 def test_it_says_what_the_kernel_is_why_it_takes_long_and_what_to_change(explain: Explain) -> None:
@@ -197,7 +197,7 @@ def test_a_single_command_is_explained_without_a_build(explain: Explain) -> None
     shown = explain(command(), stdin=True)
     assert shown.out.splitlines()[:2] == [
         "stdin: a compile command",
-        "  for        gfx942  Instinct MI300A, MI300X, MI325X",
+        "  for        gfx942  Instinct MI300A, MI300X, MI308X, MI325X",
     ]
     assert "its flags from torch" in shown.out
 
@@ -239,7 +239,7 @@ def test_the_json_says_what_the_text_says(explain: Explain) -> None:
     assert told["forecast"]["measured"] is True
     assert told["forecast"]["ends"].startswith("2026-11-21 ")
     assert told["kernel"]["head_dim"] == "128"
-    assert told["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI325X"}]
+    assert told["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI308X, MI325X"}]
 
 
 def test_what_is_neither_a_file_nor_a_cell_id_is_refused(

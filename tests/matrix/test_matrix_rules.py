@@ -153,7 +153,13 @@ def ask(rule: Rule, combination: Combination) -> str:
     ("flash_attn", "backend", "arch", "reason"),
     [
         pytest.param("2.8.3", CK, "gfx1030", "CK does not support gfx1030", id="no-release-does"),
-        pytest.param("2.6.3", TRITON, "gfx1030", "Triton does not support gfx1030", id="nor-one-without-the-backend"),
+        pytest.param(
+            "2.6.3",
+            TRITON,
+            "gfx1030",
+            "flash-attn's Triton backend does not list gfx1030: no wheel promises it",
+            id="nor-one-without-the-backend",
+        ),
         pytest.param(
             "2.6.3",
             CK,

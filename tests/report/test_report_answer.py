@@ -150,7 +150,7 @@ def test_without_indexes_each_wheel_is_installed_by_its_address(rows: tuple[Whee
 def test_it_says_how_the_request_was_read(ask: Ask) -> None:
     text = ask(torch="2.9.0+rocm6.4.1", Python="cp311", GPU="MI300X", flash_attn="2.8", Backend="ck")
     assert shown(text).startswith(
-        "Read as: torch 2.9.1, ROCm 6.4, Python 3.11, GPU gfx942 (Instinct MI300A, MI300X, MI325X), "
+        "Read as: torch 2.9.1, ROCm 6.4, Python 3.11, GPU gfx942 (Instinct MI300A, MI300X, MI308X, MI325X), "
         "flash-attn 2.8.3.post2 or 2.8.3, Backend ck."
     )
 

@@ -113,7 +113,7 @@ def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...
     rows = (*rows[:-1], rows[-1].model_copy(update={"offload_archs": ("gfx942", "gfx9999")}))
     text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "GPUs"))[1:] == [
-        ["gfx942", "Instinct MI300A, MI300X, MI325X", "6 of 6"],
+        ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X", "6 of 6"],
         ["gfx9999", "not known by name", "1 of 6"],
     ]
 

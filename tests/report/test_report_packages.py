@@ -52,7 +52,7 @@ def test_a_row_says_what_to_choose_a_wheel_by(rows: tuple[WheelRow, ...]) -> Non
     (ck,) = (row for row in rows if row.cell == CELLS[0])
     expected = ["2.8.3", "3.11", "gfx942", "1.2 MB", "2.28", "2026-01-01", ck.sha256[:12], "wheel"]
     assert expected in table_rows(packages_page(rows))
-    assert ["gfx942", "Instinct MI300A, MI300X, MI325X"] in table_rows(packages_page(rows))
+    assert ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"] in table_rows(packages_page(rows))
 
 
 def test_every_file_is_linked_with_its_whole_digest(rows: tuple[WheelRow, ...]) -> None:

@@ -18,6 +18,7 @@ from playwright.sync_api import Page, expect
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
 from search_page import ELSEWHERE, Visit, serving, write_page
 from wheel_factory import make_wheel, metadata_text
+from wheelfactory.doctor.single_file import single_file
 from wheelfactory.manifest import read_manifest
 from wheelfactory.matrix import Matrix
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 Command = Sequence[str | Path]
 
+DOCTOR_LINE = "curl -O {0}doctor.py && python3 doctor.py {0}"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CK = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -57,6 +59,7 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         write_index(folder / "pypi", {"einops": einops(made), **wrong})
         rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
+        (folder / "doctor.py").write_text(single_file(""))  # as a release directory has it: it knows no site
         write_page(folder, here, list(read_manifest(folder)))
         yield Place(address, folder, f"{address}pypi/")
 
@@ -191,6 +194,23 @@ def test_the_form_that_was_copied_is_the_one_that_is_shown(page: Page) -> None:
     assert shown.inner_text().rstrip("\n") == text.rstrip("\n")
 
 
+def test_who_copies_for_pip_is_told_the_torch_to_have_and_pyproject_brings_it(page: Page) -> None:
+    needs = page.locator("#cards > li").first.get_by_text("Needs torch 2.9 for ROCm 6.4 already installed")
+    expect(needs).to_be_visible()
+    copied(page, "pyproject.toml", CK_VERSION)
+    copied(page, "pyproject.toml", TRITON_VERSION)
+    expect(needs).to_be_hidden()
+
+
+def test_the_last_button_pressed_keeps_its_name_and_a_check_mark(page: Page) -> None:
+    marked = page.locator("button", has_text="\N{CHECK MARK}")
+    copied(page, "pip", CK_VERSION)
+    expect(marked).to_have_text(re.compile("pip.*\N{CHECK MARK}"))
+    copied(page, "uv", TRITON_VERSION)
+    expect(marked).to_have_count(1)
+    expect(marked).to_have_text(re.compile("uv.*\N{CHECK MARK}"))
+
+
 def test_a_pyproject_for_any_python_names_those_of_the_wheel(visit: Visit, place: Place) -> None:
     visitor = visit(place.address, permissions=["clipboard-read", "clipboard-write"])
     page = visitor.open("?rocm=6.4&torch=2.9&flash-attn=2.8.3")
@@ -200,7 +220,15 @@ def test_a_pyproject_for_any_python_names_those_of_the_wheel(visit: Visit, place
 def test_the_doctors_line_is_copied(page: Page, place: Place) -> None:
     page.get_by_role("button", name="Copy", exact=True).click()
     expect(page.get_by_role("status")).to_have_text("Copied: the doctor's line")
-    assert page.evaluate("navigator.clipboard.readText()") == f"curl -O {place.address}doctor.py && python3 doctor.py"
+    assert page.evaluate("navigator.clipboard.readText()") == DOCTOR_LINE.format(place.address)
+
+
+def test_the_doctors_line_of_a_page_in_a_release_directory_reads_the_manifest_of_that_release(
+    page: Page, place: Place, tmp_path: Path
+) -> None:
+    done = run(["bash", "-c", page.locator("#doctor-line").inner_text()], tmp_path)
+    for version in (CK_VERSION, TRITON_VERSION):
+        assert f"flash_attn-{version}-" in done.stdout, done.stdout + done.stderr
 
 
 def test_on_plain_http_of_another_host_it_is_copied_all_the_same(visit: Visit, place: Place) -> None:
@@ -223,6 +251,7 @@ def test_where_nothing_may_be_copied_the_text_is_left_selected(visit: Visit, pla
     page = visitor.open("?backend=ck&torch=2.9&flash-attn=2.8.3")
     page.get_by_role("button", name=re.compile("^Copy pip form")).click()
     expect(page.get_by_role("status")).to_have_text("Selected: press Ctrl+C to copy")
+    expect(page.locator(".copies button").first).to_contain_text("press Ctrl+C")
     assert page.evaluate("getSelection().toString()") == page.locator("#cards pre").inner_text()
 
 

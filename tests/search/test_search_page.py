@@ -97,6 +97,15 @@ def test_a_filter_leaves_the_wheels_of_its_value_and_said_how_many_before(
         ("rx 9070", "gfx1201"),
         ("GFX90A", "gfx90a"),
         ("gfx1030", "gfx1030"),
+        ("gfx942:sramecc+:xnack-", "gfx942"),
+        ("AMD Instinct MI300X OAM", "gfx942"),
+        ("AMD Radeon RX 6800", "gfx1030"),
+        ("AMD Radeon RX 7900 XTX", "gfx1100"),
+        ("AMD Radeon RX 7600 XT 16 GB", "gfx1102"),
+        ("AMD Ryzen AI 9 HX 375 w/ Radeon 890M", "gfx1150"),
+        ("AMD Radeon 890M Graphics", "gfx1150"),
+        ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "gfx1151"),
+        ("AMD Radeon 780M Graphics", "gfx1103"),
     ],
 )
 def test_a_gpu_is_chosen_by_its_name(page: Page, wheels: list[WheelRow], written: str, arch: str) -> None:
@@ -115,7 +124,42 @@ def test_a_gpu_is_chosen_by_its_gfx_name(page: Page, wheels: list[WheelRow]) -> 
 def test_strix_halo_is_known_and_the_reason_against_it_is_told(page: Page) -> None:
     page.get_by_label("GPU", exact=True).fill("Strix Halo")
     assert page.locator("#gpu-told").inner_text().startswith("gfx1151")
-    assert "Ryzen AI Max (Strix Halo): Triton does not support gfx1151" in reasons(page)
+    lists = "flash-attn's Triton backend does not list gfx1151: no wheel promises it"
+    assert f"Ryzen AI Max (Strix Halo): {lists}" in reasons(page)
+
+
+def test_nobody_is_told_to_drop_the_gpu_they_have_but_led_to_what_the_backends_support(
+    page: Page, visit: Visit, empty_site: str
+) -> None:
+    page.get_by_label("GPU", exact=True).fill("Strix Halo")
+    assert ways(page) == ["Which GPUs each backend supports"]
+    link = page.locator("#nothing").get_by_role("link")
+    assert link.get_attribute("href") == "docs/explanation/backends.html"
+    assert ways(visit(empty_site).open("?gpu=gfx1151")) == []
+    choose(page, "backend", "triton")
+    assert ways(page)
+
+
+def test_what_a_backend_ignores_is_told_where_it_is_chosen(visit: Visit, site: str) -> None:
+    page = visit(site).open("?rocm=6.4&torch=2.9.1&backend=triton&flash-attn=2.8.3")
+    hints = page.get_by_role("group", name="Backend").locator(".hint")
+    expect(hints.nth(1)).to_contain_text("Triton of these releases ignores window_size, softcap and block_table")
+    assert hints.get_by_role("link").get_attribute("href") == "docs/explanation/backends.html"
+    page.get_by_text("File, full sha256 and checks").click()
+    expect(page.locator("details .inside")).to_contain_text("Ignores window_size, softcap and block_table")
+    choose(page, "backend", "ck")
+    page.get_by_text("File, full sha256 and checks").first.click()
+    expect(page.locator("details .inside").first).to_be_visible()
+    expect(page.locator("details .inside").first).not_to_contain_text("window_size")
+
+
+def test_the_limit_of_gfx1030_is_told_to_those_who_have_one(page: Page) -> None:
+    limit = page.get_by_text("the causal backward in bf16 does not fit its memory")
+    expect(limit).to_be_hidden()
+    page.get_by_label("GPU", exact=True).fill("RX 6950 XT")
+    expect(limit).to_be_visible()
+    page.get_by_label("GPU", exact=True).fill("MI300X")
+    expect(limit).to_be_hidden()
 
 
 def test_a_name_that_fits_several_gpus_asks_which(page: Page, wheels: list[WheelRow]) -> None:
@@ -124,6 +168,23 @@ def test_a_name_that_fits_several_gpus_asks_which(page: Page, wheels: list[Wheel
     assert count(page) == len(wheels)
     page.locator("#gpu-told button", has_text="gfx1101").click()
     assert count(page) == sum("gfx1101" in row.offload_archs for row in wheels)
+
+
+def test_a_question_with_more_answers_than_are_shown_says_so(page: Page) -> None:
+    told = page.locator("#gpu-told")
+    page.get_by_label("GPU", exact=True).fill("RX")
+    assert told.locator("button").count() == 6
+    assert told.inner_text().endswith("... or write more")
+    page.get_by_label("GPU", exact=True).fill("RX 7")
+    assert "write more" not in told.inner_text()
+
+
+@pytest.mark.parametrize("written", ["AMD Radeon RX 6800M", "AMD Radeon RX 7900M", "AMD", "Radeon Graphics"])
+def test_a_product_is_whole_words_of_what_is_written(page: Page, wheels: list[WheelRow], written: str) -> None:
+    """A mobile GPU of nearly the same name is another one: RX 6800M is gfx1031."""
+    page.get_by_label("GPU", exact=True).fill(written)
+    assert page.get_by_label("GPU by gfx name").input_value() == ""
+    assert count(page) == len(wheels)
 
 
 def test_a_name_that_fits_no_gpu_says_so_and_filters_nothing(page: Page, wheels: list[WheelRow]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from search_page import Visit, choose, count, serving, write_page
 from search_rows import many_rows
@@ -34,7 +34,7 @@ def with_details_and_a_question(page: Page) -> None:
 def with_a_copied_form(page: Page) -> None:
     """After copying the longest form, or selecting it where that is not allowed."""
     page.get_by_role("button", name="Copy pyproject.toml form").first.click()
-    page.locator(".copies button", has_text=re.compile("^(Copied|Selected)$")).wait_for()
+    page.locator(".copies button", has_text=re.compile("copied|selected")).wait_for()
 
 
 STATES = [
@@ -76,6 +76,45 @@ def test_a_phone_is_one_tap_from_the_filters_to_the_wheels(visit: Visit, site: s
     top = page.locator("#count").bounding_box()
     assert top
     assert 0 <= top["y"] < PHONE["height"]
+
+
+def test_a_phone_is_one_tap_from_the_filters_to_the_reason_why_there_is_none(visit: Visit, site: str) -> None:
+    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?rocm=7.14&torch=2.9.1")
+    page.get_by_role("link", name="Why there is none").tap()
+    reason = page.locator("#nothing .reasons").bounding_box()
+    assert reason
+    assert 0 <= reason["y"] < PHONE["height"]
+
+
+def test_the_coverage_fades_at_its_edge_until_it_is_scrolled_to_the_end(visit: Visit, site: str) -> None:
+    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?view=coverage")
+    edge = page.locator("#coverage-view .edge").first
+    expect(edge).to_have_class("edge more")
+    edge.locator(".scroller").evaluate("found => { found.scrollLeft = found.scrollWidth }")
+    expect(edge).to_have_class("edge")
+
+
+def test_a_command_is_broken_at_its_blanks_alone(visit: Visit, site: str) -> None:
+    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?rocm=6.4")
+    words = page.locator("#cards pre").first.locator(".unbroken")
+    assert str(words.last.text_content()).startswith("flash-attn==")
+    assert set(words.evaluate_all("found => found.map(word => word.getClientRects().length)")) == {1}
+    rows = words.evaluate_all("found => found.map(word => word.getBoundingClientRect().top)")
+    assert len(set(rows)) > 1
+
+
+def test_the_rule_above_the_footer_is_as_wide_as_the_column(visit: Visit, site: str) -> None:
+    page = visit(site).open()
+    rule = page.locator("footer").evaluate("found => getComputedStyle(found, '::before').width")
+    views = page.locator(".views").bounding_box()
+    assert views
+    assert rule == f"{views['width']:g}px"
+
+
+def test_what_cannot_be_has_a_swatch_that_is_seen_in_the_dark(visit: Visit, site: str) -> None:
+    page = visit(site, color_scheme="dark").open("?view=coverage")
+    style = page.locator(".swatch.excluded").evaluate("found => getComputedStyle(found).borderTopColor")
+    assert style not in ("rgba(0, 0, 0, 0)", page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
 def test_targets_on_a_phone_are_wide_enough_for_a_finger(visit: Visit, site: str) -> None:
@@ -147,8 +186,38 @@ def test_a_keyboard_is_enough_from_the_first_key_to_the_copied_line(visit: Visit
         if focused(page).startswith("Copy pip form"):
             break
     press("Enter")
-    page.locator(".copies button", has_text="Copied").wait_for()
+    page.locator(".copies button", has_text=", copied").wait_for()
     assert "/simple/rocm64/" in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_each_table_of_the_coverage_is_one_stop_with_arrow_keys_inside(visit: Visit, site: str) -> None:
+    page = visit(site).open("?view=coverage")
+    stops = page.locator("#coverage-view :is(a, button, [tabindex])").and_(page.locator(":not([tabindex='-1'])"))
+    assert stops.count() == page.locator("#coverage-view table").count()
+    first = page.locator("#coverage-view table").first
+    first.locator("button").first.focus()
+    for key in ("ArrowUp", "ArrowLeft"):  # at the edge: nothing
+        page.keyboard.press(key)
+    assert place_of(page) == [1, 1]
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert place_of(page) == [2, 2]
+    expect(page.locator("#coverage-view .told").first).to_have_text(str(page.evaluate(TITLE)))
+    page.keyboard.press("Tab")
+    assert page.locator("#coverage-view table").nth(1).locator(":focus").count() == 1
+    page.keyboard.press("Shift+Tab")
+    assert place_of(page) == [2, 2]
+
+
+TITLE = "document.activeElement.title"
+
+
+def place_of(page: Page) -> list[int]:
+    """Row and column of the square that has the focus."""
+    found: list[int] = page.evaluate(
+        "(({parentElement, cellIndex}) => [parentElement.rowIndex, cellIndex])(document.activeElement.parentElement)"
+    )
+    return found
 
 
 def test_the_back_button_after_arrow_keys_is_one_step(visit: Visit, site: str) -> None:

@@ -25,6 +25,13 @@ Refuse = Callable[[Combination], str]
 _SPOKEN = {Backend.CK: "CK", Backend.TRITON: "Triton"}
 
 
+_UNSUPPORTED = {
+    Backend.CK: "CK does not support {arch}",
+    Backend.TRITON: "flash-attn's Triton backend does not list {arch}: no wheel promises it",
+}
+"""Of an arch that no release has. CK refuses to build for it; Triton compiles on the machine, for what it can."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule of one matrix, with the axes it looks at."""
@@ -83,7 +90,7 @@ def no_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> str
         if (facts := release.backend(backend)) and arch in facts.archs
     ]
     if not supporting:
-        return f"{_SPOKEN[backend]} does not support {arch}"
+        return _UNSUPPORTED[backend].format(arch=arch)
     if flash_attn in supporting or matrix.flash_attn[flash_attn].backend(backend) is None:
         return ""
     return f"flash-attn {flash_attn}: {_SPOKEN[backend]} does not support {arch}; that of {_and(supporting)} does"

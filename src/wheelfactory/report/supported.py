@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.gpus import product
+from wheelfactory.gpus import by_generation, product
 from wheelfactory.matrix import Expansion, Matrix
 from wheelfactory.report.markdown import prose, table
 
@@ -44,7 +44,7 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
     for cell in cells:
         for arch in matrix.archs(cell):
             rocms.setdefault((arch, cell.backend), set()).add(cell.rocm)
-    archs = sorted({arch for arch, _ in rocms}, key=lambda arch: (len(arch), arch))
+    archs = sorted({arch for arch, _ in rocms}, key=by_generation)
     rows = (
         (
             arch,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from wheelfactory.search.site import site_files
+from wheelfactory.search.files import site_files
 
 __all__ = ["site_files"]

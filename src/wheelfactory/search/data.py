@@ -16,7 +16,7 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 
 from wheelfactory.cell import Backend, Cell
-from wheelfactory.gpus import PRODUCTS
+from wheelfactory.gpus import PRODUCTS, by_generation
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Expansion, Matrix, expand
 from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
@@ -89,18 +89,13 @@ def axes_of(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
         "torch": list(matrix.torch),
         "rocm": list(matrix.rocm),
         "backend": list(map(str, matrix.backend)),
-        GPU: sorted({*archs, *PRODUCTS}, key=_by_generation),
+        GPU: sorted({*archs, *PRODUCTS}, key=by_generation),
     }
 
 
 def _plain(arch: str) -> str:
     """Without features such as ``:xnack-``."""
     return arch.partition(":")[0]
-
-
-def _by_generation(arch: str) -> tuple[int, str]:
-    """gfx90a before gfx1030: the last two characters are minor version and stepping (LLVM AMDGPU)."""
-    return len(arch), arch
 
 
 def rule_table(rule: Rule, axes: dict[str, list[str]], texts: Table) -> dict[str, object]:

@@ -4,8 +4,10 @@
 // is refused too, the text is left selected.
 (() => {
   const factory = globalThis.wheelfactory;
-  const SHOWN_MS = 2000;
+  const { element, hiddenText } = factory;
 
+  // What the last button that was pressed says beside its name.
+  const mark = element("span", {});
   let waiting = 0;
 
   // Announces a text; what waited to be announced is not news any more.
@@ -33,14 +35,9 @@
   async function copy(pressed, text, shown, what) {
     const done = await write(text, shown);
     say(done ? `Copied: ${what}` : "Selected: press Ctrl+C to copy");
-    if (pressed.dataset.told) return;
-    const label = [...pressed.childNodes];
-    pressed.dataset.told = "yes";
-    pressed.replaceChildren(done ? "Copied" : "Selected");
-    setTimeout(() => {
-      pressed.replaceChildren(...label);
-      delete pressed.dataset.told;
-    }, SHOWN_MS);
+    const sign = element("span", { "aria-hidden": "true" }, done ? " ✓" : " – press Ctrl+C");
+    mark.replaceChildren(sign, hiddenText(done ? ", copied" : ", selected"));
+    pressed.append(mark);
   }
 
   Object.assign(factory, { copy, say });

@@ -12,6 +12,7 @@
     ["yanked", "some yanked (!)"],
     ["excluded", "cannot be (–)"],
   ];
+  const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
   const NAMES = { ck: "Composable Kernel (CK)", triton: "Triton" };
 
   // Made when it is first looked at. `choose` takes the choices of a square.
@@ -60,7 +61,7 @@
     const told = element(
       "p",
       { className: "told" },
-      "Point at a square, or move to it with the keyboard, to read what it says.",
+      "Point at a square, or move to it with the arrow keys, to read what it says.",
     );
     const heads = model.axes.rocm.map((rocm) => element("th", { scope: "col" }, hiddenText("ROCm "), rocm));
     const rows = model.axes.torch.map((torch) => {
@@ -80,10 +81,52 @@
     );
     const scroller = element(
       "div",
-      { className: "scroller", tabIndex: 0, role: "region", "aria-label": `Coverage of ${NAMES[backend] || backend}` },
+      { className: "scroller", role: "region", "aria-label": `Coverage of ${NAMES[backend] || backend}` },
       table,
     );
-    return element("section", { className: "backend" }, scroller, told);
+    makeOneStop(table);
+    return element("section", { className: "backend" }, fadedEdge(scroller), told);
+  }
+
+  // One stop of the Tab key, the square that had the focus last; arrow keys go to the others.
+  function makeOneStop(table) {
+    let stop = table.querySelector("button");
+    if (!stop) return;
+    stop.tabIndex = 0;
+    table.addEventListener("focusin", ({ target }) => {
+      stop.tabIndex = -1;
+      stop = target;
+      stop.tabIndex = 0;
+    });
+    table.addEventListener("keydown", (event) => {
+      const next = STEPS[event.key] && neighbour(table, stop, STEPS[event.key]);
+      if (!next) return;
+      event.preventDefault();
+      next.focus();
+    });
+  }
+
+  // The next square that way; nothing at the edge. The page does not scroll then either, as long as there is one.
+  function neighbour(table, square, [down, right]) {
+    const from = square.closest("td");
+    let row = from.parentElement.rowIndex + down;
+    let column = from.cellIndex + right;
+    for (; table.rows[row]?.cells[column]; row += down, column += right) {
+      const found = table.rows[row].cells[column].querySelector("button");
+      if (found) return found;
+    }
+    return undefined;
+  }
+
+  // Fades at its end as long as there is more to scroll to.
+  function fadedEdge(scroller) {
+    const edge = element("div", { className: "edge" }, scroller);
+    const look = () => {
+      edge.classList.toggle("more", scroller.scrollLeft + scroller.clientWidth < scroller.scrollWidth - 1);
+    };
+    scroller.addEventListener("scroll", look, { passive: true });
+    new ResizeObserver(look).observe(scroller);
+    return edge;
   }
 
   function squareOf(square, told, choose) {
@@ -99,6 +142,7 @@
     };
     const made = button(shown, () => choose(square.choices), {
       className: `square ${kind}`,
+      tabIndex: -1,
       title: text,
       onfocus: tell,
       onmouseenter: tell,

@@ -29,9 +29,14 @@
     return element("span", { className: "hidden" }, text);
   }
 
+  // A text that wraps at its blanks alone, and not within flash-attn==2.8.3 or an address.
+  function unbroken(text) {
+    return text.split(/(\s+)/).map((part) => (part.trim() ? element("span", { className: "unbroken" }, part) : part));
+  }
+
   function many(number, thing) {
     return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
   }
 
-  Object.assign(globalThis.wheelfactory, { button, element, hiddenText, link, many });
+  Object.assign(globalThis.wheelfactory, { button, element, hiddenText, link, many, unbroken });
 })();

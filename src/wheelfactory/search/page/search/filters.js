@@ -4,6 +4,7 @@
 (() => {
   const factory = globalThis.wheelfactory;
   const { element, hiddenText, many, nameOf } = factory;
+  const MOST_CANDIDATES = 6;
   const PILLS = ["rocm", "torch", "python", "backend", "flash-attn"];
 
   // `change(axis, value)` is called with what a person chose; undefined is any.
@@ -25,6 +26,7 @@
       yanked.checked = state.yanked;
       document.getElementById("yanked-count").textContent = found.yanked.length ? `(${found.yanked.length})` : "";
       tellGpu(model, state, change);
+      for (const limit of document.querySelectorAll("[data-gpu]")) limit.hidden = limit.dataset.gpu !== choices.gpu;
     };
   }
 
@@ -103,9 +105,12 @@
   }
 
   function candidates(model, archs, change) {
-    return archs.map((arch) =>
-      factory.button(`${arch}: ${factory.productsOf(model, arch)}`, () => change("gpu", arch), { className: "quiet" }),
+    const offered = archs.slice(0, MOST_CANDIDATES).map((arch) =>
+      factory.button(`${arch}: ${factory.productsOf(model, arch)}`, () => change("gpu", arch), {
+        className: "quiet",
+      }),
     );
+    return archs.length > MOST_CANDIDATES ? [...offered, element("span", {}, "... or write more")] : offered;
   }
 
   Object.assign(factory, { makeFilters });

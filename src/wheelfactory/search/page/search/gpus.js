@@ -1,16 +1,19 @@
 "use strict";
 
-// What a person calls their GPU -> its gfx name; pure.
+// What a person or a program calls a GPU -> its gfx name; pure.
 (() => {
-  const MOST_CANDIDATES = 6;
-
   // Blanks do not matter, so that 7900xtx and RX 7900 XTX are one.
   function squeezed(text) {
     return text.toLowerCase().replace(/[^a-z0-9]/g, "");
   }
 
-  // {arch, name} if the text means one arch, {candidates} if it may be one of several or of none.
-  function readGpu(model, text) {
+  // {arch, name} if the text means one arch, {candidates} if it may be one of several or of none. Programs write the maker
+  // before a product, and features after an arch: gfx942:sramecc+:xnack-.
+  function readGpu(model, written) {
+    const text = written
+      .trim()
+      .replace(/^AMD\b/i, "")
+      .replace(/^\s*(gfx\w+):.*$/i, "$1");
     const wanted = squeezed(text);
     if (!wanted) return { candidates: [] };
     if (model.options.gpu.includes(wanted)) return { arch: wanted, name: wanted };
@@ -19,7 +22,32 @@
     const exact = found.filter(({ name }) => shortName(name) === text.trim() || squeezed(name) === wanted);
     if (exact.length === 1) return exact[0];
     if (archs.size === 1) return { arch: found[0].arch, name: found.length === 1 ? found[0].name : text.trim() };
-    return { candidates: [...archs].slice(0, MOST_CANDIDATES) };
+    return archs.size ? { candidates: [...archs] } : longestWithin(model, text);
+  }
+
+  // The longest product or arch that is among the words: "Instinct MI300X OAM", "Radeon 890M Graphics".
+  function longestWithin(model, text) {
+    const words = text
+      .split(/[^a-z0-9]+/i)
+      .map(squeezed)
+      .filter(Boolean);
+    const starts = words.map((_, place) => words.slice(place));
+    const spans = new Set(starts.flatMap((rest) => rest.map((_, place) => rest.slice(0, place + 1).join(""))));
+    const known = model.options.gpu.flatMap((arch) =>
+      [arch, ...(model.products[arch] || [])].flatMap((name) =>
+        formsOfName(name).map((form) => ({ arch, name, form })),
+      ),
+    );
+    const within = known
+      .filter(({ form }) => spans.has(form))
+      .sort((one, other) => other.form.length - one.form.length);
+    return within.length ? { arch: within[0].arch, name: within[0].name } : { candidates: [] };
+  }
+
+  // A product without its brand, and a name in parentheses and the one before it, are names too.
+  function formsOfName(name) {
+    const parts = name.split(/[()]/).filter((part) => /^(?!graphics)/.test(part.trim()));
+    return [name, shortName(name), ...parts, ...parts.map(shortName)].map(squeezed).filter(Boolean);
   }
 
   function namesLike(model, arch, wanted) {

@@ -29,9 +29,10 @@
     return `${new URL(wheel.url, site).href}#sha256=${wheel.sha256}`;
   }
 
+  // The file that a release directory serves does not know where it came from.
   function doctorLine(site) {
     if (site.startsWith("file:")) return "python3 doctor.py";
-    return `curl -O ${quoted(`${site}doctor.py`)} && python3 doctor.py`;
+    return `curl -O ${quoted(`${site}doctor.py`)} && python3 doctor.py ${quoted(site)}`;
   }
 
   // Explicit indexes: each is asked for what names it and for nothing else. uv applies sources to direct dependencies

@@ -20,7 +20,7 @@
     }
     const against = factory.conflict(model, choices);
     const ways = factory.waysOut(model, choices, state.text, state.yanked).map((way) => wayOut(context, way, change));
-    if (against) return [box("This cannot be", reasons(context, against), ways)];
+    if (against) return [box("This cannot be", reasons(context, against), onlyGpu(context) ? backends(context) : ways)];
     if (found.yanked.length) return [yankedBox(found, ways, change)];
     const bare = factory.find(model, choices, "", state.yanked);
     if (bare.wheels.length) return [box(`No wheel matches the text “${state.text}”`, [], ways)];
@@ -31,6 +31,16 @@
         ways,
       ),
     ];
+  }
+
+  // Nobody drops the GPU that they have: where it is all that was chosen, there is no other way.
+  function onlyGpu({ state, choices }) {
+    return choices.gpu !== undefined && Object.keys(choices).length === 1 && !state.text;
+  }
+
+  function backends({ model }) {
+    if (!model.docs) return [];
+    return [element("li", {}, link("docs/explanation/backends.html", "Which GPUs each backend supports"))];
   }
 
   function box(title, lines, ways) {

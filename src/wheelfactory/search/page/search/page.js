@@ -3,7 +3,7 @@
 // Puts the parts together: a change -> the state -> the address -> what is shown.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { button, element, many, nameOf } = factory;
+  const { button, element, many, nameOf, unbroken } = factory;
   const model = factory.makeModel(globalThis.wheelfactoryData);
   const site = new URL(".", document.baseURI).href;
 
@@ -45,7 +45,7 @@
   function showHead(found, choices) {
     const count = many(found.wheels.length, "wheel");
     at("count").textContent = count;
-    at("jump").textContent = `Show ${count}`;
+    at("jump").textContent = found.wheels.length ? `Show ${count}` : "Why there is none";
     const chosen = Object.keys(choices).map((axis) =>
       chip(axis, axis === "gpu" ? state.gpu : nameOf(axis, choices[axis])),
     );
@@ -91,12 +91,13 @@
 
   function showDoctor() {
     const line = factory.doctorLine(site);
-    at("doctor-line").textContent = line;
+    at("doctor-line").replaceChildren(...unbroken(line));
+    at("doctor-line").parentElement.tabIndex = 0; // an address that is too long is scrolled to
     at("doctor-copy").hidden = false;
     at("doctor-copy").addEventListener("click", () =>
       factory.copy(at("doctor-copy"), line, at("doctor-line"), "the doctor's line"),
     );
-    at("docs").hidden = !model.docs;
+    for (const found of document.querySelectorAll("[data-docs]")) found.hidden = !model.docs;
   }
 
   for (const link of document.querySelectorAll("[data-view]")) {

@@ -3,9 +3,10 @@
 // The wheels that match, a page at a time.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { button, element, hiddenText, link, many, nameOf } = factory;
+  const { button, element, hiddenText, link, many, nameOf, unbroken } = factory;
   const PAGE = 12;
   const CHIP_NAMES = 2;
+  const TRITON_LIMITS = "Ignores window_size, softcap and block_table, without an error.";
 
   // `shown` is how many cards there are; more are added by a button, so that the cost does not grow with the wheels.
   function showWheels(context, wheels) {
@@ -90,10 +91,17 @@
 
   function lines({ model, site, choices }, wheel) {
     const forms = factory.formsOf(model, site, wheel, choices.python);
-    const shown = element("code", {}, forms[0][1]);
+    const shown = element("code", {}, ...unbroken(forms[0][1]));
+    const torch = wheel.torch.split(".").slice(0, 2).join(".");
+    const needs = element(
+      "p",
+      { className: "small needs" },
+      `Needs torch ${torch} for ROCm ${wheel.rocm} already installed`,
+    );
     const buttons = forms.map(([name, text]) => {
       const pressed = button(name, () => {
-        shown.textContent = text;
+        shown.replaceChildren(...unbroken(text));
+        needs.hidden = name === "pyproject.toml"; // which brings its torch
         factory.copy(pressed, text, shown, `${name} form of ${wheel.file}`);
       });
       pressed.prepend(hiddenText("Copy "));
@@ -101,7 +109,8 @@
       return pressed;
     });
     return [
-      element("pre", {}, shown),
+      needs,
+      element("pre", { tabIndex: 0 }, shown), // a word that is too long is scrolled to
       element("div", { className: "copies" }, element("span", { "aria-hidden": "true" }, "Copy for"), ...buttons),
     ];
   }
@@ -120,9 +129,11 @@
     const gpus = wheel.archs.map((arch) =>
       element("li", {}, element("b", {}, arch), ` ${factory.productsOf(model, arch)}`),
     );
+    const limits = wheel.backend === "triton" ? [element("p", {}, TRITON_LIMITS)] : [];
     return element(
       "div",
       { className: "inside" },
+      ...limits,
       element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
       element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
       element("p", {}, "Checks before it was published:"),

@@ -17,7 +17,7 @@ _PAGE = Path(__file__).parent / "page"
 _KINDS = (".css", ".html", ".js")
 
 
-def site_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool = True) -> dict[str, bytes]:
+def site_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
     """The search page by path below the site; the same matrix and rows give the same bytes.
 
     `docs` says whether the site has ``docs/`` to link to. That ``doctor.py``, ``simple/``, ``packages.md`` and
