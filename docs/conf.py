@@ -22,7 +22,7 @@ ROOT = DOCS.parent
 
 project = "wheelfactory"
 extensions = ["myst_parser"]
-exclude_patterns = ["_templates"]
+exclude_patterns = ["_static", "_templates"]
 templates_path = ["_templates"]
 nitpicky = True
 
@@ -31,6 +31,22 @@ myst_heading_anchors = 4
 html_theme = "furo"
 html_title = "wheelfactory"
 html_favicon = "icon.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {  # the colours of the search page (search.css); "fade" is that of the shadows in site.css
+    "light_css_variables": {
+        "color-brand-primary": "#0b5c66",
+        "color-brand-content": "#0b5c66",
+        "color-brand-visited": "#3b3f8f",
+        "fade": "rgb(0 0 0 / 28%)",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#74cdd6",
+        "color-brand-content": "#74cdd6",
+        "color-brand-visited": "#b9bdf5",
+        "fade": "rgb(255 255 255 / 38%)",
+    },
+}
 html_copy_source = False
 html_use_index = False
 html_show_sourcelink = False
