@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -147,12 +148,12 @@ print(read_devices(Path(sys.argv[1]))[0].usable)
 """
 
 
-def test_a_device_that_the_user_may_not_open_is_not_usable(tmp_path_factory: pytest.TempPathFactory) -> None:
-    root = make_root(tmp_path_factory.mktemp("root"), MACHINES["MI210"])
-    (root / "dev/kfd").chmod(0o000)
-    for folder in (root, root.parent, root.parent.parent):
-        folder.chmod(0o755)  # pytest keeps other users out
-    done = subprocess.run([sys.executable, "-c", _AS_NOBODY, root], capture_output=True, text=True)
+def test_a_device_that_the_user_may_not_open_is_not_usable() -> None:
+    with TemporaryDirectory() as folder:  # pytest keeps other users out of its own
+        Path(folder).chmod(0o755)
+        root = make_root(Path(folder), MACHINES["MI210"])
+        (root / "dev/kfd").chmod(0o000)
+        done = subprocess.run([sys.executable, "-c", _AS_NOBODY, root], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 
 
