@@ -26,6 +26,11 @@ class Backend(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    @property
+    def spoken(self) -> str:
+        """As people write it: ``CK``, ``Triton``."""
+        return "CK" if self is Backend.CK else "Triton"
+
 
 @dataclass(frozen=True)
 class Cell:

@@ -39,9 +39,10 @@ PRODUCTS = {
     "gfx1200": ("Radeon RX 9060", "Radeon RX 9060 XT"),
     "gfx1201": ("Radeon RX 9070", "Radeon RX 9070 XT", "Radeon AI PRO R9700"),
 }
-"""By offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026. AMD's product pages for
-MI308X, RX 6950 XT, RX 7600 XT, RX 7900 GRE, and the graphics of Strix Point
-(880M, 890M) and of Strix Halo (8050S, 8060S)."""
+"""By offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026; of MI308X, RX 6950 XT,
+RX 7600 XT, Radeon 890M and 8060S public reports of machines that have them. RX 7900 GRE, Radeon 880M and 8050S are
+taken to have the arch of those that they are cut down from.
+"""
 
 FAMILIES = {
     "gfx9": "gfx90a, gfx942 and other gfx9 without code of their own (Instinct MI200 and MI300)",

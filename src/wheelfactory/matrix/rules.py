@@ -22,9 +22,6 @@ GPU = "gpu"
 
 Refuse = Callable[[Combination], str]
 
-_SPOKEN = {Backend.CK: "CK", Backend.TRITON: "Triton"}
-
-
 _UNSUPPORTED = {
     Backend.CK: "CK does not support {arch}",
     Backend.TRITON: "flash-attn's Triton backend does not list {arch}: no wheel promises it",
@@ -93,7 +90,7 @@ def no_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> str
         return _UNSUPPORTED[backend].format(arch=arch)
     if flash_attn in supporting or matrix.flash_attn[flash_attn].backend(backend) is None:
         return ""
-    return f"flash-attn {flash_attn}: {_SPOKEN[backend]} does not support {arch}; that of {_and(supporting)} does"
+    return f"flash-attn {flash_attn}: {backend.spoken} does not support {arch}; that of {_and(supporting)} does"
 
 
 def torch_lacks_arch(matrix: Matrix, rocm: str, arch: str) -> str:

@@ -9,8 +9,7 @@ from wheelfactory.gpus import by_generation, product
 from wheelfactory.matrix import Expansion, Matrix
 from wheelfactory.report.markdown import prose, table
 
-NONE = "no"
-_NAMES = {Backend.CK: "CK", Backend.TRITON: "Triton"}
+_NONE = "no"
 
 
 def supported_tables(matrix: Matrix, expansion: Expansion) -> list[str]:
@@ -27,7 +26,7 @@ def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:
         cells = [cell for cell in expansion.cells if cell.rocm == rocm]
         pythons = {python for cell in cells for python in expansion.pythons[cell]}
         torches = (_torch(torch, cells) for torch in matrix.torch)
-        rows.append((rocm, ", ".join(filter(None, torches)) or NONE, _span(matrix.python, pythons)))
+        rows.append((rocm, ", ".join(filter(None, torches)) or _NONE, _span(matrix.python, pythons)))
     return table(("ROCm", "torch", "Python"), rows)
 
 
@@ -36,7 +35,7 @@ def _torch(torch: str, cells: Iterable[Cell]) -> str:
     backends = {cell.backend for cell in cells if cell.torch == torch}
     if not backends:
         return ""
-    return torch if len(backends) == len(Backend) else f"{torch} ({_NAMES[backends.pop()]} only)"
+    return torch if len(backends) == len(Backend) else f"{torch} ({backends.pop().spoken} only)"
 
 
 def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
@@ -53,7 +52,7 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
         )
         for arch in archs
     )
-    return table(("arch", "GPUs", *_NAMES.values()), rows)
+    return table(("arch", "GPUs", *(backend.spoken for backend in Backend)), rows)
 
 
 def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:
@@ -71,4 +70,4 @@ def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:
                 spans.append([version])
         before = version in among
     said = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
-    return unit + ", ".join(said) if said else NONE
+    return unit + ", ".join(said) if said else _NONE
