@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from validations import a_validation, foreign, validated
 from wheelfactory.errors import InputError
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, published_cells, read_manifest, write_rows
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -70,10 +71,26 @@ def a_line(**changed: Any) -> str:
     return json.dumps({**a_row().model_dump(mode="json"), **changed})
 
 
-@pytest.mark.parametrize("row", [a_row(), FULL], ids=["least", "full"])
+VALIDATED = validated(FULL, foreign(), a_validation())
+OLD_LINE = (
+    b'{"project":"einops","version":"0.8.2","filename":"einops-0.8.2-py3-none-any.whl","sha256":"' + b"a" * 64 + b'",'
+    b'"size":12,"requires_python":"","metadata_sha256":"' + b"b" * 64 + b'","published":"2026-01-01T00:00:00Z",'
+    b'"yanked":null,"cell":null,"label":null,"offload_archs":[],"cxx11_abi":null,"glibc":null,"source":null,'
+    b'"gates":[],"url":null}\n'
+)
+"""As it was written before rows had evidence."""
+
+
+@pytest.mark.parametrize("row", [a_row(), FULL, VALIDATED], ids=["least", "full", "with evidence"])
 def test_a_row_reads_back_as_it_was_written(tmp_path: Path, row: WheelRow) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(write_rows([row]))
     assert read_manifest(tmp_path) == (row,)
+
+
+def test_a_row_without_evidence_is_read_and_written_as_it_was_before_there_was_any(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_NAME).write_bytes(OLD_LINE)
+    assert read_manifest(tmp_path) == (a_row(),)
+    assert write_rows([a_row()]) == OLD_LINE
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))  # a lone surrogate is no text
@@ -139,6 +156,7 @@ def test_a_manifest_may_be_named_itself(tmp_path: Path) -> None:
         pytest.param(a_line(published="once"), "published: Input should be a valid datetime", id="time that is none"),
         pytest.param(a_line(flavour="spicy"), "flavour: Extra inputs are not permitted", id="unknown key"),
         pytest.param(a_line(gates=[{}]), "gates.0.gate: Field required", id="inside a gate"),
+        pytest.param(a_line(evidence=[{}]), "evidence.0.vendor: Field required", id="inside evidence"),
         pytest.param(a_line(cell="fa2.8.3"), "cell: not a cell id: fa2.8.3", id="cell that is none"),
         pytest.param(
             a_line(label="rocm710torch2.9"), "label: not a label of this factory: rocm710torch2.9", id="label of none"

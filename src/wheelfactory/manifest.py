@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
+from wheelfactory.evidence import Evidence
 from wheelfactory.label import Label
 from wheelfactory.verify.result import GateResult
 
@@ -46,6 +47,8 @@ class WheelRow(BaseModel):
     """The oldest glibc it runs on; None for a wheel without compiled code."""
     source: str | None = None
     gates: tuple[GateResult, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    """Validations on GPUs, added after it was published; one for each arch and mode."""
     url: str | None = None
     """Where the file is; None in a release itself, whose files are beside its manifest."""
 
@@ -106,9 +109,17 @@ def _row(which: str, number: int, line: bytes) -> WheelRow:
 
 
 def write_rows(rows: Iterable[WheelRow]) -> bytes:
-    """The manifest of these rows, sorted by file name: the same rows give the same bytes."""
-    lines = [row.model_dump_json() for row in sorted(rows, key=lambda row: row.filename)]
+    """The manifest of these rows, sorted by file name: the same rows give the same bytes.
+
+    A row without evidence does not name it: it stays what it was before there was any, byte for byte, so that nothing
+    published changes, and older factories, which refuse keys that they do not know, read it.
+    """
+    lines = map(_line, sorted(rows, key=lambda row: row.filename))
     return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def _line(row: WheelRow) -> str:
+    return row.model_dump_json(exclude=None if row.evidence else {"evidence"})
 
 
 def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:

@@ -326,6 +326,13 @@ def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -
     assert dependencies(wheels, replace(MI300X, packages={"einops": "0.7.0"})) == ()
 
 
+def test_the_fallback_is_installed_beside_no_wheel(rows: tuple[WheelRow, ...]) -> None:
+    einops = next(row for row in rows if row.project == "einops")
+    fallback = {"project": "flash-attention-amd", "filename": "flash_attention_amd-0.1.0-py3-none-any.whl"}
+    wheels = as_read([*rows, einops.model_copy(update=fallback)])
+    assert [wheel.project for wheel in dependencies(wheels, MI300X)] == ["einops"]
+
+
 def test_versions_are_compared_as_numbers() -> None:
     ordered = [
         "2.7.4.post1",

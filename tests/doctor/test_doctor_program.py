@@ -17,7 +17,7 @@ import pytest
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
 from doctor.releases import as_read, small_release
 from wheelfactory.checkout import ROOT
-from wheelfactory.commands.doctor import add, execute, users_python
+from wheelfactory.commands.doctor import add, execute
 from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
@@ -100,6 +100,11 @@ def test_what_was_verified_is_shown_and_what_was_not(wheels: tuple[Wheel, ...]) 
     verified = tuple(replace(wheel, gates=gates) for wheel in wheels)
     lines = text_of(report_on(MI300X, verified))
     assert lines[9:11] == ["  verified, passed: identity, import", "  verified, not run: gpu"]
+
+
+def test_the_archs_that_a_wheel_is_verified_on_are_shown(wheels: tuple[Wheel, ...]) -> None:
+    verified = tuple(replace(wheel, verified_on=("gfx90a", "gfx942")) for wheel in wheels)
+    assert text_of(report_on(MI300X, verified))[9] == "  verified on gfx90a, gfx942"
 
 
 def test_what_is_wrong_comes_before_what_fits(wheels: tuple[Wheel, ...]) -> None:
@@ -349,19 +354,13 @@ def as_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tu
     return code, *capsys.readouterr()
 
 
-def test_the_command_takes_the_python_of_the_environment_that_is_activated(tmp_path: Path) -> None:
-    own, other = make_python(tmp_path / "own"), make_python(tmp_path / "other")
-    folders = {name: str(Path(path).parent) for name, path in (("own", own), ("other", other))}
-    environ = {"VIRTUAL_ENV": str(tmp_path / "own"), "PATH": folders["other"]}
-    assert users_python(environ) == f"{folders['own']}/python3"
-    assert users_python({"PATH": f"/nowhere:{folders['other']}"}) == f"{folders['other']}/python3"
-
-
-def test_the_command_takes_its_own_python_only_if_there_is_no_other(tmp_path: Path) -> None:
-    other = Path(make_python(tmp_path / "other")).parent
-    ours = f"{sys.prefix}/bin"
-    assert users_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{other}"}) == f"{other}/python3"
-    assert users_python({"PATH": ours}) == sys.executable
+def test_the_command_examines_the_users_python_if_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = make_python(tmp_path / "own", TORCHES["cpu"])
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "own"))
+    _, _, err = as_command(capsys)
+    assert f"examining {python}3: " in err
 
 
 def test_pages_of_a_repository_can_be_named(

@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import ROCM_TORCH, make_python
-from doctor.sites import make_site_release, served, users_environ
+from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
+from validations import a_validation, foreign
 from wheelfactory.doctor.single_file import Module, assemble, in_order, single_file
 from wheelfactory.errors import BAD_INPUT, DONE, FactoryError, InputError
+from wheelfactory.publish import DirectoryPublisher
+from wheelfactory.publish.evidence import add_evidence
 
 SITE = "https://me.github.io/wheels/"
 
@@ -31,8 +34,11 @@ def doctor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release, to be copied."""
-    return make_site_release(tmp_path_factory.mktemp("made") / "release")
+    """A release whose Triton wheel has evidence, to be copied."""
+    publisher = DirectoryPublisher(make_site_release(tmp_path_factory.mktemp("made") / "release"))
+    (triton,) = (row for row in publisher.rows() if row.cell == TRITON_CELL)
+    add_evidence(publisher, [foreign(triton), a_validation(triton)])
+    return publisher.folder
 
 
 @pytest.fixture
@@ -64,7 +70,8 @@ def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: 
     assert (done.returncode, report["exit_code"]) == (DONE, DONE), done.stderr
     assert report["machine"]["python"]["version"].startswith(f"3.{minor}.")
     assert report["machine"]["torch"]["hip"] == "6.4.43482-0f2d60242"
-    assert "2.8.3+rocm64torch2.9triton" in [offer["version"] for offer in report["fitting"]]
+    verified = {offer["version"]: offer["verified_on"] for offer in report["fitting"]}
+    assert verified["2.8.3+rocm64torch2.9triton"] == ["gfx942"]
 
 
 def test_an_older_python_is_told_so_and_not_shown_a_traceback(doctor: Path) -> None:

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doctor.releases import BASE, as_read, small_release
+from validations import a_validation, foreign, validated
 from wheelfactory.doctor.wheels import Wheel, read_wheels
 from wheelfactory.errors import InputError
+from wheelfactory.evidence import evidence_of, verified_on
 from wheelfactory.manifest import WheelRow, write_rows
+from wheelfactory.validate.report import Hardware, Validated
 from wheelfactory.verify.result import GateResult, Status
 
 SHA256 = "0123456789abcdef" * 4
@@ -59,6 +62,34 @@ def test_gates_are_read_with_how_they_ended(rows: tuple[WheelRow, ...]) -> None:
     gates = (GateResult.of("import", []), GateResult.not_run("gpu", "no GPU"))
     (wheel,) = as_read([rows[0].model_copy(update={"gates": gates})])
     assert wheel.gates == (("import", str(Status.PASSED)), ("gpu", str(Status.NOT_RUN)))
+
+
+def test_evidence_is_read_as_the_factory_reads_it(rows: tuple[WheelRow, ...]) -> None:
+    fallback = Validated(project="flash-attention-amd", version="0.1.0", sha256=SHA256)
+    mi250x = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
+    passed = GateResult.of("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
+    no_pass = GateResult.not_run("gpu", "no GPU"), GateResult.of("import", [], versions={"gpu": "gfx942"})
+    of_test_mode = evidence_of(a_validation()).model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    (bare, *_) = rows
+    ran = [
+        bare,
+        bare.model_copy(update={"gates": no_pass}),
+        bare.model_copy(update={"gates": (passed,)}),
+        bare.model_copy(update={"evidence": (of_test_mode,)}),
+        validated(bare, foreign(), foreign(dropped_launch_options=None, validated=fallback)),
+        validated(bare.model_copy(update={"gates": (passed,)}), a_validation(), a_validation(hardware=mi250x)),
+    ]
+    found = [wheel.verified_on for wheel in as_read(ran)]
+    assert found == [verified_on(row) for row in ran]
+    assert found == [(), (), ("gfx1100",), (), (), ("gfx90a", "gfx942", "gfx1100")]
+
+
+@pytest.mark.parametrize(
+    "piece", [{"vendor": "amd", "arch": "gfx942\x1b[2J"}, {"vendor": "amd"}, {"vendor": "amd", "arch": 7}]
+)
+def test_evidence_that_could_do_harm_or_is_damaged_is_refused(piece: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="arch is not one"):
+        read({**ROW, "evidence": [piece]})
 
 
 def test_a_wheel_is_beside_the_manifest_unless_its_row_says_where() -> None:
@@ -161,7 +192,9 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-_FIELDS = st.sampled_from([*ROW, "url", "yanked", "offload_archs", "gates", "glibc", "cxx11_abi", "requires_python"])
+_FIELDS = st.sampled_from(
+    [*ROW, "url", "yanked", "offload_archs", "gates", "evidence", "glibc", "cxx11_abi", "requires_python"]
+)
 
 
 @given(st.dictionaries(_FIELDS, _JSON, max_size=4))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
 from kernel_archive_factory import OBJECTS, fill
+from validations import a_validation, foreign, validated
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.cell import Cell
 from wheelfactory.kernels.archive import pack
@@ -78,11 +79,12 @@ def matrices() -> Iterator[bytes]:
 
 
 def manifests() -> Iterator[bytes]:
-    """No row, and rows of wheels of both backends."""
+    """No row, rows of wheels of both backends, and one with evidence."""
     yield b""
     rows = [_row(cell) for cell in (CK, TRITON)]
     yield write_rows(rows[:1])
     yield write_rows(rows)
+    yield write_rows([validated(rows[1], foreign(), a_validation())])
 
 
 def kernel_archives() -> Iterator[bytes]:

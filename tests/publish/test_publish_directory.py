@@ -22,11 +22,13 @@ from release_factory import (
     reachable,
     stand_in_wheel,
 )
+from validations import a_validation
 from wheelfactory.errors import PublishError
 from wheelfactory.files import remove_scratch, sha256_of
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import MANIFEST_NAME, read_manifest
 from wheelfactory.publish import Asset, DirectoryPublisher, stage, yank
+from wheelfactory.publish.evidence import add_evidence
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -244,6 +246,11 @@ def yank_one(folder: Path, _: Sequence[Path]) -> None:
     write_index(folder, make_pages(yank(publisher, publisher.rows()[-1].filename, "wrong kernels")))
 
 
+def validate_one(folder: Path, _: Sequence[Path]) -> None:
+    publisher = DirectoryPublisher(folder)
+    write_index(folder, make_pages(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
+
+
 def unlist_one(folder: Path, _: Sequence[Path]) -> None:
     """Write the index without the only wheel of one of its folders."""
     write_index(folder, make_pages(read_manifest(folder)[:-1]))
@@ -256,6 +263,7 @@ def unlist_one(folder: Path, _: Sequence[Path]) -> None:
         pytest.param(0, publish_two, 12 * 3, id="first publish"),
         pytest.param(1, publish_two, 6 * 3, id="publish more"),
         pytest.param(3, yank_one, 2 * 3, id="yank"),
+        pytest.param(3, validate_one, 3, id="evidence"),
         pytest.param(3, unlist_one, 12, id="fewer pages"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from report_rows import code_lines, einops_row, rows_of, shown, table_rows
 from small_matrix import small_matrix
+from validations import H200, LATER, a_validation, foreign, validated
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
 from wheelfactory.report.notes import BODY_LIMIT, changes, release_notes
@@ -70,6 +71,22 @@ def test_a_yank_is_told_once(after: tuple[WheelRow, ...], matrix: Matrix) -> Non
     text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
     assert text.startswith("0 new flash-attn wheels, 1 yanked; 6 files in all.\n")
     assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
+
+
+def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    other = foreign(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
+    now = (validated(after[0], a_validation(), other), *after[1:])
+    newer = (validated(after[0], a_validation(time=LATER), other), *after[1:])
+    assert [row.cell for row in changes(after, now).validated] == [OLD]
+    assert [row.cell for row in changes(now, newer).validated] == [OLD]
+    assert changes(now, now).validated == changes(now, after).validated == ()
+    text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
+    assert text.startswith("0 new flash-attn wheels, 1 with new evidence; 6 files in all.\n")
+    told = shown(section(text, "Evidence"))
+    assert f"{now[0].filename}: verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in told
+    assert (
+        f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the foreign-GPU test mode" in told
+    )
 
 
 def test_a_wheel_that_came_yanked_is_not_new(before: tuple[WheelRow, ...], tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from report_rows import code_lines, einops_row, rows_of, shown, table_rows, tokens
+from report_rows import BLANK, code_lines, einops_row, rows_of, shown, table_rows, tokens
+from validations import H200, a_validation, foreign, validated
 from wheelfactory.manifest import WheelRow
 from wheelfactory.report.packages import GENERATED, packages_page
 
@@ -79,6 +80,18 @@ def test_a_yanked_wheel_is_marked_with_the_reason(rows: tuple[WheelRow, ...]) ->
     page = packages_page([yanked, *rows[1:]])
     assert "wheel yanked: a|b [c](http://d.example) @all" in shown(page)
     assert "3 flash-attn wheels, 1 of them yanked." in page
+    assert len(links(page)) == len(rows)
+
+
+def test_a_wheel_that_ran_on_a_gpu_is_marked_as_what_that_proves(rows: tuple[WheelRow, ...]) -> None:
+    hostile = H200.model_copy(update={"device": "H200|[x](http://d.example) @all"})
+    page = packages_page([validated(rows[0], a_validation()), validated(rows[1], foreign(hardware=hostile)), *rows[2:]])
+    told = [cells[-1] for cells in table_rows(page)]
+    assert told.count("wheel, verified on gfx942") == 1
+    mode = "in the foreign-GPU test mode"
+    assert [text.replace(BLANK, "") for text in told if mode in text] == [
+        f"wheel, numbers computed on H200|[x](http://d.example) @all {mode}"
+    ]
     assert len(links(page)) == len(rows)
 
 

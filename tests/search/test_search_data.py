@@ -12,6 +12,7 @@ import pytest
 
 from search_rows import example_rows, many_rows, row_of
 from small_matrix import small_matrix
+from validations import a_validation, foreign, validated
 from wheelfactory.cell import Cell
 from wheelfactory.gpus import PRODUCTS
 from wheelfactory.manifest import WheelRow
@@ -45,7 +46,7 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
     """A wheel by the names of its columns, with what it points to."""
     found = dict(zip(data["columns"], data["wheels"][number], strict=True))
     return {
-        name: data[name][value] if name in ("pythons", "archs", "checks", "index") else value
+        name: data[name][value] if name in ("pythons", "archs", "checks", "evidence", "index") else value
         for name, value in found.items()
     }
 
@@ -147,6 +148,17 @@ def test_checks_that_did_not_pass_say_why() -> None:
     assert found["checks"] == [["identity", "passed"], ["gpu", str(Status.NOT_RUN), "no GPU is visible"]]
 
 
+def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ran_it() -> None:
+    rows = [row_of(SMALL, CK), validated(row_of(SMALL, TRITON), foreign(), a_validation())]
+    data = read(SMALL, rows)
+    ran, none = sorted((wheel(data, number) for number in (0, 1)), key=lambda found: found["backend"], reverse=True)
+    assert none["evidence"] == [[], []]
+    archs, (verified_line, foreign_line) = ran["evidence"]
+    assert archs == ["gfx942"]
+    assert verified_line.startswith("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
+    assert foreign_line.startswith("numbers computed on NVIDIA H200 in the foreign-GPU test mode")
+
+
 @pytest.mark.parametrize(
     ("url", "base"),
     [
@@ -216,6 +228,12 @@ def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
 def test_data_of_5000_wheels_are_less_than_300_bytes_a_wheel(whole_matrix: Matrix) -> None:
     data = site_files(whole_matrix, many_rows(whole_matrix, 5000), docs=False)["search/data.js"]
     assert len(data) < 5000 * 300
+
+
+def test_what_a_gpu_said_of_many_wheels_stands_once() -> None:
+    row = row_of(SMALL, TRITON)
+    rows = [row, *(validated(row_of(SMALL, TRITON, build=build), a_validation()) for build in range(1, 9))]
+    assert len(read(SMALL, rows)["evidence"]) == 2
 
 
 @pytest.mark.parametrize("docs", [True, False])

@@ -13,7 +13,9 @@ from playwright.sync_api import Page, expect
 
 from search_page import Visit, choose, count, serving, standing, write_page
 from search_rows import example_rows, row_of
+from validations import H200, foreign, validated
 from wheelfactory.cell import Cell
+from wheelfactory.evidence import verified_on
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
 from wheelfactory.matrix import expand as expand_matrix
@@ -239,6 +241,37 @@ def test_a_result_shows_what_a_person_decides_by(visit: Visit, site: str, wheels
     assert inside.get_by_role("link").get_attribute("href") == f"{row.url}#sha256={row.sha256}"
 
 
+def test_a_verified_wheel_says_on_what_and_more_to_those_who_have_that_gpu(
+    visit: Visit, site: str, wheels: list[WheelRow]
+) -> None:
+    row = next(row for row in wheels if verified_on(row))
+    page = visit(site).open(f"?q={row.sha256}")
+    badge = page.locator("#cards .badge.verified")
+    expect(badge).to_have_text("verified on gfx942")
+    page.get_by_label("GPU", exact=True).fill("MI300X")
+    expect(badge).to_have_text("verified on your gfx942")
+    page.get_by_label("GPU", exact=True).fill("MI210")
+    expect(badge).to_have_text("verified on gfx942")
+    page.get_by_text("File, full sha256 and checks").click()
+    inside = page.locator("details .inside")
+    expect(inside).to_contain_text("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
+    expect(inside).to_contain_text("NVIDIA H200 in the foreign-GPU test mode")
+
+
+def test_what_another_vendors_gpu_computed_is_no_mark(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    row = next(row for row in wheels if row.evidence and not verified_on(row))
+    page = visit(site).open(f"?q={row.sha256}&gpu=MI300X")
+    assert page.locator(".badge.verified").count() == 0
+    expect(page.locator("#cards")).not_to_contain_text("verified on")
+    page.get_by_text("File, full sha256 and checks").click()
+    expect(page.locator("details .inside")).to_contain_text("this proves nothing about GPUs of AMD")
+
+
+def test_verified_wheels_are_found_by_that_word(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    page = visit(site).open("?q=verified+gfx942")
+    assert count(page) == sum("gfx942" in verified_on(row) for row in wheels) > 0
+
+
 @pytest.mark.parametrize("written", ["2.9", "2.9.1"])
 def test_a_deep_link_chooses_and_may_be_short(visit: Visit, site: str, wheels: list[WheelRow], written: str) -> None:
     page = visit(site).open(f"?rocm=6.4&torch={written}&backend=CK&python=3.11&q=post&gpu=MI300X")
@@ -414,6 +447,10 @@ def hostile_site(matrix: Matrix, tmp_path: Path) -> Iterator[str]:
         row.model_copy(update={"yanked": HOSTILE}),
         row.model_copy(update={"filename": f"{HOSTILE}.whl", "url": "javascript:document.title=3"}),
         row.model_copy(update={"filename": "third.whl", "offload_archs": (HOSTILE,), "glibc": HOSTILE}),
+        validated(
+            row.model_copy(update={"filename": "fourth.whl"}),
+            foreign(hardware=H200.model_copy(update={"device": HOSTILE})),
+        ),
     ]
     with serving(write_page(tmp_path, matrix, rows)) as address:
         yield address
@@ -423,11 +460,12 @@ def test_text_of_others_is_shown_as_text(visit: Visit, hostile_site: str) -> Non
     page = visit(hostile_site).open(f"?yanked=1&rocm={HOSTILE}")
     assert reasons(page)[0].startswith(f"ROCm {HOSTILE.lower()} is not in the matrix")
     page.goto(f"{hostile_site}?yanked=1")
-    assert count(page) == 3
+    assert count(page) == 4
     for summary in page.get_by_text("File, full sha256 and checks").all():
         summary.click()
     expect(page.locator("#cards")).to_contain_text(f"Yanked: {HOSTILE}")
     expect(page.locator("#cards")).to_contain_text(f"File: {HOSTILE}")
+    expect(page.locator("#cards")).to_contain_text(f"numbers computed on {HOSTILE}")
     assert page.locator("#cards a[href^=javascript]").count() == 0
     assert page.locator("img, main script").count() == 0
     assert page.title() == "flash-attn wheels for AMD ROCm"

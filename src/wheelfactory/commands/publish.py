@@ -23,9 +23,11 @@ from wheelfactory.publish import DirectoryPublisher, Publisher, stage
 from wheelfactory.publish import publish as publish_wheels
 from wheelfactory.publish import yank as yank_wheel
 from wheelfactory.publish.additions import addition, missing_dependencies, recorded, without_published
+from wheelfactory.publish.evidence import add_evidence
 from wheelfactory.publish.transaction import Addition, Step, unseen_step
 from wheelfactory.report.notes import release_notes
 from wheelfactory.site import make_site
+from wheelfactory.validate.reading import read_validation
 from wheelfactory.verify.gates import named
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.workshop import Workshop
@@ -47,6 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="change nothing; print each call that would")
     parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
     parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
+    what = "reports of `wheelfactory validate --json` on GPUs, which the rows of their published wheels then carry"
+    parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
     add_site(parser)
     add_matrix(parser)
     add_cache(parser)
@@ -55,23 +59,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Verify and publish wheels, or yank one; the index of a directory is rewritten with it."""
+    """Verify and publish wheels, yank one, or add evidence; the site of a directory is rewritten with it."""
     target: str = options.target
     notes = _notes(target, options.matrix, options.site)
     publisher = publisher_of(target, environ, tag=options.tag, notes=notes, show=show if options.dry_run else None)
-    if bool(options.yank) == bool(options.wheels) or (options.yank and options.stage):
-        raise InputError("either publish or yank", target, "name wheels, or a published file with --yank NAME")
-    if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
-        raise InputError("no tag to publish under", target, "name one with --tag; to yank it is a new one")
-    if options.yank and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
-        raise InputError("no such directory", target, "name the release directory that has the file")
+    _require_one_job(options, publisher)
     workshop = workshop_of(options, environ)
     additions = _additions(options, workshop, publisher)
+    validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
     with _held(publisher, dry_run=options.dry_run):
-        if options.yank:
+        if options.yank or validations:
             with announcing():
-                rows = yank_wheel(publisher, options.yank, options.reason)
+                rows = (
+                    yank_wheel(publisher, options.yank, options.reason)
+                    if options.yank
+                    else add_evidence(publisher, validations)
+                )
         else:
             rows = _bring(workshop, publisher, additions, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
@@ -81,6 +85,21 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     else:
         show(f"{_name(publisher, target)}: {len(rows)} files {'staged' if options.stage else 'published'}")
     return DONE
+
+
+def _require_one_job(options: argparse.Namespace, publisher: Publisher) -> None:
+    """Raises `InputError` unless wheels are published, one is yanked or evidence is added, and the target can have it.
+
+    What changes rows of published files needs them to be there, and is staged by nobody.
+    """
+    target, changes = options.target, bool(options.yank) + bool(options.evidence)
+    if changes + bool(options.wheels) != 1 or (changes and options.stage):
+        hint = "name wheels, or a published file with --yank NAME, or reports with --evidence REPORT"
+        raise InputError("either publish, yank or add evidence", target, hint)
+    if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
+        raise InputError("no tag to publish under", target, "name one with --tag; to yank or add evidence a new one")
+    if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
+        raise InputError("no such directory", target, "name the release directory that has the file")
 
 
 def _notes(target: str, matrix: Path, site: str) -> Notes:

@@ -114,6 +114,8 @@ def _wheel_lines(wheel: Wheel) -> Iterator[str]:
     for gate, status in wheel.gates:
         outcomes.setdefault(status, []).append(gate)
     yield from (f"  verified, {status}: {', '.join(gates)}" for status, gates in outcomes.items())
+    if wheel.verified_on:
+        yield f"  verified on {', '.join(wheel.verified_on)}"
 
 
 def _command_lines(*commands: Command) -> Iterator[str]:

@@ -15,6 +15,7 @@ from wheelfactory.cell import Backend, Cell, major_minor
 from wheelfactory.doctor.diagnosis import dotted, numbers
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.fallback.name import FALLBACK_NAME
 from wheelfactory.gpus import product
 
 PROJECT = "flash-attn"
@@ -86,10 +87,15 @@ def _has_torch(cell: Cell, python: Python) -> bool:
 
 
 def dependencies(wheels: Iterable[Wheel], machine: Machine) -> tuple[Wheel, ...]:
-    """The newest of each other project that a manifest lists and the machine has not; what is there is kept."""
+    """The newest of each other project that a manifest lists and the machine has not; what is there is kept.
+
+    flash-attn does not need the fallback.
+    """
     found: dict[str, Wheel] = {}
     for wheel in sorted(wheels, key=lambda wheel: version_key(wheel.version)):
-        if wheel.project != PROJECT and wheel.yanked is None and wheel.project not in machine.packages:
+        if wheel.project in (PROJECT, FALLBACK_NAME) or wheel.yanked is not None:
+            continue
+        if wheel.project not in machine.packages:
             found[wheel.project] = wheel
     return tuple(found[project] for project in sorted(found))
 

@@ -147,4 +147,5 @@ def _wheel_json(wheel: Wheel) -> dict[str, object]:
         "glibc": wheel.glibc,
         "published": wheel.published,
         "gates": dict(wheel.gates),
+        "verified_on": list(wheel.verified_on),
     }

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import InputError
+from wheelfactory.gpus import by_generation
 from wheelfactory.label import Label
 
 _FILENAME = re.compile(
@@ -48,6 +49,8 @@ class Wheel:
     glibc: str | None = None
     gates: tuple[tuple[str, str], ...] = ()
     """What it was verified for, and how that ended: ``passed``, ``failed``, ``not run``."""
+    verified_on: tuple[str, ...] = ()
+    """The archs of AMD on whose GPUs it computed what it should, as `wheelfactory.evidence.verified_on` has them."""
 
     @property
     def python_tag(self) -> str | None:
@@ -112,6 +115,7 @@ def _wheel(row: object, base: str) -> Wheel:
         cxx11_abi=_flag(row.get("cxx11_abi")),
         glibc=None if row.get("glibc") is None else _matching(row, "glibc", _GLIBC),
         gates=tuple(_gate(gate) for gate in _list(row.get("gates"))),
+        verified_on=tuple(sorted(set(_verified_archs(row)), key=by_generation)),
     )
 
 
@@ -156,6 +160,22 @@ def _gate(value: object) -> tuple[str, str]:
     if not isinstance(value, dict):
         raise TypeError("a gate is not one")
     return _text(value["gate"]), _text(value["status"])
+
+
+def _verified_archs(row: Mapping[str, object]) -> Iterator[str]:
+    """By evidence of AMD's GPUs that is not of the foreign-GPU test mode, and by a ``gpu`` gate that passed."""
+    for piece in _list(row.get("evidence")):
+        if isinstance(piece, dict) and piece.get("vendor") == "amd" and piece.get("dropped_launch_options") is None:
+            yield _plain(piece.get("arch"))
+    for gate in _list(row.get("gates")):
+        versions = gate.get("versions") if isinstance(gate, dict) and _gate(gate) == ("gpu", "passed") else None
+        if isinstance(versions, dict) and "gpu" in versions:
+            yield _plain(versions["gpu"])
+
+
+def _plain(arch: object) -> str:
+    """An offload arch without its features."""
+    return _checked(arch, "arch", _ARCH).partition(":")[0]
 
 
 def _address(url: object, base: str, filename: str) -> str:

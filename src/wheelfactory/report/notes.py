@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.advice import file_line, index_line
+from wheelfactory.evidence import Evidence
 from wheelfactory.gpus import product
 from wheelfactory.index import IndexKey
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Matrix
+from wheelfactory.report.evidence import evidence_lines
 from wheelfactory.report.markdown import code, count_text, fence, one_line, prose, size_text, table
 from wheelfactory.report.sections import Section, fitted
 from wheelfactory.report.wheels import axes, newest_first, pythons, versions
@@ -26,10 +28,12 @@ _REASONS = 3
 
 @dataclass(frozen=True)
 class Changes:
-    """What a release brings: wheels that are new and can be installed, and those that were yanked since."""
+    """What a release brings: wheels that are new and can be installed, were yanked since, or ran on a GPU."""
 
     new: tuple[WheelRow, ...]
     yanked: tuple[WheelRow, ...]
+    validated: tuple[WheelRow, ...]
+    """Those that have other evidence than before."""
     total: int
     """Files of the manifest afterwards, dependencies and yanked ones included."""
 
@@ -41,12 +45,17 @@ def changes(before: Iterable[WheelRow], after: Sequence[WheelRow]) -> Changes:
     return Changes(
         tuple(now for now in ordered if now.filename not in known and now.yanked is None),
         tuple(now for now in ordered if now.yanked is not None and _was_good(known.get(now.filename))),
+        tuple(now for now in ordered if now.evidence and now.evidence != _evidence(known.get(now.filename))),
         len(after),
     )
 
 
 def _was_good(old: WheelRow | None) -> bool:
     return old is None or old.yanked is None
+
+
+def _evidence(old: WheelRow | None) -> tuple[Evidence, ...]:
+    return old.evidence if old else ()
 
 
 def release_notes(
@@ -70,6 +79,8 @@ def release_notes(
         sections += [_by_index(wheels, site) if site else _by_file(wheels, matrix)]
     if found.yanked:
         sections += [_yanked(found.yanked)]
+    if found.validated:
+        sections += [_validated(found.validated)]
     if wheels:
         sections += [_gpus(wheels), _gates(wheels)]
     sections += [_verify(repository)] if repository else []
@@ -80,7 +91,8 @@ def release_notes(
 def _headline(found: Changes) -> str:
     wheels = sum(wheel.label is not None for wheel in found.new)
     yanked = f", {len(found.yanked)} yanked" if found.yanked else ""
-    return f"{count_text(wheels, 'new flash-attn wheel')}{yanked}; {count_text(found.total, 'file')} in all."
+    validated = f", {len(found.validated)} with new evidence" if found.validated else ""
+    return f"{count_text(wheels, 'new flash-attn wheel')}{yanked}{validated}; {count_text(found.total, 'file')} in all."
 
 
 def _by_index(wheels: Iterable[WheelRow], site: str) -> Section:
@@ -110,6 +122,11 @@ def _install(told: str, rows: Iterable[Sequence[str]]) -> Section:
 def _yanked(wheels: Iterable[WheelRow]) -> Section:
     rows = tuple(f"- {code(wheel.filename)}: {prose(str(wheel.yanked))}" for wheel in wheels)
     return Section(("## Yanked", "", "Installers pass these over unless they are pinned.", ""), rows)
+
+
+def _validated(wheels: Iterable[WheelRow]) -> Section:
+    rows = (f"- {code(wheel.filename)}: {prose(line)}" for wheel in wheels for line in evidence_lines(wheel))
+    return Section(("## Evidence", "", "What GPUs computed with these wheels, against float64.", ""), tuple(rows))
 
 
 def _gpus(wheels: Sequence[WheelRow]) -> Section:

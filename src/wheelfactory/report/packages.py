@@ -9,6 +9,7 @@ from wheelfactory.advice import index_line
 from wheelfactory.gpus import product
 from wheelfactory.index import IndexKey
 from wheelfactory.manifest import WheelRow
+from wheelfactory.report.evidence import marks
 from wheelfactory.report.markdown import code, count_text, fence, link, prose, size_text, table
 from wheelfactory.report.wheels import axes, flash_attn_version, newest_first, pythons
 
@@ -66,8 +67,9 @@ def _file(row: WheelRow, site: str) -> Iterator[str]:
     yield prose(row.glibc or "any")
     yield f"{row.published:%Y-%m-%d}"
     yield code(row.sha256[:_SHORT])
-    mark = f" **yanked**: {prose(row.yanked)}" if row.yanked is not None else ""
-    yield link("wheel", f"{address}#sha256={row.sha256}") + mark
+    yanked = f" **yanked**: {prose(row.yanked)}" if row.yanked is not None else ""
+    told = "".join(f", {prose(mark)}" for mark in marks(row))
+    yield link("wheel", f"{address}#sha256={row.sha256}") + told + yanked
 
 
 def _gpus(rows: Iterable[WheelRow]) -> list[str]:

@@ -16,22 +16,25 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 
 from wheelfactory.cell import Backend, Cell
+from wheelfactory.evidence import verified_on
 from wheelfactory.gpus import PRODUCTS, by_generation
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import Expansion, Matrix, expand
 from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
 from wheelfactory.report.coverage import cover
+from wheelfactory.report.evidence import evidence_lines
 from wheelfactory.report.wheels import newest_first
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (
     *("file", "version", "flash-attn", "python", "torch", "rocm", "backend", "pythons", "archs"),
-    *("glibc", "size", "sha256", "published", "yanked", "checks", "base", "index"),
+    *("glibc", "size", "sha256", "published", "yanked", "checks", "evidence", "base", "index"),
 )
 """What the values of a wheel are.
 
-``pythons``, ``archs``, ``checks``, ``base`` and ``index`` are positions in the tables of these names; the address of a
-file is its base and its name, or ``base`` itself where that is a text. ``index`` is a folder below ``simple/``.
+``pythons``, ``archs``, ``checks``, ``evidence``, ``base`` and ``index`` are positions in the tables of these names; the
+address of a file is its base and its name, or ``base`` itself where that is a text. ``index`` is a folder below
+``simple/``, ``evidence`` the archs that a wheel is verified on, and a text for each time that a GPU computed with it.
 """
 
 _BESIDE = "wheels/"
@@ -124,7 +127,7 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
 def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
     """The wheels, and the tables that they point into."""
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
-    tables = {name: Table() for name in ("pythons", "archs", "checks", "base", "index")}
+    tables = {name: Table() for name in ("pythons", "archs", "checks", "evidence", "base", "index")}
     listed = []
     for row in wheels:
         cell = Cell.parse(str(row.cell))
@@ -136,6 +139,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
                 tables["archs"].at([_plain(arch) for arch in row.offload_archs]),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
                 tables["checks"].at([_check(gate) for gate in row.gates]),
+                tables["evidence"].at([list(verified_on(row)), list(evidence_lines(row))]),
                 _base(row, tables["base"]),
                 tables["index"].at("/".join(row.index_key or ())),
             ]

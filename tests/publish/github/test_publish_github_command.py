@@ -1,4 +1,4 @@
-"""`wheelfactory publish github:OWNER/REPO`: stage, commit, rehearse, yank; and pip installs what came of it."""
+"""`wheelfactory publish github:OWNER/REPO`: stage, commit, rehearse, yank, add evidence; and pip installs from it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
 from loopback import served
 from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
+from validations import a_validation, written
 from wheel_factory import MATRIX, finished_wheel, payload
 from wheelfactory.cell import Cell
 from wheelfactory.cli import main
 from wheelfactory.commands.targets import publisher_of, shelf_of
 from wheelfactory.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
+from wheelfactory.evidence import evidence_of, verified_on
 from wheelfactory.files import sha256_of
 from wheelfactory.index import make_pages, write_index
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
@@ -32,6 +34,7 @@ from wheelfactory.verify.result import GateResult, Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 GITHUB = "github:someone/wheels"
+EITHER = "either publish, yank or add evidence"
 
 
 @pytest.fixture
@@ -166,6 +169,30 @@ def test_yank_is_published_under_a_tag_of_its_own(cli: Cli, github: FakeGitHub, 
     assert {row.filename: row.yanked for row in published_rows(github.repository)}[name] == "wrong kernels"
 
 
+def test_evidence_is_published_under_a_tag_of_its_own(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    row = next(row for row in read_manifest(built) if row.cell)
+    command = (GITHUB, "--evidence", written(tmp_path / "report.json", a_validation(row)), "--tag", "evidence-1")
+    assert cli(*command).code == DONE
+    evidence = {row.filename: verified_on(row) for row in published_rows(github.repository)}
+    assert evidence == {row.filename: ("gfx942",), "einops-0.8.2-py3-none-any.whl": ()}
+    newest = github.repository.published()[-1]
+    assert (newest.tag, set(newest.files())) == ("evidence-1", {MANIFEST_NAME, "SHA256SUMS"})
+    assert "verified on gfx942 (AMD Instinct MI300X)" in str(newest.body)
+    before = len(github.calls)
+    assert cli(*command).code == DONE
+    assert all(call.startswith("GET") for call in github.calls[before:]), "nothing is done twice"
+
+
+def test_a_cell_that_is_handed_over_with_evidence_keeps_it(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    row = next(row for row in read_manifest(built) if row.cell)
+    rewrite(built, evidence=(evidence_of(a_validation(row)),))
+    assert cli(GITHUB, built, "--tag", "v1").code == DONE
+    assert {verified_on(row) for row in published_rows(github.repository)} == {("gfx942",), ()}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -176,7 +203,11 @@ def test_yank_is_published_under_a_tag_of_its_own(cli: Cli, github: FakeGitHub, 
             ("github:some one/x", "cell", "--tag", "v1"), "not a repository: github:some one/x", id="blank in it"
         ),
         pytest.param((GITHUB, "empty", "--tag", "v1"), "no such manifest: empty/manifest.jsonl", id="no manifest"),
-        pytest.param((GITHUB, "--yank", "a", "--stage", "--tag", "v1"), "either publish or yank", id="a staged yank"),
+        pytest.param((GITHUB, "--evidence", "a.json"), f"no tag to publish under: {GITHUB}", id="evidence"),
+        pytest.param((GITHUB, "--yank", "a", "--stage", "--tag", "v1"), EITHER, id="a staged yank"),
+        pytest.param((GITHUB, "--evidence", "a", "--stage", "--tag", "v1"), EITHER, id="staged evidence"),
+        pytest.param((GITHUB, "--evidence", "a", "--yank", "b", "--tag", "v1"), EITHER, id="evidence and a yank"),
+        pytest.param((GITHUB, "cell", "--evidence", "a", "--tag", "v1"), EITHER, id="evidence and a cell"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

@@ -44,6 +44,7 @@
   function makeWheel(data, row) {
     const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
     for (const column of ["pythons", "archs", "checks"]) wheel[column] = data[column][wheel[column]];
+    [wheel.verified, wheel.evidence] = data.evidence[wheel.evidence];
     wheel.index = data.index[wheel.index];
     wheel.url = typeof wheel.base === "string" ? wheel.base : data.base[wheel.base] + encodeURIComponent(wheel.file);
     wheel.searched = searchedText(data, wheel);
@@ -55,7 +56,8 @@
     const axes = AXES.slice(0, 5).map((axis) => nameOf(axis, wheel[axis]));
     const own = [wheel.file, wheel.sha256, wheel.published, wheel.glibc && `glibc ${wheel.glibc}`];
     const yanked = wheel.yanked === null ? [] : ["yanked", wheel.yanked];
-    return [...own, ...axes, ...products, ...yanked].join(" ").toLowerCase();
+    const verified = wheel.verified.map((arch) => `verified on ${arch}`);
+    return [...own, ...axes, ...products, ...verified, ...yanked].join(" ").toLowerCase();
   }
 
   // A rule is a table over its axes, the last one fastest: strides give the place of a point.

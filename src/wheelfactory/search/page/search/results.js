@@ -37,6 +37,7 @@
       element("span", { className: `badge ${wheel.backend}` }, nameOf("backend", wheel.backend)),
       " ",
       element("span", { className: "fits" }, `ROCm ${wheel.rocm} · torch ${wheel.torch} · ${python}`),
+      ...verified(context, wheel),
     );
     const install = wheel.yanked === null ? lines(context, wheel) : [warning(wheel)];
     const yanked = wheel.yanked === null ? "" : " yanked";
@@ -48,6 +49,13 @@
       ...install,
       details(context, wheel),
     );
+  }
+
+  // On the GPU that was chosen, if it is among them.
+  function verified({ choices }, wheel) {
+    if (wheel.verified.length === 0) return [];
+    const told = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
+    return [" ", element("span", { className: "badge verified" }, `verified on ${told}`)];
   }
 
   function warning(wheel) {
@@ -138,9 +146,16 @@
       element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
       element("p", {}, "Checks before it was published:"),
       element("ul", { className: "checks" }, ...wheel.checks.map(check)),
+      ...evidence(wheel),
       element("p", {}, "GPUs:"),
       element("ul", {}, ...gpus),
     );
+  }
+
+  function evidence(wheel) {
+    if (wheel.evidence.length === 0) return [];
+    const lines = wheel.evidence.map((text) => element("li", {}, text));
+    return [element("p", {}, "Run on GPUs, compared with float64:"), element("ul", { className: "reasons" }, ...lines)];
   }
 
   const SIGNS = { passed: "✓", failed: "✗", "not run": "–" };

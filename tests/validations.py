@@ -1,0 +1,76 @@
+"""Reports of validations that were never run: on an AMD GPU, or on one of NVIDIA in the foreign-GPU test mode."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from wheelfactory.evidence import Evidence, evidence_of, with_evidence
+from wheelfactory.manifest import WheelRow
+from wheelfactory.validate.report import Case, Check, Error, Hardware, Software, Validated, Validation
+from wheelfactory.verify.result import Status
+
+TIME = datetime(2026, 11, 22, 9, 30, tzinfo=timezone.utc)
+LATER = TIME + timedelta(days=2)
+MI300X = Hardware(vendor="amd", device="AMD Instinct MI300X", arch="gfx942")
+H200 = Hardware(vendor="nvidia", device="NVIDIA H200", arch="sm_90")
+DROPPED = ("matrix_instr_nonkdim", "waves_per_eu")
+SHA256 = "5" * 64
+
+CASES = (
+    Case(
+        name="fp16 d64 causal",
+        status=Status.PASSED,
+        errors=(Error(result="output", error=0.001, bound=0.008), Error(result="dq", error=0.003, bound=0.004)),
+    ),
+    Case(
+        name="bf16 d128",
+        status=Status.PASSED,
+        errors=(Error(result="output", error=0.01, bound=0.06), Error(result="dk", error=0.02, bound=0.05)),
+    ),
+    Case(name="bf16 d256", status=Status.NOT_RUN, detail="does not fit the memory of this arch"),
+)
+"""The nearest to its bound is dq of the first, though the errors of the second are greater."""
+
+
+def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
+    """A good report of the wheel of a row, on an MI300X, but for what is `changed`."""
+    validated = Validated(project="flash-attn", version="2.8.3", label="rocm64torch2.9triton", sha256=SHA256)
+    if row:
+        told = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
+        validated = Validated(**told)
+    report = Validation(
+        factory="0.1.0",
+        time=TIME,
+        validated=validated,
+        hardware=MI300X,
+        software=Software(python="3.12", torch="2.9.1+rocm6.4", hip="6.4.43482", triton="3.5.1"),
+        symbols={
+            "flash_attn.flash_attn_triton_amd.interface_fa.fwd": 12,
+            "flash_attn.flash_attn_triton_amd.interface_fa.bwd": 12,
+        },
+        checks=(Check(name="backend", status=Status.PASSED),),
+        cases=CASES,
+    )
+    return report.model_copy(update=changed)
+
+
+def foreign(row: WheelRow | None = None, /, **changed: object) -> Validation:
+    """The same on an H200, in the test mode."""
+    software = Software(python="3.12", torch="2.11.0+cu130", cuda="13.0", triton="3.6.0")
+    mode = {"hardware": H200, "software": software, "dropped_launch_options": DROPPED}
+    return a_validation(row, **{**mode, **changed})
+
+
+def validated(row: WheelRow, *validations: Validation) -> WheelRow:
+    """A row with the evidence of these."""
+    evidence: tuple[Evidence, ...] = ()
+    for validation in validations:
+        evidence = with_evidence(evidence, evidence_of(validation))
+    return row.model_copy(update={"evidence": evidence})
+
+
+def written(path: Path, validation: Validation) -> Path:
+    """The file of a report."""
+    path.write_text(validation.model_dump_json(), encoding="utf-8")
+    return path
