@@ -1,0 +1,140 @@
+"""What flash-attn's functions can be told about an attention, and what they are given, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""flash-attn takes the first two."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that all functions share, named as in flash-attn."""
+
+    scale: float
+    dropout_p: float = 0.0
+    causal: bool = False
+    window_size: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    """0 is none."""
+    alibi_slopes: Tensor | None = None
+    """(batch or 1, heads)."""
+    deterministic: bool = False
+
+
+class Attended(NamedTuple):
+    """What attention gives."""
+
+    out: Tensor
+    """(batch, queries, heads, headdim), contiguous, in the dtype of q."""
+    lse: Tensor | None
+    """The log of the sum of exp(score) over the keys that a query sees, -inf where it sees none: (batch, heads,
+    queries) in float32 (float64 for float64 inputs); None if it was not asked for."""
+    probabilities: Tensor | None
+    """(batch, heads, queries, keys) in the dtype of q, negative where dropout dropped one; None likewise."""
+
+
+Result: TypeAlias = Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+"""What the functions return: the output; with the log-sum-exp; with the probabilities too."""
+
+
+def result(found: Attended, *, lse: bool, probabilities: bool) -> Result:
+    """What a function returns that was asked for these."""
+    if probabilities:
+        assert found.lse is not None and found.probabilities is not None
+        return found.out, found.lse, found.probabilities
+    if lse:
+        assert found.lse is not None
+        return found.out, found.lse
+    return found.out
+
+
+def options(
+    q: Tensor,
+    batch: int,
+    *,
+    dropout_p: float,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    deterministic: bool,
+) -> Options:
+    """The options of a call for queries (..., heads, headdim), checked.
+
+    Raises ValueError if one is outside of its range.
+    """
+    heads, width = q.shape[-2:]
+    if not 0 <= dropout_p < 1:
+        raise ValueError(f"dropout_p must be at least 0 and below 1, not {dropout_p}")
+    if len(window_size) != 2:
+        raise ValueError(f"window_size must be (left, right), not {window_size}")
+    return Options(
+        width**-0.5 if softmax_scale is None else float(softmax_scale),
+        dropout_p,
+        causal,
+        window_size,
+        max(0.0, softcap),
+        None if alibi_slopes is None else _slopes(alibi_slopes, batch, heads, q.device),
+        deterministic,
+    )
+
+
+def _slopes(slopes: Tensor, batch: int, heads: int, device: torch.device) -> Tensor:
+    if slopes.shape not in ((heads,), (batch, heads)):
+        raise ValueError(
+            f"alibi_slopes must be ({heads},) or ({batch}, {heads}): (heads,) or (batch, heads); "
+            f"found {tuple(slopes.shape)}"
+        )
+    if slopes.device != device:
+        raise ValueError(f"alibi_slopes must be on {device} as q, not on {slopes.device}")
+    return slopes.detach().view(-1, heads)
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
+    """Refuse queries, keys and values that do not fit each other.
+
+    `dimensions` are their names, such as "batch, seqlen, heads, headdim", of which all but the sequence must
+    agree; heads of k and v may be fewer. Raises TypeError for a dtype, ValueError for a shape or device.
+    """
+    count = dimensions.count(",") + 1
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != count:
+            raise ValueError(f"{name} must be ({dimensions}), not {tuple(tensor.shape)}")
+    if q.dtype not in DTYPES:
+        raise TypeError(f"q must be float16, bfloat16, float32 or float64, not {q.dtype}")
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"q, k and v must have one dtype: q has {q.dtype}, {name} has {tensor.dtype}")
+        if tensor.device != q.device:
+            raise ValueError(f"q, k and v must be on one device: q is on {q.device}, {name} on {tensor.device}")
+    if k.shape != v.shape:
+        raise ValueError(f"k and v must have one shape: k has {tuple(k.shape)}, v has {tuple(v.shape)}")
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"q and k must have one headdim: q has {q.shape[-1]}, k has {k.shape[-1]}")
+    if not k.shape[-2] or q.shape[-2] % k.shape[-2]:
+        raise ValueError(f"the heads of q, {q.shape[-2]}, must be a multiple of those of k, {k.shape[-2]}")
+
+
+def check_batch(q: Tensor, k: Tensor) -> None:
+    """Refuse another number of sequences of keys than of queries. Raises ValueError."""
+    if q.shape[0] != k.shape[0]:
+        raise ValueError(f"q and k must have one batch size: q has {q.shape[0]}, k has {k.shape[0]}")
+
+
+def unpacked(packed: Tensor, name: str, count: int, dimensions: str) -> tuple[Tensor, ...]:
+    """The tensors in one tensor, which stand before its heads; `dimensions` are those of each.
+
+    Raises ValueError for a shape.
+    """
+    where = dimensions.count(",") - 1
+    if packed.dim() != where + 3 or packed.shape[where] != count:
+        whole = dimensions.replace("heads", f"{count}, heads")
+        raise ValueError(f"{name} must be ({whole}), not {tuple(packed.shape)}")
+    return packed.unbind(where)
