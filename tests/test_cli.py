@@ -35,6 +35,7 @@ ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 """What selects `CELLS`."""
 NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
 NAMES = list(COMMANDS)
+EITHER = "either publish, yank or add evidence"
 
 
 @pytest.fixture
@@ -105,8 +106,10 @@ def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
         refusal("status of nothing", "status", "absent", error="no such manifest: absent", hint="release directory"),
         refusal("index of nothing", "index", "absent", error="no such directory: absent", hint="release directory"),
         refusal("index of a file", "index", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("publish nothing", "publish", "new", error="either publish or yank: new", hint="--yank NAME"),
-        refusal("both", "publish", "new", "a.whl", "--yank", "b.whl", error="either publish or yank", hint="--yank"),
+        refusal("publish nothing", "publish", "new", error=f"{EITHER}: new", hint="--evidence REPORT"),
+        refusal("both", "publish", "new", "a.whl", "--yank", "b.whl", error=EITHER, hint="--yank NAME"),
+        refusal("no report", "publish", ".", "--evidence", "absent", error="cannot read the report", hint="--json"),
+        refusal("evidence for nothing", "publish", "new", "--evidence", "a", error="no such directory", hint="name"),
         refusal("no release", "publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
         refusal("publish to a file", "publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
         refusal("run into a file", "run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),

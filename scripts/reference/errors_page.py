@@ -49,6 +49,7 @@ ROOMS = {
     "publish": "Publishing",
     "pipeline": "Jobs of a workflow",
     "doctor": "Doctor",
+    "bench": "Benchmarks",
 }
 """The headings, by the folder of the source; what has none of its own comes first."""
 

@@ -22,21 +22,28 @@ def options_page() -> str:
     """The page."""
     parts = [HEAD]
     for name, summary in cli.COMMANDS.items():
-        rows = [f"| {shown} | {what} |" for shown, what in _rows(_parser_of(name))]
-        parts.append("\n".join([f"## {name}", "", f"{_sentence(summary)}.", "", "| | |", "|---|---|", *rows, ""]))
+        parts += _sections("##", name, summary, _below(cli._parser(name))[name])
     return "\n".join(parts)
 
 
-def _parser_of(name: str) -> argparse.ArgumentParser:
-    parser = cli._parser(name)
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    found: argparse.ArgumentParser = commands.choices[name]
-    return found
+def _sections(mark: str, name: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """That of a command, and below it those of the commands that it has itself."""
+    rows = [f"| {shown} | {what} |" for shown, what in _rows(parser)]
+    table = ["| | |", "|---|---|", *rows, ""] if rows else []
+    yield "\n".join([f"{mark} {name}", "", f"{_sentence(summary)}.", "", *table])
+    for inner, found in _below(parser).items():
+        yield from _sections(f"{mark}#", f"{name} {inner}", (found.description or "").rstrip("."), found)
+
+
+def _below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands that a parser has, by name; argparse has no public view of them."""
+    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(found[0].choices) if found else {}
 
 
 def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
-        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+        if action.help == argparse.SUPPRESS or isinstance(action, (argparse._HelpAction, argparse._SubParsersAction)):
             continue
         yield ", ".join(_forms(action)), _meaning(action)
 

@@ -46,24 +46,29 @@ def why_wrong(arguments: Sequence[str]) -> str:
     chosen = arguments[0]
     parser = cli._parser(chosen)  # main() would run the command
     if chosen in cli.COMMANDS:
-        _let_placeholders_pass(command_parser(parser, chosen))
+        _let_placeholders_pass(named_parser(parser, arguments))
     try:
         parser.parse_args([text for text in arguments if text != "--help"])
     except FactoryError as error:
         return "" if "--help" in arguments else str(error)
     except SystemExit:  # --version
         return ""
-    known = command_parser(parser, chosen)._option_string_actions
+    known = named_parser(parser, arguments)._option_string_actions
     short = [text for text in arguments if text.startswith("--") and text.partition("=")[0] not in known]
     return f"shortened: {' '.join(short)}" if short else ""
 
 
-def command_parser(parser: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
-    """The parser of one command, of which argparse has no public view."""
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    found = commands.choices[command]
-    assert isinstance(found, argparse.ArgumentParser)
-    return found
+def named_parser(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command that the arguments begin with, or of the command that it has itself (``bench trend``).
+
+    argparse has no public view of them.
+    """
+    for name in arguments:
+        below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        if not below or name not in below[0].choices:
+            break
+        parser = below[0].choices[name]
+    return parser
 
 
 def _let_placeholders_pass(parser: argparse.ArgumentParser) -> None:

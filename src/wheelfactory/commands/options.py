@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,6 +78,13 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
     named = Cell.parse(text)
     cell = Cell.of(named.flash_attn, named.python, named.torch, named.rocm, named.backend)
     return require(expansion, cell, named.python)
+
+
+def count(text: str) -> int:
+    """The whole number of an argument. Raises `argparse.ArgumentTypeError` if it is none from 1 to 999999."""
+    if not re.fullmatch("0*[1-9][0-9]{0,5}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"not a number from 1 to 999999: {text!r}")
+    return int(text)
 
 
 def show(line: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from wheelfactory.cell import Cell
 from wheelfactory.commands.kernel_options import amount
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, show, tell, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, count, show, tell, workshop_of
 from wheelfactory.errors import DONE, BuildError
 from wheelfactory.host import Host
 from wheelfactory.images.outlook import ImageOutlook, image_outlooks, outlook_lines
@@ -39,8 +38,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--budget", type=amount, default="5", metavar="HOURS", help="or into as few as end in time (default: 5)"
     )
     for name, kind, default, what in (
-        ("--runners", _count, "20", "machines that compile at once"),
-        ("--cores", _count, "4", "cores of each"),
+        ("--runners", count, "20", "machines that compile at once"),
+        ("--cores", count, "4", "cores of each"),
         ("--memory", amount, "16", "GiB of each"),
         ("--disk", amount, "14", "GB of each, which hold the image as well"),
     ):
@@ -53,18 +52,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,5}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"not a number from 1 to 999999: {text!r}")
-    return int(text)
-
-
 def _shards(text: str) -> int:
     """A number of shards that one job's matrix can hold."""
-    count = _count(text)
-    if count > GITHUB_MATRIX_LIMIT:
-        raise argparse.ArgumentTypeError(f"{count} is more than the {GITHUB_MATRIX_LIMIT} that a GitHub matrix takes")
-    return count
+    shards = count(text)
+    if shards > GITHUB_MATRIX_LIMIT:
+        raise argparse.ArgumentTypeError(f"{shards} is more than the {GITHUB_MATRIX_LIMIT} that a GitHub matrix takes")
+    return shards
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

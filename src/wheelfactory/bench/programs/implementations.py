@@ -1,0 +1,154 @@
+"""The attention functions that are measured, by name; each takes and gives (batch, tokens, heads, head dim)."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Tensor = Any
+Attention = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
+"""Queries, keys, values, whether causal -> output. Keys and values may have fewer heads, in equal groups."""
+
+
+class NotRunError(Exception):
+    """This implementation cannot be had here; says why."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """A function to measure, and where it is from."""
+
+    function: Attention
+    version: str | None
+    """Of its distribution; None where that is not known."""
+    origin: str
+    """``installed``, ``checkout``, or ``torch``."""
+    module: Any = None
+    """What holds the functions of the backend that is called; None where there is no such thing."""
+
+
+def load(name: str, device: str, fallback: str) -> Implementation:
+    """The implementation of a name: ``flash-attn``, ``fallback``, ``sdpa`` or ``plain``, for the device ``cpu`` or
+    ``cuda``. `fallback` is the folder that holds the fallback where none is installed.
+
+    Raises `NotRunError` if it cannot be had here, and what an installed one raises that does not import.
+    """
+    if name == "flash-attn":
+        return _flash_attn(device)
+    if name == "fallback":
+        return _fallback(fallback)
+    return Implementation({"sdpa": sdpa, "plain": plain}[name], str(torch.__version__), "torch")
+
+
+def _flash_attn(device: str) -> Implementation:
+    if find_spec("flash_attn") is None:
+        raise NotRunError("not installed")
+    if device == "cpu":
+        raise NotRunError("needs a GPU")
+    try:
+        interface = import_module("flash_attn.flash_attn_interface")
+    except ImportError as error:
+        if lacks_backend(error):
+            raise NotRunError(last_line(error)) from None
+        raise
+    # flash-attn before 2.7 calls that module otherwise
+    backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
+    function = interface.flash_attn_func
+    return Implementation(
+        lambda q, k, v, causal: function(q, k, v, causal=causal), _version("flash-attn"), "installed", backend
+    )
+
+
+def lacks_backend(error: ImportError) -> bool:
+    """Whether a flash-attn does not import because it has not the backend that its variable selects.
+
+    A Triton wheel of the factory has a module in place of the compiled one that names the variable; any other has none.
+    """
+    return error.name == "flash_attn_2_cuda" or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
+
+
+def _fallback(folder: str) -> Implementation:
+    installed = find_spec("flash_attention_amd") is not None
+    if not installed:
+        if not Path(folder, "flash_attention_amd").is_dir():
+            raise NotRunError("not installed")
+        sys.path.append(folder)
+    function = import_module("flash_attention_amd").flash_attn_func
+    origin = "installed" if installed else "checkout"
+    number = _version("flash-attention-amd") if installed else None
+    return Implementation(_named(function), number, origin)
+
+
+def _named(function: Callable[..., Tensor]) -> Attention:
+    return lambda queries, keys, values, causal: function(queries, keys, values, causal=causal)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def sdpa(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+    """torch's own fused attention, whichever of its kernels it takes."""
+    heads = [tensor.transpose(1, 2) for tensor in (queries, keys, values)]
+    grouped = queries.shape[2] != keys.shape[2]
+    return torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=causal, enable_gqa=grouped).transpose(
+        1, 2
+    )
+
+
+def plain(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+    """The textbook: a whole matrix of scores, masked, through softmax, times the values, all in the dtype given."""
+    groups = queries.shape[2] // keys.shape[2]
+    queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
+    if groups > 1:
+        keys, values = (tensor.repeat_interleave(groups, 1) for tensor in (keys, values))
+    scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    return (scores.softmax(-1) @ values).transpose(1, 2)
+
+
+def symbol_called(implementation: Implementation, call: Callable[[], Any]) -> str | None:
+    """The backend's forward function that a call reaches, such as ``flash_attn_2_cuda.fwd``; None without a backend.
+
+    What is watched is put back, so that nothing stands in the way of what is timed.
+    """
+    if implementation.module is None:
+        call()
+        return None
+    original, called = implementation.module.fwd, []
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        called.append(f"{original.__module__}.{original.__name__}")
+        return original(*arguments, **options)
+
+    implementation.module.fwd = watched
+    try:
+        call()
+    finally:
+        implementation.module.fwd = original
+    return called[0] if called else None
+
+
+def last_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    said = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {said[-1]}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was no memory for a tensor; torch has an exception of its own for that on a GPU alone."""
+    return isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)

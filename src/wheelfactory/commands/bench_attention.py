@@ -1,0 +1,99 @@
+"""`wheelfactory bench attention`."""
+
+from __future__ import annotations
+
+import argparse
+
+from wheelfactory.bench.attention import IMPLEMENTATIONS, SEQLENS, measure_attention
+from wheelfactory.bench.describe import attention_lines
+from wheelfactory.bench.plot import plot_attention
+from wheelfactory.bench.reports import AttentionConfig, AttentionReport
+from wheelfactory.commands.bench_options import add_output, add_plot, add_python, names_of, plots_of
+from wheelfactory.commands.options import Environ, count, show, tell
+from wheelfactory.errors import DONE, FAILED, InputError
+from wheelfactory.files import write_atomic
+from wheelfactory.progress import Steps
+from wheelfactory.torch_python import TorchPython, find_torch_python
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    add_python(parser)
+    shown = ",".join(map(str, SEQLENS))
+    parser.add_argument("--seqlens", type=_seqlens, metavar="LIST", help=f"sequence lengths (default: {shown})")
+    for name, default, what in (("--batch", 2, "sequences"), ("--heads", 8, "heads"), ("--head-dim", 64, "head dim")):
+        parser.add_argument(name, type=count, default=default, metavar="N", help=f"{what} (default: {default})")
+    parser.add_argument("--kv-heads", type=count, metavar="N", help="heads of keys and values (default: as many)")
+    parser.add_argument(
+        "--dtype",
+        choices=("float16", "bfloat16", "float32"),
+        default="float16",
+        help="of all tensors (default: float16)",
+    )
+    parser.add_argument(
+        "--causal", action=argparse.BooleanOptionalAction, default=True, help="whether a query sees no later key"
+    )
+    parser.add_argument("--backward", action="store_true", help="time forward and backward; else it is forward")
+    parser.add_argument(
+        "--implementations",
+        type=names_of(IMPLEMENTATIONS),
+        default=IMPLEMENTATIONS,
+        metavar="LIST",
+        help=f"some of {','.join(IMPLEMENTATIONS)} (default: all)",
+    )
+    add_output(parser)
+    add_plot(parser, "time and memory over the sequence length")
+
+
+def _seqlens(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(map(count, text.split(","))))
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Measure, print the table, then write what is asked for.
+
+    1 if something failed that should have run, or nothing was measured; what is not installed, or needs more memory
+    than there is, is told and is no failure.
+    """
+    plots = plots_of(options)
+    if options.heads % (options.kv_heads or options.heads):
+        groups = f"{options.heads} heads, {options.kv_heads} of keys and values"
+        raise InputError("heads in unequal groups", groups, "let --kv-heads divide --heads")
+    python = find_torch_python(options.python, environ)
+    config = _config(options, python)
+    with Steps(len(options.implementations)) as steps:
+        report = measure_attention(config, options.implementations, python, environ, steps.step)
+    for line in attention_lines(report):
+        show(line)
+    _advise(report)
+    if options.output_json:
+        write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
+    plot_attention(report, plots)
+    states = {row.status for row in report.rows}
+    return FAILED if "failed" in states or "measured" not in states else DONE
+
+
+def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig:
+    if options.seqlens is None and not python.device:
+        raise InputError(
+            "the whole sweep is for a GPU",
+            f"torch of {python.python} has none",
+            "say which lengths to time on the CPU: wheelfactory bench attention --seqlens 128,256,512",
+        )
+    return AttentionConfig(
+        seqlens=options.seqlens or SEQLENS,
+        batch=options.batch,
+        heads=options.heads,
+        kv_heads=options.kv_heads or options.heads,
+        head_dim=options.head_dim,
+        dtype=options.dtype,
+        causal=options.causal,
+        backward=options.backward,
+        foreign_gpu=options.foreign_gpu,
+    )
+
+
+def _advise(report: AttentionReport) -> None:
+    failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
+    if failed and report.hardware.vendor == "nvidia" and not report.config.foreign_gpu:
+        tell("a Triton wheel for AMD runs on this GPU in a test mode only: --foreign-gpu")

@@ -1,0 +1,72 @@
+"""Options that the benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from wheelfactory.bench.plot import SUFFIXES, require_matplotlib
+
+
+def add_python(parser: argparse.ArgumentParser) -> None:
+    """``--python PYTHON`` and ``--foreign-gpu``"""
+    parser.add_argument(
+        "--python", metavar="PYTHON", help="the Python that measures, which has torch (default: the one you work with)"
+    )
+    parser.add_argument(
+        "--foreign-gpu",
+        action="store_true",
+        help="test mode: drop the launch options for AMD, so that Triton's kernels run on the GPU of another vendor",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """``--output-json FILE``"""
+    parser.add_argument("--output-json", type=new_file, metavar="FILE", help="write the report there, as JSON")
+
+
+def add_plot(parser: argparse.ArgumentParser, what: str) -> None:
+    """``--plot FILE``, of which there may be several"""
+    parser.add_argument(
+        "--plot",
+        type=_plot_file,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help=f"draw {what} into this .png or .svg; may be given twice, for both",
+    )
+
+
+def plots_of(options: argparse.Namespace) -> list[Path]:
+    """The plots that are asked for. Raises `InputError` if there are some, and nothing to draw them with."""
+    paths: list[Path] = options.plot
+    if paths:
+        require_matplotlib()
+    return paths
+
+
+def new_file(text: str) -> Path:
+    """A file to write when all is measured, so that a name that cannot be one is refused before."""
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"it is a directory: {text!r}")
+    return Path(text)
+
+
+def _plot_file(text: str) -> Path:
+    if Path(text).suffix not in SUFFIXES:
+        raise argparse.ArgumentTypeError(f"not the name of a {' or '.join(SUFFIXES)}: {text!r}")
+    return new_file(text)
+
+
+def names_of(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """The type of an argument that lists some of the known names, each once."""
+
+    def names(text: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(text.split(",")))
+        for name in found:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"not one of {', '.join(known)}: {name!r}")
+        return found
+
+    return names

@@ -1,0 +1,117 @@
+"""`wheelfactory bench training`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wheelfactory.bench.compare import compare, require_comparable
+from wheelfactory.bench.describe import change_lines, training_lines
+from wheelfactory.bench.measuring import hardware_of
+from wheelfactory.bench.reports import TrainingConfig, TrainingReport, read_training
+from wheelfactory.bench.training import IMPLEMENTATIONS, PRESETS, SIZES, measure_training
+from wheelfactory.commands.bench_options import add_output, add_python, names_of
+from wheelfactory.commands.kernel_options import amount
+from wheelfactory.commands.options import Environ, count, show
+from wheelfactory.errors import DONE, FAILED, InputError
+from wheelfactory.files import write_atomic
+from wheelfactory.progress import Steps
+from wheelfactory.torch_python import TorchPython, find_torch_python
+
+_BACKENDS = ("ck", "triton")
+_SMALL = (1, 128, 64, 2, 2, 1, 5)
+"""Sizes, in the order of `SIZES`, that a CPU trains in seconds."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    add_python(parser)
+    parser.add_argument("--preset", choices=PRESETS, help="the sizes that are not given (default: mi300x)")
+    for name in SIZES:
+        parser.add_argument(_option(name), type=count, metavar="N", help=_told(name))
+    parser.add_argument(
+        "--dtype",
+        choices=("bfloat16", "float16"),
+        default="bfloat16",
+        help="of products (default: bfloat16); weights are in float32",
+    )
+    parser.add_argument(
+        "--implementations",
+        type=names_of(IMPLEMENTATIONS),
+        default=_BACKENDS,
+        metavar="LIST",
+        help=f"some of {','.join(IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
+    )
+    parser.add_argument("--autotune", action="store_true", help="let the Triton backend look for its best settings")
+    add_output(parser)
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="an earlier report; exit code 1 if something is worse than there"
+    )
+    parser.add_argument(
+        "--threshold", type=amount, default=5.0, metavar="PERCENT", help="worse is by more than that (default: 5)"
+    )
+
+
+def _option(size: str) -> str:
+    return f"--{size.replace('_', '-')}"
+
+
+def _told(size: str) -> str:
+    return ", ".join(f"{sizes[size]} in {preset}" for preset, sizes in PRESETS.items())
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Train, print the table, write the report, compare.
+
+    1 if a training failed that should have run, if none was measured, or if something became worse. A backend that the
+    wheel does not have is told and is no failure.
+    """
+    old = read_training(options.compare) if options.compare else None
+    python = find_torch_python(options.python, environ)
+    config = _config(options, python)
+    if old:
+        require_comparable(str(options.compare), old, config, hardware_of(python))
+    with Steps(len(options.implementations)) as steps:
+        report = measure_training(
+            config, options.implementations, python, environ, steps.step, preset=_preset(options, python)
+        )
+    for line in training_lines(report):
+        show(line)
+    if options.output_json:
+        write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
+    worse = _compared(options, old, report) if old else False
+    states = {result.status for result in report.results}
+    return FAILED if worse or "failed" in states or "measured" not in states else DONE
+
+
+def _compared(options: argparse.Namespace, old: TrainingReport, report: TrainingReport) -> bool:
+    changes = compare(old, report, options.threshold)
+    show("")
+    for line in change_lines(f"{options.compare} of {old.time:%Y-%m-%d}", changes, options.threshold):
+        show(line)
+    return any(change.is_worse for change in changes)
+
+
+def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
+    """What sizes are taken from; None if all are given. Raises `InputError` on the CPU, where one takes hours."""
+    missing = [_option(name) for name in SIZES if getattr(options, name) is None]
+    if not missing:
+        return None
+    if not python.device:
+        example = " ".join(f"{_option(name)} {size}" for name, size in zip(SIZES, _SMALL, strict=True))
+        raise InputError(
+            "the presets are for a GPU",
+            f"torch of {python.python} has none, and these sizes are not given: {', '.join(missing)}",
+            f"give all of them: wheelfactory bench training --implementations fallback,sdpa {example}",
+        )
+    return options.preset or next(iter(PRESETS))
+
+
+def _config(options: argparse.Namespace, python: TorchPython) -> TrainingConfig:
+    preset = _preset(options, python)
+    given = {name: getattr(options, name) for name in SIZES}
+    sizes = {name: size or PRESETS[preset or ""][name] for name, size in given.items()}
+    if sizes["d_model"] % sizes["n_heads"]:
+        which = f"--d-model {sizes['d_model']} and --n-heads {sizes['n_heads']}"
+        raise InputError("no whole head dim", which, "let --n-heads divide --d-model")
+    return TrainingConfig(**sizes, dtype=options.dtype, autotune=options.autotune, foreign_gpu=options.foreign_gpu)
