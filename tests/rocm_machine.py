@@ -53,10 +53,10 @@ class Machine:
 
 
 def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Machine:
-    """A machine that has all downloads and environments of the cache `shared`, and has compiled nothing."""
+    """A machine that has all downloads, environments and proofs of the cache `shared`, and has compiled nothing."""
     build_environment(shared)
     folder.mkdir()
-    for path in (*shared.glob("env-*"), shared / "sources"):
+    for path in (*shared.glob("env-*"), shared / "sources", shared / "proofs"):
         path.mkdir(exist_ok=True)
         (folder / path.name).symlink_to(path)
     return Machine(folder, environ)

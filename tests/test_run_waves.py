@@ -110,7 +110,7 @@ def test_a_cell_whose_image_cannot_be_had_is_not_begun_and_the_others_are(matrix
     line, cells = Line(), [ck("3.12", torch="2.12.1"), ck("3.12")]
     line.up.set()
     (failure,) = build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
-    assert (failure.cell, failure.error.what) == (cells[0], "no such image")
+    assert (failure.name, failure.error.what) == (cells[0].id, "no such image")
     assert line.begun == cells[1:]
 
 
@@ -131,4 +131,4 @@ def test_no_place_is_made_for_wheels_that_may_only_get_a_label(matrix: Matrix) -
     ids=["none", "the first in the order of the matrix", "time was up for one"],
 )
 def test_what_failures_come_to_does_not_depend_on_which_ended_last(errors: tuple[FactoryError, ...], code: int) -> None:
-    assert exit_code([Failure(ck("3.12"), error) for error in errors]) == code
+    assert exit_code([Failure(ck("3.12").id, error) for error in errors]) == code

@@ -183,7 +183,26 @@ def package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
     """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    _pip(environment, "install", *arguments, hint=hint)
+
+
+def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int) -> None:
+    """Build the wheel of the sources in `source` into `folder`, with what the environment has and nothing else.
+
+    `epoch` is the time of what it makes, in seconds since 1970. Raises `BuildError` with pip's last lines.
+    """
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)
+    _pip(environment, "wheel", *options, source, environ={"SOURCE_DATE_EPOCH": str(epoch)})
+
+
+def _pip(
+    environment: Environment,
+    command: str,
+    *arguments: str | Path,
+    hint: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     capture(
         [
             sys.executable,
@@ -191,13 +210,13 @@ def pip_install(environment: Environment, *arguments: str | Path, hint: str = ""
             "pip",
             "--python",
             environment.python,
-            "install",
+            command,
             "--quiet",
             "--disable-pip-version-check",
             "--no-input",
             *arguments,
         ],
-        environ=environ,
+        environ={**kept, **(environ or {})},
         failure=BuildError,
         hint=hint,
     )

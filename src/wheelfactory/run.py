@@ -12,6 +12,9 @@ from wheelfactory.build import build_cell
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.executor import Executor
+from wheelfactory.fallback.build import build_fallback
+from wheelfactory.fallback.name import FALLBACK_NAME
+from wheelfactory.fallback.project import Project
 from wheelfactory.files import scratch_dir
 from wheelfactory.kernels.handover import ALL, Wanted
 from wheelfactory.kernels.kernel_set import kernel_sets
@@ -21,7 +24,7 @@ from wheelfactory.matrix.select import unpublished
 from wheelfactory.process import end_all
 from wheelfactory.progress import Part, Steps, unseen
 from wheelfactory.publish import DirectoryPublisher, Publisher, publish
-from wheelfactory.publish.additions import addition, missing_dependencies
+from wheelfactory.publish.additions import addition, missing_dependencies, missing_fallback
 from wheelfactory.recipe import make_recipe
 from wheelfactory.site import make_site, write_site
 from wheelfactory.verify.gates import verify
@@ -30,9 +33,10 @@ from wheelfactory.workshop import Workshop
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell without a wheel, and the error that says why: it cannot be built here, or its build or a gate failed."""
+    """What has no wheel, and the error that says why: it cannot be built here, or its build or a gate failed."""
 
-    cell: Cell
+    name: str
+    """A cell id, or flash-attention-amd."""
     error: FactoryError
 
 
@@ -54,9 +58,9 @@ def plan_job(workshop: Workshop, executor: Executor, cells: Sequence[Cell], publ
     held = [row for row in publisher.rows() if publisher.holds(row)]
     missing = unpublished(cells, published_cells(held))
     refusals = tuple(_refusals(workshop, executor, missing))
-    refused_cells = {refusal.cell for refusal in refusals}
+    refused_cells = {refusal.name for refusal in refusals}
     return Job(
-        todo=tuple(cell for cell in missing if cell not in refused_cells),
+        todo=tuple(cell for cell in missing if cell.id not in refused_cells),
         already=tuple(cell for cell in cells if cell not in missing),
         refusals=refusals,
     )
@@ -67,7 +71,7 @@ def _refusals(workshop: Workshop, executor: Executor, cells: Sequence[Cell]) -> 
         try:
             make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=False)
         except BuildError as error:
-            yield Failure(cell, error)
+            yield Failure(cell.id, error)
 
 
 def run_job(
@@ -84,13 +88,16 @@ def run_job(
     it may take. As many cells are built at a time as the executor allows.
 
     A wheel is published as soon as it is verified, so an interrupted run has lost what was under way at most. A cell
-    that fails does not stop the others; gives those that did.
+    that fails does not stop the others; gives those that did. With the first wheels come the dependencies that the
+    release lacks, and flash-attention-amd, which is built and verified for that; no cell needs it, so none is stopped
+    where it fails, as on a machine that has no CPU torch for it.
     """
-    with Steps(len(job.todo) + 1) as steps, scratch_dir(workshop.cache) as scratch:
+    fallback = missing_fallback(publisher) if job.todo else None
+    with Steps(len(job.todo) + (fallback is not None) + 1) as steps, scratch_dir(workshop.cache) as scratch:
         if job.todo:
             publish(publisher, missing_dependencies(workshop, publisher))
         line = Line(workshop, publisher, scratch, steps, extended, wanted)
-        failures: list[Failure] = []
+        failures = list(line.bring(fallback)) if fallback else []
         for wave in waves(workshop.matrix, job.todo) if executor.at_once > 1 else (job.todo,):
             failures += build_side_by_side(line, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
@@ -139,6 +146,17 @@ class Line:
             with self.publishing:
                 publish(self.publisher, [added])
 
+    def bring(self, project: Project) -> Iterator[Failure]:
+        """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""
+        try:
+            with self.steps.step(FALLBACK_NAME):
+                path = build_fallback(self.workshop, project, self.scratch)
+                publish(self.publisher, [addition(path, verify(path, self.workshop))])
+        except PublishError:
+            raise
+        except FactoryError as error:
+            yield Failure(FALLBACK_NAME, error)
+
     def _stopping_with(self, part: Part) -> Part:
         def checked(done: int, total: int, told: str = "") -> None:
             if self.stopping.is_set():
@@ -158,14 +176,14 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
     if count <= 1:
         return list(_build_in_turn(line, executor, cells))
     failures = list(_without_place(executor, cells))
-    rest = [cell for cell in cells if cell not in {failure.cell for failure in failures}]
+    rest = [cell for cell in cells if cell.id not in {failure.name for failure in failures}]
     with ThreadPoolExecutor(count) as pool:
         waiting = {pool.submit(line.run, executor.divided(count), cell): cell for cell in rest}
         try:
             for done in as_completed(waiting):
                 error = None if done.cancelled() else done.exception()
                 if isinstance(error, FactoryError) and not isinstance(error, PublishError):
-                    failures.append(Failure(waiting[done], error))
+                    failures.append(Failure(waiting[done].id, error))
                 elif error:
                     raise error
                 if isinstance(error, RunAgainError):
@@ -177,7 +195,8 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
                 executor.stop()
                 end_all()
             raise
-    return sorted(failures, key=lambda failure: cells.index(failure.cell))
+    order = [cell.id for cell in cells]
+    return sorted(failures, key=lambda failure: order.index(failure.name))
 
 
 def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
@@ -190,7 +209,7 @@ def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failur
             if cell.backend is Backend.CK:
                 executor.place(cell, unseen)
         except FactoryError as error:
-            yield Failure(cell, error)
+            yield Failure(cell.id, error)
 
 
 def exit_code(failures: Sequence[Failure]) -> int:
@@ -213,6 +232,6 @@ def _build_in_turn(line: Line, executor: Executor, cells: Sequence[Cell]) -> Ite
         except PublishError:
             raise
         except FactoryError as error:
-            yield Failure(cell, error)
+            yield Failure(cell.id, error)
             if isinstance(error, RunAgainError):
                 return

@@ -59,9 +59,11 @@ def test_two_cells_are_built_at_once_with_half_of_the_memory_each_and_published(
 
 
 def test_interrupted_while_several_are_built_it_removes_the_containers_of_all(
-    engine: Engine, matrix_file: Path, tmp_path: Path
+    engine: Engine, matrix_file: Path, cache: Path, tmp_path: Path
 ) -> None:
-    put_sources(tmp_path / "cache")
+    own = make_machine(tmp_path / "cache", cache, {}).cache
+    (own / "sources").unlink()  # these must not get into the shared one
+    put_sources(own)
     process = started(engine, tmp_path, "--only", "fa9.9.*-rocm7.2-torch2.13.0-*-triton", "--matrix", matrix_file)
     log = tmp_path / "cache/logs" / f"{cell_of('9.9.1').id}.log"
     wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 90)

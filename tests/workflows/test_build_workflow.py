@@ -79,6 +79,7 @@ def test_a_tag_ends_in_a_release_with_index_and_site(released: tuple[Place, Run]
     assert tuple(published(place)) == CELLS
     assert run.results()["kernels"] == run.results()["continue"] == ["skipped"]
     assert len(list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_attn-*.whl"))) == 2
+    assert len(list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_attention_amd-*.whl"))) == 1
     assert any((run.artifacts / "github-pages-1").rglob("index.html"))
     assert "planned 2, published 2, missing 0" in run.job("account").said
 

@@ -20,22 +20,25 @@ from wheelfactory.commands.options import (
     workshop_of,
 )
 from wheelfactory.errors import DONE, InputError
+from wheelfactory.fallback.build import build_fallback
+from wheelfactory.fallback.name import FALLBACK_NAME
+from wheelfactory.fallback.project import require_project
 from wheelfactory.files import remove_scratch
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
-from wheelfactory.progress import Steps
+from wheelfactory.progress import Steps, announcing
 from wheelfactory.recipe import find_rocm_version, make_recipe
 from wheelfactory.workshop import Workshop
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.usage = "%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]"
+    parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {FALLBACK_NAME}"
     parser.epilog = (
         "environment, with four versions: PYTORCH_ROCM_ARCH (archs, separated by ;), MAX_JOBS (compiles at once), "
         "BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH (where ROCm is)"
     )
-    parser.add_argument("cell", nargs="*", help="a cell id, or four versions (ROCM may be auto)")
+    parser.add_argument("cell", nargs="*", help=f"a cell id, four versions (ROCM may be auto), or {FALLBACK_NAME}")
     parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
     parser.add_argument(
         "--dest",
@@ -51,9 +54,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Build one cell (two with BUILD_TRITON_BACKEND=true); print the paths of the wheels."""
+    """Build one cell (two with BUILD_TRITON_BACKEND=true), or flash-attention-amd; print the paths of the wheels."""
     started = time.time()
     workshop, dest = workshop_of(options, environ), directory(options.dest)
+    if options.cell == [FALLBACK_NAME] and options.backend is None:
+        with announcing():
+            show(str(build_fallback(workshop, require_project(), dest)))
+        return DONE
     wanted = wanted_of(options, started)
     cells, by_hand = _cells_to_build(options, environ, workshop)
     remove_scratch(dest)
@@ -79,7 +86,7 @@ def _cells_to_build(options: argparse.Namespace, environ: Environ, workshop: Wor
         raise InputError(
             "not a cell",
             " ".join(options.cell) or "no argument",
-            "give a cell id, or FLASH_ATTN PYTHON TORCH ROCM, such as 2.8.3 3.11 2.9.1 6.4",
+            f"give a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {FALLBACK_NAME}",
         )
     flash_attn, python, torch, rocm = options.cell
     rocm = find_rocm_version(workshop.matrix, workshop.host, rocm)

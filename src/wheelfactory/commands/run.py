@@ -97,9 +97,9 @@ def _show_lines(rows: Sequence[WheelRow], folder: Path, workshop: Workshop) -> N
 
 def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:
     for failure in failures:
-        tell(f"error: {failure.cell.id}: {failure.error}")
+        tell(f"error: {failure.name}: {failure.error}")
         tell(f"hint: {failure.error.hint}")
     for reason, count in Counter(refusal.error.which for refusal in job.refusals).items():
         first = next(refusal for refusal in job.refusals if refusal.error.which == reason)
-        tell(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.cell.id})")
+        tell(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.name})")
         tell(f"hint: {first.error.hint}; or select others: --only '*-triton' builds anywhere")

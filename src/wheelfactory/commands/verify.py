@@ -11,6 +11,7 @@ from wheelfactory.cell import Cell
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.fallback.name import FALLBACK_NAME
 from wheelfactory.progress import announcing
 from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.verify.gates import named, refused
@@ -57,11 +58,11 @@ def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None
 
 
 def _wheels(path: Path) -> list[Path]:
-    """The wheel of that name, or those of cells in a release directory."""
+    """The wheel of that name, or those that were made here in a release directory."""
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    found = [publisher.wheels / row.filename for row in publisher.rows() if row.cell]
+    found = [publisher.wheels / row.filename for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
     if not found:
         raise InputError("no wheels", f"the manifest of {path} names none", "name wheels, or a release directory")
     return found

@@ -9,13 +9,23 @@ from pathlib import Path
 
 from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
+from wheelfactory.fallback.name import FALLBACK_NAME
+from wheelfactory.fallback.project import Project, find_project
 from wheelfactory.files import sha256_of
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.matrix import Matrix
 from wheelfactory.publish.directory import DirectoryPublisher
 from wheelfactory.publish.transaction import Addition, Publisher
 from wheelfactory.sources import fetch_file
-from wheelfactory.verify.gates import ALONE, refused, required_gates, verify
+from wheelfactory.verify.gates import (
+    ALONE,
+    FALLBACK_ALONE,
+    FALLBACK_REQUIRED,
+    refused,
+    required_gates,
+    verify,
+    verify_fallback,
+)
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
@@ -40,9 +50,9 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
     The gates that look at nothing but the wheel are asked again, as a manifest says what it was told.
 
     `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
-    Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor a
-    dependency that the matrix pins, or that is not what its file says of itself, and `InputError` if there is no
-    manifest.
+    Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor of
+    flash-attention-amd nor a dependency that the matrix pins, or that is not what its file says of itself, and
+    `InputError` if there is no manifest.
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
@@ -59,9 +69,12 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
 
 def _refused(row: WheelRow, path: Path, workshop: Workshop) -> str | None:
     """What the gates that look at nothing but the wheel find against it, or None."""
-    if row.cell is None:
+    if row.cell:
+        results = verify(path, workshop, Cell.parse(row.cell), gates=ALONE)
+    elif row.project == FALLBACK_NAME:
+        results = verify_fallback(path, workshop, FALLBACK_ALONE)
+    else:
         return None
-    results = verify(path, workshop, Cell.parse(row.cell), gates=ALONE)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
     return "; ".join(found) or "a gate did not pass" if refused(results) else None
 
@@ -87,7 +100,7 @@ def _differs(row: WheelRow, path: Path) -> str | None:
     wrong = [
         name
         for name in WheelRow.model_fields
-        if name not in ("published", "yanked") and getattr(found, name) != getattr(row, name)
+        if name not in ("published", "yanked", "evidence") and getattr(found, name) != getattr(row, name)
     ]
     return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
 
@@ -104,12 +117,13 @@ def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:
     """
     if Path(row.filename).name != row.filename:
         return "not a file name"
-    if row.cell is None:
+    if row.cell is None and row.project != FALLBACK_NAME:
         dependency = matrix.dependencies.get(row.project)
         pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
         return None if pinned else "it is of no cell, and no dependency that the matrix pins"
+    required = required_gates(Cell.parse(row.cell).backend) if row.cell else FALLBACK_REQUIRED
     passed = {gate.gate for gate in row.gates if gate.status is Status.PASSED}
-    missed = [name for name in required_gates(Cell.parse(row.cell).backend) if name not in passed]
+    missed = [name for name in required if name not in passed]
     if missed:
         return f"{', '.join(missed)} not passed"
     return "a gate failed" if refused(row.gates) else None
@@ -128,6 +142,16 @@ def missing_dependencies(
             cache = workshop.cache / "sources"
             path = fetch_file(project, dependency.wheel, dependency.sha256, cache, workshop.environ)
             yield wheel_row(path), path
+
+
+def missing_fallback(publisher: Publisher) -> Project | None:
+    """The sources of flash-attention-amd if the release does not hold the wheel of their version; else None.
+
+    None too where there are none. Raises `PublishError` if its published file was changed.
+    """
+    project = find_project()
+    held = {row.filename for row in publisher.rows() if row.project == FALLBACK_NAME and publisher.holds(row)}
+    return None if project is None or project.filename in held else project
 
 
 def wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.executor import Place
+from wheelfactory.fallback.project import Project
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord
 from wheelfactory.workshop import Workshop
+
+
+class HasWheel(Protocol):
+    """What has a wheel to verify, whatever it must be."""
+
+    @property
+    def wheel(self) -> Wheel:
+        """It."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +36,25 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Gate:
+class FallbackSubject:
+    """A wheel to verify that is of no cell, and the sources that it must be made from."""
+
+    wheel: Wheel
+    project: Project
+    workshop: Workshop
+
+
+AnySubject = TypeVar("AnySubject", bound=HasWheel)
+
+
+@dataclass(frozen=True)
+class Gate(Generic[AnySubject]):
     """One question to a wheel. A gate that runs code of the wheel does so only if no gate before it refused."""
 
     name: str
-    check: Callable[[Subject], GateResult]
+    check: Callable[[AnySubject], GateResult]
     required: bool = True
     runs_code: bool = False
     backends: frozenset[Backend] = frozenset(Backend)
     alone: bool = False
-    """Whether it looks at nothing but the wheel and the matrix, so that it can be asked again anywhere."""
+    """Whether it looks at nothing but the wheel and the checkout, so that it can be asked again anywhere."""

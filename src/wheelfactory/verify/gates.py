@@ -1,4 +1,4 @@
-"""All gates in their order; each is a function from a `Subject` to a result, in a module of its own."""
+"""All gates in their order; each is a function from its subject to a result, in a module of its own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from pathlib import Path
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.errors import InputError
 from wheelfactory.executor import Place
+from wheelfactory.fallback.contents import contents as fallback_contents
+from wheelfactory.fallback.identity import identity as fallback_identity
+from wheelfactory.fallback.importing import importing as fallback_importing
+from wheelfactory.fallback.name import FALLBACK_NAME
+from wheelfactory.fallback.numbers import numbers as fallback_numbers
+from wheelfactory.fallback.project import require_project
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.archive import archive
 from wheelfactory.verify.code_objects import code_objects
 from wheelfactory.verify.contents import contents
-from wheelfactory.verify.gate import Gate, Subject
+from wheelfactory.verify.gate import AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import gpu
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.importing import importing
@@ -29,7 +35,7 @@ from wheelfactory.workshop import Workshop
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 
-GATES: tuple[Gate, ...] = (
+GATES: tuple[Gate[Subject], ...] = (
     Gate("identity", identity, alone=True),
     Gate("record", members, alone=True),
     Gate("contents", contents, alone=True),
@@ -46,11 +52,23 @@ GATES: tuple[Gate, ...] = (
 Required gates must pass before it is published; the others run when they are asked for.
 """
 
+FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
+    Gate("identity", fallback_identity, alone=True),
+    Gate("record", members, alone=True),
+    Gate("contents", fallback_contents, alone=True),
+    Gate("import", fallback_importing, runs_code=True),
+    Gate("numbers", fallback_numbers, runs_code=True),
+)
+"""What is asked of a wheel of flash-attention-amd; all of it is required, as it needs neither a GPU nor ROCm."""
+
 ALONE = tuple(gate for gate in GATES if gate.alone)
 """The gates that whoever publishes a wheel asks again: they run nothing of it, and take its word for nothing."""
 
 EXTENDED = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run when they are asked for."""
+
+FALLBACK_REQUIRED = ("archive", *(gate.name for gate in FALLBACK_GATES))
+FALLBACK_ALONE = tuple(gate for gate in FALLBACK_GATES if gate.alone)
 
 
 def verify(
@@ -59,7 +77,7 @@ def verify(
     cell: Cell | None = None,
     extended: Collection[str] = (),
     elsewhere: Callable[[Cell], Place | None] = lambda _: None,
-    gates: Sequence[Gate] | None = None,
+    gates: Sequence[Gate[Subject]] | None = None,
 ) -> tuple[GateResult, ...]:
     """What every gate, or each of `gates`, says of a wheel, taken for `cell` (or the one its build record names).
 
@@ -68,6 +86,10 @@ def verify(
     results up to there. Raises `InputError` for a file whose name is no wheel's, or for a cell that the matrix does not
     have.
     """
+    if Wheel.open(path).name == FALLBACK_NAME:
+        if cell:
+            raise InputError("of no cell", path.name, "leave --cell out: it is the same for every ROCm and torch")
+        return verify_fallback(path, workshop)
     opened = archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
@@ -80,11 +102,30 @@ def verify(
         return opened, _foreign(wheel)
     cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, workshop, elsewhere)
+    asked = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
+    return _results(asked, subject, extended, opened)
+
+
+def verify_fallback(
+    path: Path, workshop: Workshop, gates: Sequence[Gate[FallbackSubject]] = FALLBACK_GATES
+) -> tuple[GateResult, ...]:
+    """What each of `gates` says of a wheel of flash-attention-amd, taken for one of the checkout's sources.
+
+    Raises `InputError` for a file whose name is no wheel's, or if the checkout has no such sources.
+    """
+    opened = archive(path)
+    if opened.status is Status.FAILED:
+        return (opened,)
+    return _results(gates, FallbackSubject(Wheel.open(path), require_project(), workshop), (), opened)
+
+
+def _results(
+    gates: Sequence[Gate[AnySubject]], subject: AnySubject, extended: Collection[str], opened: GateResult
+) -> tuple[GateResult, ...]:
     results = [opened]
-    for gate in GATES if gates is None else gates:
-        if cell.backend in gate.backends:
-            result = _result(gate, subject, extended, results)
-            results.append(result.model_copy(update={"required": gate.required}))
+    for gate in gates:
+        result = _result(gate, subject, extended, results)
+        results.append(result.model_copy(update={"required": gate.required}))
     return tuple(results)
 
 
@@ -100,7 +141,9 @@ def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
     return GateResult.of(gate, [finding])
 
 
-def _result(gate: Gate, subject: Subject, extended: Collection[str], before: Sequence[GateResult]) -> GateResult:
+def _result(
+    gate: Gate[AnySubject], subject: AnySubject, extended: Collection[str], before: Sequence[GateResult]
+) -> GateResult:
     if not gate.required and gate.name not in extended:
         return GateResult.not_run(gate.name, "not asked for")
     if gate.runs_code and refused(before):

@@ -12,6 +12,7 @@ from wheelfactory.label import Label
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.metadata import NEVER_REQUIRED
+from wheelfactory.wheel.read import Wheel
 
 
 def identity(subject: Subject) -> GateResult:
@@ -20,7 +21,8 @@ def identity(subject: Subject) -> GateResult:
     return GateResult.of("identity", findings, subject.cell.id)
 
 
-def _expect(file: str, expected: object, found: object, cure: str) -> Iterator[Finding]:
+def expect(file: str, expected: object, found: object, cure: str) -> Iterator[Finding]:
+    """A finding unless both are equal."""
     if expected != found:
         yield Finding(file=file, expected=_text(expected), found=_text(found), cure=cure)
 
@@ -34,15 +36,15 @@ def _text(value: object) -> str:
 
 def _name(subject: Subject) -> Iterator[Finding]:
     wheel, cell = subject.wheel, subject.cell
-    yield from _expect(wheel.path.name, "flash-attn", wheel.name, "this factory makes flash-attn wheels")
-    yield from _expect(
+    yield from expect(wheel.path.name, "flash-attn", wheel.name, "this factory makes flash-attn wheels")
+    yield from expect(
         wheel.path.name,
         f"{cell.flash_attn}+{_label(subject)}",
         str(wheel.version),
         "build the cell again; labels are never edited by hand",
     )
     stem = "-".join(wheel.path.name.split("-")[:2])
-    yield from _expect("dist-info", f"{stem}.dist-info", wheel.dist_info, "a wheel is never renamed; build it again")
+    yield from expect("dist-info", f"{stem}.dist-info", wheel.dist_info, "a wheel is never renamed; build it again")
 
 
 def _tags(subject: Subject) -> Iterator[Finding]:
@@ -50,11 +52,11 @@ def _tags(subject: Subject) -> Iterator[Finding]:
     abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
     found = frozenset(f"{tag.interpreter}-{tag.abi}" for tag in wheel.tags)
     cure = "build with the Python of the cell"
-    yield from _expect(wheel.path.name, frozenset({f"{cell.python_tag}-{abi}"}), found, cure)
-    yield from _expect("WHEEL", frozenset(map(str, wheel.tags)), wheel.wheel_tags, "the name and WHEEL must agree")
+    yield from expect(wheel.path.name, frozenset({f"{cell.python_tag}-{abi}"}), found, cure)
+    yield from expect("WHEEL", frozenset(map(str, wheel.tags)), wheel.wheel_tags, "the name and WHEEL must agree")
     if cell.backend is Backend.TRITON:
         platforms = frozenset(wheel.platform_tags)
-        yield from _expect(wheel.path.name, frozenset({"any"}), platforms, "a Triton wheel holds no compiled code")
+        yield from expect(wheel.path.name, frozenset({"any"}), platforms, "a Triton wheel holds no compiled code")
     else:
         yield from _glibc(subject)
 
@@ -88,15 +90,21 @@ def _glibc(subject: Subject) -> Iterator[Finding]:
 def _metadata(subject: Subject) -> Iterator[Finding]:
     wheel, cell, label = subject.wheel, subject.cell, _label(subject)
     name, version = wheel.metadata["Name"], wheel.metadata["Version"]
-    yield from _expect("METADATA Name", wheel.name, name and canonicalize_name(str(name)), "build the cell again")
-    yield from _expect("METADATA Version", f"{cell.flash_attn}+{label}", version, "run `wheelfactory repair`")
+    yield from expect("METADATA Name", wheel.name, name and canonicalize_name(str(name)), "build the cell again")
+    yield from expect("METADATA Version", f"{cell.flash_attn}+{label}", version, "run `wheelfactory repair`")
     torch = [str(item) for item in wheel.requirements if canonicalize_name(item.name) == "torch"]
-    yield from _expect(
+    yield from expect(
         "METADATA Requires-Dist torch",
         [label.torch_pin],
         torch,
         "a wheel works with one torch minor only; run `wheelfactory repair`",
     )
+    yield from never_required(wheel)
+    yield from _python(subject)
+
+
+def never_required(wheel: Wheel) -> Iterator[Finding]:
+    """What a wheel requires that none may."""
     for item in wheel.requirements:
         if canonicalize_name(item.name) in NEVER_REQUIRED:
             yield Finding(
@@ -105,7 +113,6 @@ def _metadata(subject: Subject) -> Iterator[Finding]:
                 found=str(item),
                 cure="ROCm's torch brings its own; pip would put the CUDA one over it",
             )
-    yield from _python(subject)
 
 
 def _python(subject: Subject) -> Iterator[Finding]:
@@ -122,13 +129,13 @@ def _python(subject: Subject) -> Iterator[Finding]:
 def _record(subject: Subject) -> Iterator[Finding]:
     record, cell, matrix = subject.record, subject.cell, subject.workshop.matrix
     file, again = "build record", "build the cell again"
-    yield from _expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
-    yield from _expect(f"{file} label", str(_label(subject)), record.label, again)
+    yield from expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
+    yield from expect(f"{file} label", str(_label(subject)), record.label, again)
     pin = matrix.flash_attn[cell.flash_attn].pin
     if not pin.startswith("tag:"):  # a tag that pins no commit says nothing to compare with
-        yield from _expect(f"{file} source", pin, record.source, "build it from the sources that the matrix pins")
+        yield from expect(f"{file} source", pin, record.source, "build it from the sources that the matrix pins")
     cure = "a wheel for some GPUs only is for your own machine; build the cell for all that it promises"
-    yield from _expect(f"{file} offload_archs", frozenset(matrix.archs(cell)), frozenset(record.offload_archs), cure)
+    yield from expect(f"{file} offload_archs", frozenset(matrix.archs(cell)), frozenset(record.offload_archs), cure)
     if cell.backend is Backend.CK:
         yield from _toolchain(subject)
 
@@ -137,7 +144,7 @@ def _toolchain(subject: Subject) -> Iterator[Finding]:
     toolchain, cell = subject.record.toolchain, subject.cell
     abi = subject.workshop.matrix.torch[cell.torch].cxx11_abi
     cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
-    yield from _expect("build record cxx11_abi", abi, toolchain.cxx11_abi, cure)
+    yield from expect("build record cxx11_abi", abi, toolchain.cxx11_abi, cure)
     if not toolchain.fits(cell):
         yield Finding(
             file="build record toolchain",

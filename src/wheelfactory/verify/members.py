@@ -11,7 +11,7 @@ from installer.records import InvalidRecordEntry, parse_record_file
 from installer.sources import WheelFile
 
 from wheelfactory.errors import InputError
-from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.gate import HasWheel
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.archive import open_archive
 
@@ -20,7 +20,7 @@ _HASHES = ("sha256", "sha384", "sha512")
 _CURE = "the file was changed after it was built: build or download it again"
 
 
-def record(subject: Subject) -> GateResult:
+def record(subject: HasWheel) -> GateResult:
     """Check RECORD against the members, contents included."""
     path, members = subject.wheel.path, subject.wheel.sizes
     try:

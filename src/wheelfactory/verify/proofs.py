@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -36,6 +36,10 @@ _HANDED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "R
 """Beginnings of the variables that a program gets. Triton, LLVM and upstream read dozens that change what they do."""
 
 
+AT = "at: "
+"""Begins a line on stderr with which a program says what it does next, in case that ends it."""
+
+
 class Report(BaseModel):
     """What a program prints as the last line of its output."""
 
@@ -50,8 +54,9 @@ class NoReportError(Exception):
 
 
 def named_by_content(program: Path) -> str:
-    """A program, so that another version of it is another one."""
-    return f"{program.name} sha256:{sha256_of(program)}"
+    """A program, so that another version of it, or of what it may import from its folder, is another one."""
+    siblings = (sha256_of(path) for path in sorted(program.parent.glob("*.py")))
+    return f"{program.name} sha256:{hashlib.sha256(''.join(siblings).encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,18 @@ def payload_sha256(wheel: Wheel) -> str:
     return digest.hexdigest()
 
 
+class HasPython(Protocol):
+    """What has a Python to run programs with: an environment, or the Python of a user."""
+
+    @property
+    def python(self) -> Path:
+        """The interpreter."""
+
+
 def ask(
     command: Sequence[str | Path],
     kind: type[AnyReport],
-    environment: Environment,
+    environment: HasPython,
     environ: Mapping[str, str],
     *,
     scratch: Path,
@@ -155,7 +168,8 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode > 0:
         return reason(done)
     said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return "; ".join([reason(done), *said[-2:]])
+    at = [line for line in said[:-2] if line.startswith(AT)][-1:]  # a GPU's fault has many words
+    return "; ".join([reason(done), *at, *said[-2:]])
 
 
 def stand_in(triton: str) -> tuple[str, ...]:
@@ -180,5 +194,10 @@ def stand_in_environment(workshop: Workshop, wheel: Wheel, triton: str, *more: E
 
 def program_environ(workshop: Workshop, backend: Backend) -> dict[str, str]:
     """The variables that find programs, libraries and GPUs, and the one that selects the Triton backend."""
-    found = {name: value for name, value in workshop.environ.items() if name.startswith(_HANDED)}
+    found = handed(workshop.environ)
     return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if backend is Backend.TRITON else found
+
+
+def handed(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that find programs, libraries and GPUs."""
+    return {name: value for name, value in environ.items() if name.startswith(_HANDED)}

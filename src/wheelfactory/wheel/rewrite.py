@@ -1,4 +1,4 @@
-"""A raw wheel -> the wheel of a cell, written canonically: the same content gives the same bytes."""
+"""A raw wheel -> the finished one, written canonically: the same content gives the same bytes."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
     path, added = folder / f"{stem}-{rest}", added_members(Cell.parse(record.cell).backend)
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
+    return path
+
+
+def rewrite_wheel(raw: Path, folder: Path) -> Path:
+    """Write a wheel that gets no label into `folder`: its members as they are, and RECORD new; see `finish_wheel`.
+
+    Raises `InputError` if `raw` is no wheel or has a RECORD that cannot be read.
+    """
+    wheel = Wheel.open(raw)
+    path = folder / raw.name
+    with atomic_path(path) as written, written.open("xb") as file:
+        _write(file, wheel, wheel.dist_info.removesuffix(".dist-info"), {})
     return path
 
 

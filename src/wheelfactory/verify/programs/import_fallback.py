@@ -1,0 +1,33 @@
+"""Imports the installed flash-attention-amd where nothing is but torch; prints its version as JSON.
+
+    python -I -B import_fallback.py [ABSENT ...]
+
+ABSENT are packages that this Python has, and that a user need not have: importing one of them fails.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from collections.abc import Sequence
+
+
+def main(absent: Sequence[str]) -> None:
+    """Import what users do."""
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None is how the import system is told
+    from flash_attention_amd import (  # type: ignore[import-not-found]
+        FlashAttention,
+        flash_attn_func,
+        flash_attn_qkvpacked_func,
+        flash_attn_varlen_func,
+        flash_attn_with_kvcache,
+    )
+
+    functions = (flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func, flash_attn_with_kvcache)
+    assert all(map(callable, (FlashAttention, *functions)))
+    sys.stdout.write(f"\n{json.dumps({'version': importlib.metadata.version('flash-attention-amd')})}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
