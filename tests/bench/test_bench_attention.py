@@ -163,8 +163,8 @@ def limited(python: Path) -> list[dict[str, Any]]:
     config = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 8, "dtype": "float32", "causal": True}
     config |= {"backward": True, "foreign_gpu": False, "seqlens": [100_000, 32]}  # 80 GB of scores, and 8 kB
     lines = (
-        f"import sys; sys.path.append({str(PROGRAMS.parents[2])!r})",
-        "from wheelfactory.bench.programs import attention",
+        f"import sys; sys.path.append({str(PROGRAMS)!r})",
+        "import attention",
         "attention.BLOCK = 5 * 32",
         f"attention.main('plain', 'cpu', '', {json.dumps(config)!r})",
     )

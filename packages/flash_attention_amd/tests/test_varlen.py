@@ -109,8 +109,8 @@ def test_probabilities_are_padded_to_the_longest(device: str) -> None:
     _, _, chances = flash_attn_varlen_func(q, k, v, cu_q, cu_k, 6, 7, return_attn_probs=True)
     assert chances.shape == (2, 2, 6, 7)
     for number, (rows, columns) in enumerate(((3, 4), (5, 2))):
-        assert off(chances[number, :, :rows, :columns].sum(-1), torch.ones(2, rows)) < 1e-5
-        assert off(chances[number].sum(), torch.tensor(2.0 * rows)) < 1e-5  # nothing beyond
+        assert off(chances[number, :, :rows, :columns].sum(-1), torch.ones(2, rows, device=device)) < 1e-5
+        assert off(chances[number].sum(), torch.tensor(2.0 * rows, device=device)) < 1e-5  # nothing beyond
 
 
 def test_keys_may_lie_in_blocks(device: str) -> None:

@@ -27,10 +27,11 @@ from typing import Any
 
 import torch
 
-# the program is isolated (-I): what stands beside it is found only so
-sys.path.append(str(Path(__file__).resolve().parents[3]))
+# isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
+sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (2, "verify/programs"))]
 
-from wheelfactory.bench.programs.implementations import (
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from implementations import (  # type: ignore[import-not-found]
     Implementation,
     NotRunError,
     is_out_of_memory,
@@ -191,11 +192,7 @@ def measure_all(implementation: Implementation, config: dict[str, Any], device: 
 def main(name: str, device: str, fallback: str, sizes: str) -> None:
     """Measure, and print what is known after each length."""
     config = json.loads(sizes)
-    dropped = None
-    if config["foreign_gpu"] and name == "flash-attn":
-        from wheelfactory.verify.programs.foreign_gpu import drop_amd_launch_options
-
-        dropped = drop_amd_launch_options()
+    dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
     report: dict[str, Any] = {"version": None, "origin": None, "status": "", "reason": "", "dropped": None, "rows": []}
     try:
         implementation = load(name, device, fallback)

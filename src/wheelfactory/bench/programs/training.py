@@ -26,10 +26,11 @@ from typing import Any
 import torch
 from torch import nn
 
-# the program is isolated (-I): what stands beside it is found only so
-sys.path.append(str(Path(__file__).resolve().parents[3]))
+# isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
+sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (2, "verify/programs"))]
 
-from wheelfactory.bench.programs.implementations import (
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from implementations import (  # type: ignore[import-not-found]
     Attention,
     NotRunError,
     is_out_of_memory,
@@ -149,11 +150,7 @@ def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> di
 def main(name: str, device: str, fallback: str, sizes: str) -> None:
     """Measure, or say why that cannot be."""
     config = json.loads(sizes)
-    dropped = None
-    if config["foreign_gpu"] and name == "flash-attn":
-        from wheelfactory.verify.programs.foreign_gpu import drop_amd_launch_options
-
-        dropped = drop_amd_launch_options()
+    dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
     try:
         report = measure(name, device, fallback, config)
     except NotRunError as error:

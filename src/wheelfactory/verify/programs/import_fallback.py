@@ -16,7 +16,7 @@ from collections.abc import Sequence
 def main(absent: Sequence[str]) -> None:
     """Import what users do."""
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None is how the import system is told
-    from flash_attention_amd import (  # type: ignore[import-not-found]
+    from flash_attention_amd import (
         FlashAttention,
         flash_attn_func,
         flash_attn_qkvpacked_func,
