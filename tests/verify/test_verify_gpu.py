@@ -16,21 +16,28 @@ from wheelfactory.environments import Environment
 from wheelfactory.verify import gpu as module
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gpu import gpu
-from wheelfactory.verify.numbers import Case, Numbers
+from wheelfactory.verify.numbers import STANDARDS, Case, Numbers
 from wheelfactory.verify.proofs import NoReportError
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import Toolchain
 from wheelfactory.workshop import Workshop
 
-MODULES = {Backend.CK: "flash_attn_2_cuda", Backend.TRITON: "flash_attn.flash_attn_triton_amd.interface_fa"}
-
 
 def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> Numbers:
     case = Case(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, error=None)
     torch = f"{cell.torch}+rocm{cell.rocm}"
     truth = Numbers(
-        torch=torch, triton="3.7.1", gpu="gfx942", backend=MODULES[cell.backend], installed=True, cases=(case,)
+        torch=torch,
+        triton="3.7.1",
+        gpu="gfx942",
+        backend=STANDARDS[cell.backend].module,
+        file="/env/backend.py",
+        installed=True,
+        cases=(case,),
+        left_out=(),
+        symbols={},
+        dropped=(),
     )
     return truth.model_copy(update=changes)
 
@@ -118,7 +125,7 @@ def test_right_numbers_pass_and_say_what_they_were_computed_with(
     assert result.versions.pop("flash-attn payload")
     assert result.versions == {"gpu": "gfx942", "torch": f"{cell.torch}+rocm{cell.rocm}", "triton": "3.7.1"}
     assert result.figures.keys() == {"causal bfloat16 error", "causal bfloat16 bound"}
-    assert machine.commands == [("cuda",)]
+    assert machine.commands == [("flash_attn", "cuda", "small")]
     assert ("FLASH_ATTENTION_TRITON_AMD_ENABLE" in machine.environ) is (cell.backend is Backend.TRITON)
 
 
@@ -162,7 +169,8 @@ def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
     cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     interface = b"import flash_attn_2_cuda as flash_attn_gpu\nflash_attn_func = None\n"
     members = {"flash_attn/__init__.py": b"", "flash_attn/flash_attn_interface.py": interface}
-    path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": b""})
+    extension = b"def fwd(): ...\nbwd = varlen_fwd = varlen_bwd = fwd_kvcache = fwd\n"
+    path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": extension})
     workshop = small_workshop(tmp_path / "cache", rocm)
     workshop = replace(workshop, host=replace(workshop.host, gpu_archs=("gfx942",)))
 

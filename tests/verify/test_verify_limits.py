@@ -10,7 +10,7 @@ from wheelfactory.checkout import MATRIX
 from wheelfactory.host import Host
 from wheelfactory.matrix import load_matrix
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import LIMITS, limits_of
+from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, find_limits, limits_of
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.workshop import Workshop
 
@@ -58,3 +58,10 @@ def test_the_programs_are_told_what_to_leave_out_and_how_much_of_it() -> None:
 def test_a_limit_says_what_is_not_asked_for() -> None:
     assert str(GROUPED).startswith("not asked for: backward with grouped heads")
     assert "gfx1030" in str(LDS)
+
+
+@pytest.mark.parametrize("flash_attn", ["2.7.4.post1", "2.8.3", "2.8.3.post2"])
+def test_the_full_suite_leaves_out_what_only_it_asks_for(flash_attn: str) -> None:
+    """No gate says of a wheel that a case is left out which it does not have."""
+    more = set(find_limits(FULL_LIMITS, flash_attn, "3.7.1", "gfx942")) - set(LIMITS)
+    assert [limit.argument for limit in more] == ["!uneven cached*"]

@@ -86,6 +86,14 @@ def test_a_program_that_was_changed_is_asked_again(tmp_path: Path) -> None:
     assert Proofs(tmp_path).find(question(tmp_path, "print(43)"), Answer) is None
 
 
+def test_a_program_whose_sibling_was_changed_is_asked_again(tmp_path: Path) -> None:
+    """It may import what lies beside it."""
+    Proofs(tmp_path).keep(question(tmp_path), Answer(number=42))
+    assert Proofs(tmp_path).find(question(tmp_path), Answer) == Answer(number=42)
+    (tmp_path / "sibling.py").write_text("number = 43")
+    assert Proofs(tmp_path).find(question(tmp_path), Answer) is None
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -157,6 +165,12 @@ def test_what_the_compiler_says_is_shown_once(
             "import os, sys\nprint('early', 'dense', 'fatal', sep='\\n', file=sys.stderr, flush=True)\nos.abort()",
             "killed by SIGABRT; dense; fatal",
             id="crashes",
+        ),
+        pytest.param(
+            "import os, sys\nprint('at: dense', 'at: cached', 'a fault', 'at node 1', 'reason', sep='\\n', "
+            "file=sys.stderr, flush=True)\nos.abort()",
+            "killed by SIGABRT; at: cached; at node 1; reason",
+            id="says where it was, and the GPU's driver much after that",
         ),
         pytest.param("pass", "it ended as if all were well, without a report", id="says nothing"),
         pytest.param("print('done')", "it ended as if all were well, without a report", id="says something else"),

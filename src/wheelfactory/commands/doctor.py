@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from pathlib import Path
 
 from wheelfactory.advice import pages_of
 from wheelfactory.commands.options import Environ, show, tell
 from wheelfactory.commands.targets import repository_of
 from wheelfactory.doctor.program import EXIT_CODES, Task, add_options, perform
+from wheelfactory.torch_python import users_python
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +23,3 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     repository = repository_of(site)
     python = options.python or users_python(environ)
     return perform(options, Task(python, pages_of(repository) if repository else site, environ, show, tell))
-
-
-def users_python(environ: Environ) -> str:
-    """The interpreter of the environment that is activated, else the first on PATH; that of this program comes last."""
-    folders = [Path(environ["VIRTUAL_ENV"], "bin")] if environ.get("VIRTUAL_ENV") else []
-    folders += [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
-    found = [folder / "python3" for folder in folders if os.access(folder / "python3", os.X_OK)]
-    others = [path for path in found if path.parent.parent.resolve() != Path(sys.prefix).resolve()]
-    return str(others[0]) if others else sys.executable

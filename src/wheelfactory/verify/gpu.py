@@ -16,7 +16,7 @@ from wheelfactory.progress import logger
 from wheelfactory.rocm_python import find_rocm_python, probe
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import Limit, limits_of
-from wheelfactory.verify.numbers import CHECK, TIMEOUT, Numbers, figures, find_faults
+from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, figures, find_faults
 from wheelfactory.verify.proofs import NoReportError, ask, payload_sha256, program_environ
 from wheelfactory.verify.result import GateResult
 
@@ -55,7 +55,13 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str]) -> Numbers | 
     workshop = subject.workshop
     toolchain = probe(python, workshop)
     assert toolchain.python  # or it would not have been found
-    command: tuple[str | Path, ...] = (CHECK, "cuda", *(limit.argument for limit in _limits(subject, archs)))
+    command: tuple[str | Path, ...] = (
+        CHECK,
+        "flash_attn",
+        "cuda",
+        "small",
+        *(limit.argument for limit in _limits(subject, archs)),
+    )
     environ = program_environ(workshop, subject.cell.backend)
     layers = package_folders(python, workshop.clean_environ)
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)
@@ -80,8 +86,8 @@ def _result(subject: Subject, answer: Numbers | str, archs: Sequence[str]) -> Ga
         versions |= {name: version for name, version in used.items() if version}
     return GateResult.of(
         "gpu",
-        list(find_faults(subject, answer, where)),
+        list(find_faults(subject.wheel.path.name, STANDARDS[subject.cell.backend], answer, where)),
         "; ".join([f"{where}, against float64", *map(str, _limits(subject, archs))]),
         versions=versions,
-        figures=figures(answer, subject.cell.backend),
+        figures=figures(answer, STANDARDS[subject.cell.backend]),
     )

@@ -6,11 +6,13 @@ Covered: fp16, dense and packed sequences and a cache of keys, causal and not, g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from wheelfactory.environments import interpreter_environment, interpreter_requirements
 from wheelfactory.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import limits_of
-from wheelfactory.verify.numbers import CHECK, TIMEOUT, Numbers, figures, find_faults
+from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, figures, find_faults
 from wheelfactory.verify.proofs import (
     NoReportError,
     Proofs,
@@ -22,34 +24,49 @@ from wheelfactory.verify.proofs import (
     stand_in_environment,
     stand_in_torch,
 )
-from wheelfactory.verify.result import GateResult
+from wheelfactory.verify.result import Finding, GateResult
 
-_WHERE = "in Triton's interpreter"
+WHERE = "in Triton's interpreter"
 
 
 def interpreter(subject: Subject) -> GateResult:
     """Run the kernels in the interpreter of the cell's Triton, unless a proof is kept of that."""
-    triton = subject.workshop.matrix.torch[subject.cell.torch].triton
-    payload, limits = payload_sha256(subject.wheel), limits_of(subject)
-    arguments = ("cpu", *(limit.argument for limit in limits))
-    question = Question(CHECK, arguments, payload, (*stand_in(triton), *interpreter_requirements()))
-    proofs = Proofs(subject.workshop.cache / "proofs")
-    answer: Numbers | str | None = proofs.find(question, Numbers)
-    if answer is None or any(find_faults(subject, answer, _WHERE)):
-        answer = _compute(subject, question, triton)
-    findings = list(find_faults(subject, answer, _WHERE))
-    if isinstance(answer, Numbers) and not findings:
-        proofs.keep(question, answer)
+    triton, payload = _triton(subject), payload_sha256(subject.wheel)
+    answer = compute(subject)
     return GateResult.of(
         "interpreter",
-        findings,
-        "; ".join([f"Triton {triton}, against float64", *map(str, limits)]),
+        list(_find_faults(subject, answer)),
+        "; ".join([f"Triton {triton}, against float64", *map(str, limits_of(subject))]),
         versions={"flash-attn payload": payload[:16], "torch": stand_in_torch(), "triton": triton},
-        figures=figures(answer, subject.cell.backend),
+        figures=figures(answer, STANDARDS[subject.cell.backend]),
     )
 
 
-def _compute(subject: Subject, question: Question, triton: str) -> Numbers | str:
+def compute(subject: Subject) -> Numbers | str:
+    """What the kernels compute in the interpreter, kept if it is right; or why they compute nothing."""
+    triton = _triton(subject)
+    arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits_of(subject)))
+    environment = (*stand_in(triton), *interpreter_requirements())
+    question = Question(CHECK, arguments, payload_sha256(subject.wheel), environment)
+    proofs = Proofs(subject.workshop.cache / "proofs")
+    kept = proofs.find(question, Numbers)
+    if kept is not None and not any(_find_faults(subject, kept)):
+        return kept
+    answer = _run(subject, question, triton)
+    if isinstance(answer, Numbers) and not any(_find_faults(subject, answer)):
+        proofs.keep(question, answer)
+    return answer
+
+
+def _triton(subject: Subject) -> str:
+    return subject.workshop.matrix.torch[subject.cell.torch].triton
+
+
+def _find_faults(subject: Subject, answer: Numbers | str) -> Iterator[Finding]:
+    return find_faults(subject.wheel.path.name, STANDARDS[subject.cell.backend], answer, WHERE)
+
+
+def _run(subject: Subject, question: Question, triton: str) -> Numbers | str:
     """What the program says, or why it says nothing."""
     workshop = subject.workshop
     environ = {**program_environ(workshop, subject.cell.backend), "TRITON_INTERPRET": "1"}

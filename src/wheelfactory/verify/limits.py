@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
@@ -63,17 +64,34 @@ LIMITS = (
 )
 """Of the Triton backend."""
 
+FULL_LIMITS = (
+    *LIMITS,
+    Limit(
+        "uneven cached*",
+        flash_attn=">=2.7",
+        # the masks of fwd_decode.py leave out where a block begins, so a block that ends behind the cache reads what is
+        # there; its weights are 0, and 0 times NaN is NaN (seen in the interpreter)
+        what="a cache of keys that Triton divides into parts of no whole blocks, where the kernel reads past its end",
+        whole=True,
+    ),
+)
+"""Of the Triton backend, for the full suite."""
+
 
 def limits_of(subject: Subject, arch: str | None = None) -> tuple[Limit, ...]:
     """The limits of a wheel with the Triton of its cell, on an arch if one is concerned."""
     cell = subject.cell
     if cell.backend is not Backend.TRITON:
         return ()
-    triton = subject.workshop.matrix.torch[cell.torch].triton
+    return find_limits(LIMITS, cell.flash_attn, subject.workshop.matrix.torch[cell.torch].triton, arch)
+
+
+def find_limits(limits: Iterable[Limit], flash_attn: str, triton: str, arch: str | None) -> tuple[Limit, ...]:
+    """Those of a release of flash-attn with a Triton, on an arch if one is concerned."""
     return tuple(
         limit
-        for limit in LIMITS
-        if SpecifierSet(limit.flash_attn).contains(cell.flash_attn)
+        for limit in limits
+        if SpecifierSet(limit.flash_attn).contains(flash_attn)
         and SpecifierSet(limit.triton).contains(triton)
         and (not limit.archs or arch in limit.archs)
     )

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from wheelfactory.cell import Backend
-from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import PROGRAMS, Report
 from wheelfactory.verify.result import Finding
 
 CHECK = PROGRAMS / "check_numbers.py"
 
 TIMEOUT = 900.0
-"""Seconds; on one core, in the interpreter, it takes less than a hundredth of it."""
+"""Seconds for the small suite; on one core, in the interpreter, it takes less than a hundredth of it."""
 
-MODULES = {Backend.CK: "flash_attn_2_cuda", Backend.TRITON: "flash_attn.flash_attn_triton_amd.interface_fa"}
-"""What flash_attn calls for each backend."""
 
-FACTORS = {Backend.CK: (4.0, 10.0), Backend.TRITON: (2.0, 3.0)}
-"""How many times as far off as rounding alone the output and the gradients may be.
+@dataclass(frozen=True)
+class Standard:
+    """What must be called, and how many times as far off as rounding alone the output and the gradients may be."""
+
+    module: str
+    output: float
+    gradient: float
+
+    def factor(self, result: str) -> float:
+        """The one of a result: of ``output``, or of a gradient."""
+        return self.output if result == "output" else self.gradient
+
+
+STANDARDS = {
+    Backend.CK: Standard("flash_attn_2_cuda", 4.0, 10.0),
+    Backend.TRITON: Standard("flash_attn.flash_attn_triton_amd.interface_fa", 2.0, 3.0),
+}
+"""What flash_attn calls for each backend, and what it may be off by.
 
 From upstream's tests of each backend (tests/test_flash_attn_ck.py and test_flash_attn_triton_amd.py of 2.8.3), which
 compare with what torch makes of the same formula in the dtype of the inputs.
 """
+
+FALLBACK = Standard("flash_attention_amd", 2.0, 3.0)
+"""Of flash-attention-amd; from upstream's tests/test_flash_attn.py of 2.8.3."""
 
 _CURE = "the kernels do not fit this Triton or compiler: take the combination out of the matrix"
 
@@ -44,56 +61,67 @@ class Numbers(Report):
     torch: str
     triton: str | None
     gpu: str | None
-    """The arch of the AMD GPU that torch has."""
+    """The arch of the GPU that torch has: ``gfx942``, ``sm_90``."""
     backend: str
-    """The module that flash_attn calls."""
+    """The module that computes: the one that flash_attn calls, or flash_attention_amd."""
+    file: str
+    """Where that module is."""
     installed: bool
     """Whether that module is the one of the wheel, not one that the Python had before."""
     cases: tuple[Case, ...]
+    left_out: tuple[str, ...]
+    """The names of those that were not asked for."""
+    symbols: dict[str, int]
+    """The functions that were called, and how often: ``flash_attn_2_cuda.fwd``."""
+    dropped: tuple[str, ...]
+    """Launch options that were left out, in the foreign-GPU test mode."""
 
 
-def find_faults(subject: Subject, numbers: Numbers | str, where: str) -> Iterator[Finding]:
-    """What is wrong with what was computed `where` (for a person); that nothing was, if `numbers` is the reason."""
-    backend = subject.cell.backend
+def find_faults(file: str, standard: Standard, numbers: Numbers | str, where: str) -> Iterator[Finding]:
+    """What is wrong with what the wheel `file` computed `where` (for a person).
+
+    If nothing was computed, `numbers` is the reason.
+    """
 
     def finding(expected: str, found: str, cure: str = _CURE) -> Finding:
-        return Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
+        return Finding(file=file, expected=expected, found=found, cure=cure)
 
     if isinstance(numbers, str):
         yield finding(f"attention to run {where}", numbers, f"run the gate again; if it stays so, {_CURE}")
         return
-    if numbers.backend != MODULES[backend]:
-        yield finding(f"calls of {MODULES[backend]}", numbers.backend, "build the wheel with the backend of the cell")
+    if numbers.backend != standard.module:
+        yield finding(f"calls of {standard.module}", numbers.backend, "build the wheel with the backend of the cell")
     elif not numbers.installed:
-        yield finding(
-            f"{MODULES[backend]} of the wheel", "another flash-attn of this Python", "remove that, and verify again"
-        )
+        yield finding(f"{standard.module} of the wheel", "another one of this Python", "remove that, and verify again")
     if not numbers.cases:
         yield finding(f"attention to run {where}", "no case")
     for case in numbers.cases:
         if case.error:
             yield finding(f"{case.name} to run {where}", case.error)
-        for result, (error, bound) in bounded(case, backend).items():
-            if not error <= bound:  # NaN is not
+        for result, (error, bound) in bounded(case, standard).items():
+            if not is_within(error, bound):
                 expected = f"{result} of {case.name} to be off by {_short(bound):g} at most {where}"
                 yield finding(expected, f"{_short(error):g}")
 
 
-def bounded(case: Case, backend: Backend) -> dict[str, tuple[float, float]]:
+def bounded(case: Case, standard: Standard) -> dict[str, tuple[float, float]]:
     """The error and the bound of each result of a case."""
-    output, gradient = FACTORS[backend]
-    factor = {"output": output}
-    return {name: (error, factor.get(name, gradient) * unit) for name, (error, unit) in case.errors.items()}
+    return {name: (error, standard.factor(name) * unit) for name, (error, unit) in case.errors.items()}
 
 
-def figures(numbers: Numbers | str, backend: Backend) -> dict[str, float]:
+def is_within(error: float, bound: float) -> bool:
+    """Whether a result is near enough; NaN is not, and neither is anything within it."""
+    return error <= bound < math.inf
+
+
+def figures(numbers: Numbers | str, standard: Standard) -> dict[str, float]:
     """The error and the bound of the result of each case that comes nearest to its bound.
 
     With two digits: what differs between the processors of two machines is far less.
     """
     found: dict[str, float] = {}
     for case in () if isinstance(numbers, str) else numbers.cases:
-        pairs = [pair for pair in bounded(case, backend).values() if all(map(math.isfinite, pair)) and pair[1]]
+        pairs = [pair for pair in bounded(case, standard).values() if all(map(math.isfinite, pair)) and pair[1]]
         if pairs:
             nearest = max(pairs, key=lambda pair: pair[0] / pair[1])
             found[f"{case.name} error"], found[f"{case.name} bound"] = map(_short, nearest)

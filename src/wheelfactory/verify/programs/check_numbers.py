@@ -1,8 +1,9 @@
-"""Compares the attention of the installed flash-attn with one written out in float64; prints JSON.
+"""Compares the attention of an installed package with one written out in float64; prints JSON.
 
-    python -I -B check_numbers.py cpu|cuda [PATTERN ...]
+    python -I -B check_numbers.py flash_attn|flash_attention_amd cpu|cuda small|full [--foreign-gpu] [PATTERN ...]
 
-The public functions are called, on a GPU as a user calls them, on the CPU with TRITON_INTERPRET=1 in the environment.
+The public functions are called, on a GPU as a user calls them; those of flash_attn on the CPU with TRITON_INTERPRET=1
+in the environment. With --foreign-gpu the kernels for AMD run on the GPU of another vendor (see foreign_gpu.py).
 Each error stands beside the one of the same formula with every result on the way rounded to the dtype of the inputs,
 forward and backward: what a correct implementation may be off by. A case whose name matches a pattern is left without
 its backward pass; one that matches what follows a "!" is left out.
@@ -10,22 +11,36 @@ its backward pass; one that matches what follows a "!" is left out.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
 import resource
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
+sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
+
+from attention_cases import SMALL, SUITES, Case  # type: ignore[import-not-found]
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+
 ADDRESS_SPACE = 8 << 30
-"""Bytes on a machine without a GPU; a GPU's own memory is part of the address space."""
+"""Bytes beyond what torch takes for itself, on the CPU; a GPU's own memory would be part of the address space."""
+
+BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
+"""What flash_attn calls of its backend."""
+
+PUBLIC_FUNCTIONS: tuple[str, ...] = ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache")
+"""What is called here, which is all that a package without a backend of its own has."""
 
 RESULTS = ("output", "dq", "dk", "dv")
 
@@ -34,49 +49,17 @@ Rounding: TypeAlias = Callable[[Tensor], Tensor]
 Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A call with its inputs; the tensors hold one sequence after the other, as rows."""
-
-    name: str
-    queries: tuple[int, ...]
-    """The length of each sequence."""
-    keys: tuple[int, ...]
-    heads: int = 2
-    groups: int = 2
-    """Heads of keys and values."""
-    dim: int = 64
-    causal: bool = False
-    scale: float | None = None
-    """None is one over the root of `dim`."""
-    packed: bool = False
-    cache: int = 0
-    """Rows that hold the keys of a sequence, if these are in a cache, which has no backward pass."""
-
-
-CASES = (
-    Case("full", (80, 80), (80, 80)),
-    Case("causal", (160, 160), (160, 160), causal=True, scale=0.2),  # more than one block of every kernel
-    Case("wide", (128,), (128,), dim=128),
-    Case("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
-    Case("grouped causal", (80, 80), (80, 80), heads=4, causal=True),
-    Case("packed", (33, 70, 17), (33, 70, 17), packed=True),
-    Case("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
-    Case("cached", (1, 1), (100, 170), cache=256),
-    Case("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256),
-)
-
-
 def attention(queries: Tensor, keys: Tensor, values: Tensor, case: Case, rounded: Rounding) -> Tensor:
-    """softmax(Q K^T scale) V of one sequence of a case; its last query sees all keys."""
-    queries, keys, values = (rows.transpose(0, 1) for rows in (queries, keys, values))
-    keys, values = (rows.repeat_interleave(case.heads // case.groups, 0) for rows in (keys, values))
+    """softmax(Q K^T scale) V of one sequence of a case; the last query sees all keys, one that sees none gives 0."""
+    # they are of the dtype, so this rounds their gradients: those of each head, and the sum of a group
+    queries, keys, values = (rounded(rows.transpose(0, 1)) for rows in (queries, keys, values))
+    keys, values = (rounded(rows.repeat_interleave(case.heads // case.groups, 0)) for rows in (keys, values))
     scores = rounded(queries @ keys.mT * (case.scale or case.dim**-0.5))
-    if case.causal:
-        length, seen = scores.shape[-2:]
-        hidden = torch.ones(length, seen, dtype=torch.bool, device=scores.device).triu(seen - length + 1)
-        scores = scores.masked_fill(hidden, -math.inf)
-    return rounded(rounded(scores.softmax(-1)) @ values).transpose(0, 1)
+    length, seen = scores.shape[-2:]
+    hidden = torch.ones(length, seen, dtype=torch.bool, device=scores.device).triu(seen - length + 1) & case.causal
+    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)  # not infinity: a row of it has no gradient
+    weights = scores.softmax(-1).masked_fill(hidden.all(-1, keepdim=True), 0)
+    return rounded(rounded(weights) @ values).transpose(0, 1)
 
 
 def by_sequence(case: Case, rounded: Rounding) -> Attention:
@@ -102,41 +85,48 @@ def rounding_to(dtype: Any) -> Rounding:
     return rounded
 
 
-def public_function(case: Case, device: str) -> Attention:
-    """The attention of a case by the function of flash_attn for its layout."""
-    from flash_attn import (  # type: ignore[import-not-found]
-        flash_attn_func,
-        flash_attn_varlen_func,
-        flash_attn_with_kvcache,
-    )
-
+def public_function(module: str, case: Case, device: str) -> Attention:
+    """The attention of a case by the function of a package for its layout."""
+    package = import_module(module)
     count = len(case.queries)
     options = {"causal": case.causal, "softmax_scale": case.scale}
 
-    def starts(lengths: Sequence[int]) -> Tensor:
-        return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+    def integers(numbers: Iterable[int]) -> Tensor:
+        return torch.tensor(list(numbers), dtype=torch.int32, device=device)
+
+    def with_cache(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        cached = integers(length - case.appended for length in case.keys)
+        if case.appended:
+            rows = cached[:, None].long() + torch.arange(case.appended, device=device)
+            place = (torch.arange(count, device=device)[:, None], rows)
+            options.update({"k": keys[place], "v": values[place]})
+            keys, values = (cache.index_put(place, torch.zeros_like(cache[place])) for cache in (keys, values))
+        return package.flash_attn_with_kvcache(queries, keys, values, cache_seqlens=cached, **options)
 
     def function(*rows: Tensor) -> Tensor:
         if case.packed:
-            sizes = (starts(case.queries), starts(case.keys), max(case.queries), max(case.keys))
-            return flash_attn_varlen_func(*rows, *sizes, **options)
+            sizes = (max(case.queries), max(case.keys))
+            starts = (integers(accumulate(lengths, initial=0)) for lengths in (case.queries, case.keys))
+            return package.flash_attn_varlen_func(*rows, *starts, *sizes, **options)
         tensors = [tensor.unflatten(0, (count, -1)) for tensor in rows]
-        if not case.cache:
-            return flash_attn_func(*tensors, **options).flatten(0, 1)
-        lengths = torch.tensor(case.keys, dtype=torch.int32, device=device)
-        return flash_attn_with_kvcache(*tensors, cache_seqlens=lengths, **options).flatten(0, 1)
+        called = with_cache if case.cache else package.flash_attn_func
+        return called(*tensors, **({} if case.cache else options)).flatten(0, 1)
 
     return function
 
 
-def inputs(case: Case, dtype: Any, device: str) -> Iterator[Tensor]:
-    """Queries, keys, values and the gradient of the output: normal, and the same with every torch and processor."""
+@cache
+def draw(case: Case) -> tuple[Tensor, ...]:
+    """Queries, keys, values and the gradient of the output: normal; in the small suite the same with every torch."""
     numbers = random.Random(case.name)  # noqa: S311
+    generator = torch.Generator().manual_seed(numbers.getrandbits(32)) if case not in SMALL else None
     stored = sum(case.cache or length for length in case.keys)
     heads = (case.heads, case.groups, case.groups, case.heads)
-    for length, count in zip((sum(case.queries), stored, stored, sum(case.queries)), heads, strict=True):
-        shape = (length, count, case.dim)
-        yield torch.tensor([numbers.gauss(0, 1) for _ in range(math.prod(shape))]).view(shape).to(device, dtype)
+    lengths = (sum(case.queries), stored, stored, sum(case.queries))
+    shapes = [(length, count, case.dim) for length, count in zip(lengths, heads, strict=True)]
+    if generator:  # a loop takes 0.1 s for each of these tensors
+        return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+    return tuple(torch.tensor([numbers.gauss(0, 1) for _ in range(math.prod(shape))]).view(shape) for shape in shapes)
 
 
 def results(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -> list[Tensor]:
@@ -148,11 +138,11 @@ def results(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -
     return [output.detach(), *(argument.grad for argument in arguments if backward)]
 
 
-def check(case: Case, dtype: Any, device: str, *, backward: bool) -> dict[str, tuple[float, float]]:
+def check(module: str, case: Case, dtype: Any, device: str, *, backward: bool) -> dict[str, tuple[float, float]]:
     """Of each result of a case the greatest error, and the greatest that rounding makes."""
-    tensors = list(inputs(case, dtype, device))
+    tensors = [drawn.to(device, dtype) for drawn in draw(case)]
     exact = [tensor.double() for tensor in tensors]
-    found = results(public_function(case, device), tensors, backward=backward)
+    found = results(public_function(module, case, device), tensors, backward=backward)
     true = results(by_sequence(case, lambda result: result), exact, backward=backward)
     near = results(by_sequence(case, rounding_to(dtype)), exact, backward=backward)
 
@@ -168,22 +158,30 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def check_all(device: str, patterns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Every case in every dtype, whatever becomes of the others."""
-    left_out = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+def choose(options: argparse.Namespace) -> Iterator[tuple[str, Case, str]]:
+    """Every case of the suite in every dtype, by its name."""
+    interpreted = options.device == "cpu" and options.module == "flash_attn"
     # numpy has no bfloat16, and what the interpreter makes of it is no number of that kind
-    for dtype in (torch.float16,) if device == "cpu" else (torch.float16, torch.bfloat16):
-        for case in CASES:
-            name = f"{case.name} {str(dtype).removeprefix('torch.')}"
-            if matches(name, left_out):
-                continue
-            sys.stderr.write(f"{name}\n")  # the last word if a kernel ends the process
-            backward = not case.cache and not matches(name, patterns)
-            try:
-                yield {"name": name, "errors": check(case, dtype, device, backward=backward), "error": None}
-            except Exception as caught:
-                said = str(caught).strip().splitlines() or [""]
-                yield {"name": name, "errors": {}, "error": f"{type(caught).__name__}: {said[-1]}"}
+    for dtype in ("float16",) if interpreted else ("float16", "bfloat16"):
+        for case in SUITES[options.suite]:
+            if case.dtype in ("", dtype):
+                yield f"{case.name} {dtype}", case, dtype
+
+
+def check_all(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every case but some, whatever becomes of the others."""
+    for name, case, dtype in choose(options):
+        if name in left_out:
+            continue
+        sys.stderr.write(f"at: {name}\n")  # the last word if a kernel ends the process
+        backward = not case.cache and not matches(name, options.patterns)
+        errors, error = {}, None
+        try:
+            errors = check(options.module, case, getattr(torch, dtype), options.device, backward=backward)
+        except Exception as caught:
+            said = str(caught).strip().splitlines() or [""]
+            error = f"{type(caught).__name__}: {said[-1]}"
+        yield {"name": name, "errors": errors, "error": error}
 
 
 def use_interpreter() -> None:
@@ -196,34 +194,69 @@ def use_interpreter() -> None:
     if hasattr(interpreter, "RESERVED_KWS"):  # launch options that are no arguments of a kernel; later ones find out
         interpreter.RESERVED_KWS += ["waves_per_eu", "num_buffers_warp_spec", "num_consumer_groups"]
         interpreter.RESERVED_KWS += ["reg_dec_producer", "reg_inc_consumer"]
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = ADDRESS_SPACE + pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def count_calls(place: Any, functions: Sequence[str]) -> Counter[str]:
+    """Count from now on the calls of functions of a module, by where they are defined: `flash_attn_2_cuda.fwd`."""
+    calls: Counter[str] = Counter()
+    for name in functions:
+        function = getattr(place, name)
+
+        def counted(*arguments: Any, _function: Any = function, _name: str = name, **options: Any) -> Any:
+            calls[f"{_function.__module__}.{_name}"] += 1
+            return _function(*arguments, **options)
+
+        setattr(place, name, counted)
+    return calls
 
 
 def find_gpu() -> str | None:
-    """The arch of the AMD GPU that torch computes on, or None."""
-    if torch.version.hip is None or not torch.cuda.is_available():
+    """The arch of the GPU that torch computes on: ``gfx942``, ``sm_90``; or None."""
+    if not torch.cuda.is_available():
         return None
-    return str(torch.cuda.get_device_properties(0).gcnArchName).partition(":")[0]
+    gpu = torch.cuda.get_device_properties(0)
+    return str(gpu.gcnArchName).partition(":")[0] if torch.version.hip else f"sm_{gpu.major}{gpu.minor}"
 
 
-def main(device: str, patterns: Sequence[str]) -> None:
+def main(options: argparse.Namespace) -> None:
     """Check everything, or nothing if a GPU is asked for and torch has none."""
-    if device == "cpu":
+    if options.device == "cpu" and options.module == "flash_attn":
         use_interpreter()
-    gpu = find_gpu()
-    from flash_attn.flash_attn_interface import flash_attn_gpu  # type: ignore[import-not-found]
-
-    triton = sys.modules.get("triton")
+    dropped = drop_amd_launch_options() if options.foreign_gpu else set()
+    package = import_module(options.module)
+    place, backend, functions = package, package, PUBLIC_FUNCTIONS
+    if options.module == "flash_attn":
+        interface = import_module("flash_attn.flash_attn_interface")
+        place = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda  # its name up to 2.6.3
+        functions = BACKEND_FUNCTIONS
+        backend = sys.modules[place.fwd.__module__]  # a module of another name may only hand these on
+    calls = count_calls(place, functions)
+    gpu, triton = find_gpu(), sys.modules.get("triton")
+    skipped = [pattern[1:] for pattern in options.patterns if pattern.startswith("!")]
+    left_out = [name for name, _, _ in choose(options) if matches(name, skipped)]
     report = {
         "torch": torch.__version__,
         "triton": triton and triton.__version__,
         "gpu": gpu,
-        "backend": flash_attn_gpu.__name__,
-        "installed": Path(flash_attn_gpu.__file__).is_relative_to(sys.prefix),
-        "cases": list(check_all(device, patterns)) if gpu or device == "cpu" else [],
+        "backend": backend.__name__,
+        "file": str(Path(str(backend.__file__)).resolve()),
+        "installed": Path(str(backend.__file__)).is_relative_to(sys.prefix),
+        "cases": list(check_all(options, left_out)) if gpu or options.device == "cpu" else [],
+        "left_out": left_out,
+        "symbols": calls,
+        "dropped": sorted(dropped),
     }
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("module", choices=["flash_attn", "flash_attention_amd"])
+    parser.add_argument("device", choices=["cpu", "cuda"])
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--foreign-gpu", action="store_true")
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN")
+    main(parser.parse_args())

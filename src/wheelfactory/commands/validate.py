@@ -1,0 +1,36 @@
+"""`wheelfactory validate`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, workshop_of
+from wheelfactory.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.progress import announcing
+from wheelfactory.validate.describe import describe
+from wheelfactory.validate.validate import validate
+
+INSTALLED = "installed"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    help_text = "a wheel, which is installed for the while, or what is `installed` (the default)"
+    parser.add_argument("target", nargs="?", default=INSTALLED, metavar="WHEEL|installed", help=help_text)
+    parser.add_argument("--python", metavar="PATH", help="the interpreter with torch (default: as the doctor finds it)")
+    help_text = "test mode: run the kernels of a Triton wheel on a GPU that is not one of AMD"
+    parser.add_argument("--foreign-gpu", action="store_true", help=help_text)
+    parser.add_argument("--json", action="store_true", help="the report as one JSON object")
+    add_matrix(parser)
+    add_cache(parser)
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Print what was computed, and how far off it is; exit code 3 if anything is wrong."""
+    path = None if options.target == INSTALLED else Path(options.target)
+    with announcing():
+        found = validate(path, options.python, workshop_of(options, environ), foreign=options.foreign_gpu)
+    for line in [found.model_dump_json(indent=2)] if options.json else describe(found):
+        show(line)
+    return VERIFICATION_REFUSED if found.failed else DONE

@@ -1,0 +1,81 @@
+"""The calls whose numbers are checked: what is asked of every wheel (small), and what a GPU is asked besides (full)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call with its inputs; the tensors hold one sequence after the other, as rows."""
+
+    name: str
+    queries: tuple[int, ...]
+    """The length of each sequence."""
+    keys: tuple[int, ...]
+    heads: int = 2
+    groups: int = 2
+    """Heads of keys and values."""
+    dim: int = 64
+    causal: bool = False
+    scale: float | None = None
+    """None is one over the root of `dim`."""
+    packed: bool = False
+    cache: int = 0
+    """Rows that hold the keys of a sequence, if these are in a cache, which has no backward pass."""
+    appended: int = 0
+    """How many of the keys are not in the cache yet, but given with the queries."""
+    dtype: str = ""
+    """Empty is every dtype."""
+
+
+SMALL = (
+    Case("full", (80, 80), (80, 80)),
+    Case("causal", (160, 160), (160, 160), causal=True, scale=0.2),  # more than one block of every kernel
+    Case("wide", (128,), (128,), dim=128),
+    Case("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
+    Case("grouped causal", (80, 80), (80, 80), heads=4, causal=True),
+    Case("packed", (33, 70, 17), (33, 70, 17), packed=True),
+    Case("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
+    Case("cached", (1, 1), (100, 170), cache=256),
+    Case("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256),
+)
+
+
+def by_dim() -> Iterator[Case]:
+    """Each head dim in each dtype, causal in one of them: the compiler takes seconds for every combination."""
+    for number, dim in enumerate((32, 40, 64, 96, 128, 192, 256)):
+        for place, dtype in enumerate(("float16", "bfloat16")):
+            causal = (number + place) % 2 == 0
+            name = f"dim {dim} {'causal' if causal else 'full'}"
+            yield Case(name, (113, 113), (203, 203), dim=dim, causal=causal, dtype=dtype)
+
+
+FULL = (
+    *SMALL,
+    *by_dim(),
+    Case("dim 64 full", (113, 113), (203, 203), dtype="float16"),
+    Case("dim 128 causal", (113, 113), (203, 203), dim=128, causal=True, dtype="bfloat16"),
+    Case("one query full", (1, 1), (239, 239)),
+    Case("long causal", (1000,), (1000,), causal=True),
+    Case("long full", (1000,), (1000,)),
+    Case("longer keys causal", (256, 256), (1000, 1000), causal=True),
+    Case("longer keys full", (256, 256), (1000, 1000)),
+    Case("longer queries causal", (512, 512), (256, 256), causal=True),  # queries that see no key: their output is 0
+    Case("longer queries full", (512, 512), (256, 256)),
+    Case("scaled full", (256,), (256,), scale=0.05),
+    Case("grouped by three full", (113, 113), (203, 203), heads=6),
+    Case("grouped in one causal", (256, 256), (256, 256), heads=4, groups=1, causal=True, dim=128),
+    Case("packed with one row causal", (1, 113, 256, 70), (1, 113, 256, 70), packed=True, causal=True),
+    Case("packed with one row full", (1, 113, 256), (512, 203, 7), packed=True),
+    Case("grouped packed full", (113, 1, 512), (203, 256, 512), heads=4, packed=True),
+    Case("grouped cached full", (1, 1), (1, 1000), heads=4, groups=1, cache=1024, dim=128),
+    Case("uneven cached full", (1, 1, 1), (1, 512, 1000), cache=1024),
+    Case("cached long causal", (113, 113), (512, 1000), cache=1024, causal=True),
+    Case("cached appended full", (1, 1), (100, 1000), cache=1024, appended=1),
+    Case("cached appended causal", (16, 16), (100, 1000), heads=4, cache=1024, appended=16, causal=True),
+)
+"""As users call it: every head dim that upstream's tests have for both backends, several blocks, all layouts."""
+
+SUITES = {"small": SMALL, "full": FULL}

@@ -1,0 +1,105 @@
+"""The foreign-GPU test mode: with Triton's real compiler for NVIDIA, which refuses AMD's launch options without it.
+
+Only the driver is a stand-in: it says that the GPU is an H100, and launches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wheelfactory.environments import build_environment, layered_environment, triton_environment
+from wheelfactory.process import capture
+from wheelfactory.verify.proofs import PROGRAMS
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import json, sys
+sys.path.append({programs!r})
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from compile_kernels import Driver
+from foreign_gpu import drop_amd_launch_options
+
+class NvidiaDriver(Driver):
+    def __init__(self):
+        super().__init__("gfx942")
+        self.utils._lds = 227 << 10  # shared memory of a block (CUDA programming guide, compute capability 9.0)
+        self._target = GPUTarget("cuda", 90, 32)
+
+driver.set_active(NvidiaDriver())
+
+@triton.jit
+def plain(SIZE: tl.constexpr):
+    tl.device_assert(tl.program_id(0) < SIZE)
+
+@triton.jit
+def own(waves_per_eu: tl.constexpr):
+    tl.device_assert(tl.program_id(0) < waves_per_eu)
+
+@triton.autotune(configs=[triton.Config({{"SIZE": 16, "waves_per_eu": 2, "matrix_instr_nonkdim": 16}})], key=[])
+@triton.jit
+def tuned(SIZE: tl.constexpr):
+    tl.device_assert(tl.program_id(0) < SIZE)
+
+def launched(kernel, **options):
+    count = len(driver.active.utils.kernels)
+    try:
+        kernel[(1,)](**options)
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+    return driver.active.utils.kernels[-1]["name"] if len(driver.active.utils.kernels) > count else "nothing"
+
+before = [launched(plain, SIZE=16, waves_per_eu=1), launched(tuned)]
+dropped = drop_amd_launch_options()
+at_first = sorted(dropped)
+after = {{
+    "own": launched(own, waves_per_eu=4),
+    "own dropped": sorted(dropped),
+    "plain": launched(plain, SIZE=16, waves_per_eu=1),
+    "plain dropped": sorted(dropped),
+    "tuned": launched(tuned),
+    "tuned dropped": sorted(dropped),
+    "another option": launched(plain, SIZE=32, no_such_option=1),
+}}
+print(json.dumps({{"before": before, "at first": at_first, **after}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("foreign")
+    torch, triton = build_environment(cache), triton_environment(cache, "3.6.0")
+    layers = [torch.site_packages, triton.site_packages]
+    environment = layered_environment(folder / "env", torch.python, torch.version, layers)
+    program = folder / "program.py"
+    program.write_text(PROGRAM.format(programs=str(PROGRAMS)))
+    home = dict.fromkeys(("HOME", "TRITON_CACHE_DIR"), str(folder))
+    output = capture([environment.python, "-I", "-B", program], environ={"PATH": os.defpath, **home})
+    return json.loads(output.splitlines()[-1])
+
+
+def test_nvidias_compiler_refuses_the_options_without_the_mode(said: Any) -> None:
+    plain, tuned = said["before"]
+    assert "Keyword argument waves_per_eu was specified but unrecognised" in plain
+    assert "was specified but unrecognised" in tuned
+
+
+def test_in_the_mode_it_compiles_and_the_options_are_noted(said: Any) -> None:
+    assert said["at first"] == []
+    assert (said["plain"], said["plain dropped"]) == ("plain", ["waves_per_eu"])
+    assert (said["tuned"], said["tuned dropped"]) == ("tuned", ["matrix_instr_nonkdim", "waves_per_eu"])
+
+
+def test_an_argument_of_the_kernel_is_no_launch_option(said: Any) -> None:
+    assert (said["own"], said["own dropped"]) == ("own", [])
+
+
+def test_other_options_are_still_refused(said: Any) -> None:
+    assert "no_such_option was specified but unrecognised" in said["another option"]
