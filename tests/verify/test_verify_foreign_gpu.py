@@ -24,6 +24,7 @@ sys.path.append({programs!r})
 import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+from check_numbers import parse
 from compile_kernels import Driver
 from foreign_gpu import drop_amd_launch_options
 
@@ -68,7 +69,8 @@ after = {{
     "tuned dropped": sorted(dropped),
     "another option": launched(plain, SIZE=32, no_such_option=1),
 }}
-print(json.dumps({{"before": before, "at first": at_first, **after}}))
+line = vars(parse(["flash_attn", "cuda", "full", "--foreign-gpu", "!left out*", "forward*"]))
+print(json.dumps({{"before": before, "at first": at_first, "line": line, **after}}))
 """
 
 
@@ -103,3 +105,14 @@ def test_an_argument_of_the_kernel_is_no_launch_option(said: Any) -> None:
 
 def test_other_options_are_still_refused(said: Any) -> None:
     assert "no_such_option was specified but unrecognised" in said["another option"]
+
+
+def test_the_program_takes_patterns_behind_the_option(said: Any) -> None:
+    """As `validate` asks for a wheel with known limits."""
+    assert said["line"] == {
+        "module": "flash_attn",
+        "device": "cuda",
+        "suite": "full",
+        "foreign_gpu": True,
+        "patterns": ["!left out*", "forward*"],
+    }

@@ -252,11 +252,16 @@ def main(options: argparse.Namespace) -> None:
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 
 
-if __name__ == "__main__":
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the command line says; patterns may stand behind the option."""
     parser = argparse.ArgumentParser()
     parser.add_argument("module", choices=["flash_attn", "flash_attention_amd"])
     parser.add_argument("device", choices=["cpu", "cuda"])
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--foreign-gpu", action="store_true")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
-    main(parser.parse_args())
+    return parser.parse_intermixed_args(arguments)
+
+
+if __name__ == "__main__":
+    main(parse(sys.argv[1:]))
