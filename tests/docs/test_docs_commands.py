@@ -111,7 +111,9 @@ def test_a_reason_is_one_of_the_list_or_a_test_that_is_there(reasons: str, why: 
 def test_no_mark_is_misspelt(page: Page) -> None:
     assert [block.place for block in page.blocks if block.has_unknown_mark] == []
     others = [
-        line for line in page.text.splitlines() if re.match("<!-- (not executed|exit code|file|insert into) ?", line)
+        line
+        for line in page.text.splitlines()
+        if re.match("<!-- (not executed|exit code|file|insert into|(lines of )?report) ?", line)
     ]
     assert len(others) == len([block for block in page.blocks if block.before.startswith("<!--")])
 

@@ -1,0 +1,64 @@
+"""What the page of GPU measurements shows is what the archived reports say, as the commands print it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from docs.pages import Page
+from wheelfactory.bench.describe import attention_lines, training_lines
+from wheelfactory.bench.reports import AttentionReport, read_report
+from wheelfactory.checkout import ROOT
+from wheelfactory.validate.describe import describe
+from wheelfactory.validate.reading import read_validation
+
+PATH = "docs/explanation/measured-on-a-gpu.md"
+PAGE = Page(PATH)
+MEASURED = ROOT / "docs/measured"
+
+BLOCKS = [
+    (name, kind == "report", block.text.splitlines())
+    for block in PAGE.blocks
+    for kind in ("report", "lines of report")
+    if (name := block.mark(kind))
+]
+
+
+def printed(path: Path) -> list[str]:
+    """What the command prints that made this report."""
+    if "validation" in json.loads(path.read_bytes())["format"]:
+        return list(describe(read_validation(path)))
+    report = read_report(path)
+    return list(attention_lines(report) if isinstance(report, AttentionReport) else training_lines(report))
+
+
+@pytest.mark.parametrize(("name", "whole", "shown"), BLOCKS, ids=[name for name, _, _ in BLOCKS])
+def test_the_page_shows_what_the_report_says(name: str, whole: bool, shown: Sequence[str]) -> None:
+    lines = printed(MEASURED / name)
+    assert shown == lines if whole else [line for line in lines if line in shown] == shown
+
+
+def test_every_archived_report_is_of_a_gpu_that_the_page_names() -> None:
+    reports = {path.name: json.loads(path.read_bytes()) for path in MEASURED.iterdir()}
+    assert {name for name, _, _ in BLOCKS} == reports.keys() - {"nvidia-h200-validate-fallback.json"}
+    assert {report["hardware"]["device"] for report in reports.values()} == {"NVIDIA H200"}
+    assert "NVIDIA H200" in PAGE.text
+    assert not re.search(r"verified on (gfx|AMD)", PAGE.text)
+
+
+def test_the_greatest_errors_of_the_page_are_those_of_the_report() -> None:
+    errors: dict[tuple[str, str], tuple[float, float]] = {}
+    for case in read_validation(MEASURED / "nvidia-h200-validate.json").cases:
+        for error in case.errors:
+            key = case.name.rpartition(" ")[2], error.result
+            greatest, nearest = errors.get(key, (0.0, 0.0))
+            errors[key] = max(greatest, error.error), max(nearest, error.error / error.bound)
+    for dtype in ("float16", "bfloat16"):
+        found = {result: of for (kind, result), of in errors.items() if kind == dtype}
+        shown = [f"{found[result][0]:.1e}".replace("e-0", "e-") for result in ("output", "dq", "dk", "dv")]
+        nearest = max(share for _, share in found.values())
+        assert f"| {dtype} | {' | '.join(shown)} | {nearest:.0%} |".replace("%", " %") in PAGE.text
