@@ -27,6 +27,14 @@ def small_release(folder: Path) -> tuple[WheelRow, ...]:
     return *ck, *old, *triton, einops_row(folder)
 
 
+def fallback_row(folder: Path, version: str = "0.1.0") -> WheelRow:
+    """The row of the fallback, which any index has."""
+    filename = f"flash_attention_amd-{version}-py3-none-any.whl"
+    return einops_row(folder).model_copy(
+        update={"project": "flash-attention-amd", "version": version, "filename": filename}
+    )
+
+
 def as_read(rows: Sequence[WheelRow]) -> tuple[Wheel, ...]:
     """What the doctor makes of a manifest with these rows."""
     return read_wheels(write_rows(rows), "manifest.jsonl", BASE)

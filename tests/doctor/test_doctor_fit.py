@@ -9,15 +9,26 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
-from doctor.releases import as_read, small_release
+from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
 from wheelfactory.cell import Backend, major_minor
 from wheelfactory.checkout import MATRIX
-from wheelfactory.doctor.fit import TORCH_PYTHONS, Fit, condition, dependencies, find_fit, seen_gpus, version_key
+from wheelfactory.doctor.fit import (
+    TORCH_PYTHONS,
+    Fit,
+    condition,
+    dependencies,
+    find_fallback,
+    find_fit,
+    seen_gpus,
+    version_key,
+)
 from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.probe import ask_torch
 from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.fallback.name import FALLBACK_TORCH
+from wheelfactory.fallback.project import require_project
 from wheelfactory.gpus import product
 from wheelfactory.manifest import WheelRow
 from wheelfactory.matrix import load_matrix
@@ -326,11 +337,41 @@ def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -
     assert dependencies(wheels, replace(MI300X, packages={"einops": "0.7.0"})) == ()
 
 
-def test_the_fallback_is_installed_beside_no_wheel(rows: tuple[WheelRow, ...]) -> None:
-    einops = next(row for row in rows if row.project == "einops")
-    fallback = {"project": "flash-attention-amd", "filename": "flash_attention_amd-0.1.0-py3-none-any.whl"}
-    wheels = as_read([*rows, einops.model_copy(update=fallback)])
+def test_the_fallback_is_installed_beside_no_wheel(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
+    wheels = as_read([*rows, fallback_row(tmp_path)])
     assert [wheel.project for wheel in dependencies(wheels, MI300X)] == ["einops"]
+
+
+def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None:
+    bad = fallback_row(tmp_path, "0.11.0").model_copy(update={"yanked": "wrong"})
+    rows = [fallback_row(tmp_path, "0.9.0"), fallback_row(tmp_path, "0.10.0"), bad]
+    found = find_fallback(as_read(rows), MI300X)
+    assert found
+    assert found.version == "0.10.0"
+    assert find_fallback(as_read([bad]), MI300X) is None
+
+
+@pytest.mark.parametrize(
+    ("torch", "runs"),
+    [
+        (ROCM_TORCH, True),
+        (Torch("2.5.1+cpu"), True),
+        (Torch("2.10.0+cu130", cuda="13.0"), True),
+        (Torch("2.4.1+rocm6.1", hip="6.1"), False),
+        (Torch("2.9.1+rocm6.4", error="ImportError: libamdhip64.so"), False),
+        (Torch("unknown"), False),
+        (None, False),
+    ],
+)
+def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(
+    torch: Torch | None, runs: bool, tmp_path: Path
+) -> None:
+    found = find_fallback(as_read([fallback_row(tmp_path)]), replace(MI300X, torch=torch))
+    assert (found is not None) == runs
+
+
+def test_the_doctor_knows_the_oldest_torch_of_the_fallback() -> None:
+    assert list(require_project().requires) == [f"torch>={FALLBACK_TORCH[0]}.{FALLBACK_TORCH[1]}"]
 
 
 def test_versions_are_compared_as_numbers() -> None:

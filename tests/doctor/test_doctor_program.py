@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
-from doctor.releases import as_read, small_release
+from doctor.releases import BASE, as_read, fallback_row, small_release
 from wheelfactory.checkout import ROOT
 from wheelfactory.commands.doctor import add, execute
 from wheelfactory.doctor.describe import report_lines
@@ -131,6 +132,28 @@ def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(whe
     assert lines[-1] == "  and 1 more, which --json lists"
 
 
+def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_not(
+    wheels: tuple[Wheel, ...], tmp_path: Path
+) -> None:
+    with_fallback = (*wheels, *as_read([fallback_row(tmp_path)]))
+    (row,) = as_read([fallback_row(tmp_path)])
+    address = f"{BASE}wheels/{row.filename}#sha256={row.sha256}"
+    old = replace(MI300X, gpus=("gfx803",), gpu_names=("Radeon RX 580",))
+    report = report_on(old, with_fallback)
+    assert text_of(report)[-4:] == [
+        "",
+        "Without a wheel: the same functions in pure PyTorch, for any GPU that your torch runs on.",
+        f"    /venv/bin/python -m pip install --no-deps {shlex.quote(address)}",
+        f"    uv pip install --python /venv/bin/python --no-deps {shlex.quote(f'flash-attention-amd @ {address}')}",
+    ]
+    fallback = as_json(report)["fallback"]
+    assert isinstance(fallback, dict)
+    assert fallback["filename"] == "flash_attention_amd-0.1.0-py3-none-any.whl"
+    assert report.exit_code == FAILED
+    assert report_on(MI300X, with_fallback).fallback is None
+    assert report_on(old, wheels).fallback is None
+
+
 def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tuple[Wheel, ...]) -> None:
     machine = replace(MI300X, installed=Installed("2.8.3+rocm64torch2.9", "/venv/lib"))
     lines = text_of(report_on(machine, wheels))
@@ -216,8 +239,8 @@ def _documented() -> set[str]:
     return found
 
 
-def test_the_json_has_the_keys_that_are_documented(wheels: tuple[Wheel, ...]) -> None:
-    """Of two reports that have everything between them."""
+def test_the_json_has_the_keys_that_are_documented(wheels: tuple[Wheel, ...], tmp_path: Path) -> None:
+    """Of three reports that have everything between them."""
     device = Device("/dev/kfd", exists=True, usable=True, group="render")
     full = replace(
         MI300X,
@@ -233,6 +256,7 @@ def test_the_json_has_the_keys_that_are_documented(wheels: tuple[Wheel, ...]) ->
     reports = [
         as_json(report_on(full, wheels, Diagnosis("trouble", "something", "mend it"))),
         as_json(report_on(replace(RADEON, torch=None), wheels), error),
+        as_json(report_on(MI300X, as_read([fallback_row(tmp_path)]))),
     ]
     found = {path for report in reports for path in _paths(json.loads(json.dumps(report)))}
     whole = {path for path in found for other in found if other.startswith((f"{path}.", f"{path}[]."))}

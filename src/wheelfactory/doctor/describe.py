@@ -138,3 +138,9 @@ def _nothing_fits_lines(report: Report) -> Iterator[str]:
         yield from (f"    {reason}" for reason in miss.reasons)
     if len(misses) > SHOWN_NEAR_MISSES:
         yield f"  and {len(misses) - SHOWN_NEAR_MISSES} more, which --json lists"
+    if report.fallback:
+        yield ""
+        yield "Without a wheel: the same functions in pure PyTorch, for any GPU that your torch runs on."
+        yield from _command_lines(report.fallback.pip, report.fallback.uv)
+        if not report.torch:  # with it they are said above
+            yield from (f"But {text}" for text in report.hindrances)

@@ -15,7 +15,7 @@ from wheelfactory.cell import Backend, Cell, major_minor
 from wheelfactory.doctor.diagnosis import dotted, numbers
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.fallback.name import FALLBACK_NAME
+from wheelfactory.fallback.name import FALLBACK_NAME, FALLBACK_TORCH
 from wheelfactory.gpus import product
 
 PROJECT = "flash-attn"
@@ -98,6 +98,16 @@ def dependencies(wheels: Iterable[Wheel], machine: Machine) -> tuple[Wheel, ...]
         if wheel.project not in machine.packages:
             found[wheel.project] = wheel
     return tuple(found[project] for project in sorted(found))
+
+
+def find_fallback(wheels: Iterable[Wheel], machine: Machine) -> Wheel | None:
+    """The newest fallback of a manifest, if the torch that is there imports and is new enough for it, of any build."""
+    torch = machine.torch
+    have = numbers(torch.version) if torch and not torch.error else None
+    if have is None or have < FALLBACK_TORCH:
+        return None
+    found = (wheel for wheel in wheels if wheel.project == FALLBACK_NAME and wheel.yanked is None)
+    return max(found, key=lambda wheel: version_key(wheel.version), default=None)
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from wheelfactory.cell import Backend
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.fit import Fit, condition, dependencies
+from wheelfactory.doctor.fit import Fit, condition, dependencies, find_fallback
 from wheelfactory.doctor.lines import Command, hindrances, pip_command, torch_command, uv_command
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.wheels import Wheel
@@ -45,6 +45,8 @@ class Report:
     """The best wheel that fits, and the best of the other backend."""
     torch: Offer | None = None
     """The wheel that another torch would make fit, with the commands that install that torch."""
+    fallback: Offer | None = None
+    """Where no wheel fits: what computes without one, if the site has it and the torch that is there can run it."""
 
     @property
     def hindrances(self) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ def make_report(
     for wheel in fit.fitting:
         assert wheel.label  # what fits is judged by it
         best.setdefault(wheel.label.backend, wheel)
-    other = fit.with_other_torch
+    other, fallback = fit.with_other_torch, None if best else find_fallback(wheels, machine)
     return Report(
         machine,
         diagnoses,
@@ -79,6 +81,7 @@ def make_report(
         fit,
         tuple(_offer(wheel, needed, machine) for wheel in best.values()),
         _torch_offer(other, machine) if other else None,
+        _offer(fallback, (), machine) if fallback else None,
     )
 
 
@@ -123,6 +126,9 @@ def as_json(report: Report, error: FactoryError | None = None) -> dict[str, obje
             {**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in (fit.near_misses if fit else ())
         ],
         "torch": {"for": report.torch.wheel.filename, **_commands_json(report.torch)} if report.torch else None,
+        "fallback": (
+            {"filename": report.fallback.wheel.filename, **_commands_json(report.fallback)} if report.fallback else None
+        ),
         "hindrances": list(report.hindrances),
         "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
         "exit_code": error.exit_code if error else report.exit_code,
