@@ -455,6 +455,18 @@ def test_a_row_is_not_believed_where_its_file_can_be_asked(
         recorded(folder, workshop)
 
 
+def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
+    checkout: Path, handed: Callable[..., Path], workshop: Workshop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its cells can still be published; the sources of another version are not here to compare it with."""
+    folder = handed()
+    path = checkout / "pyproject.toml"
+    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    with caplog.at_level("INFO"):
+        assert recorded(folder, workshop) == ()
+    assert "left out, this checkout cannot verify another version of it: flash_attention_amd-0.1.0" in caplog.text
+
+
 def test_another_wheel_of_a_published_version_is_refused(project: Project, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     first, second = made(tmp_path / "1", project), made(tmp_path / "2", project, members={"a.py": b""})

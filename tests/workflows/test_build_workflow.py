@@ -28,6 +28,7 @@ CELLS = ("fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-
 CK = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 
 BUILD_WORKFLOW, CELL_WORKFLOW = ".github/workflows/build.yml", ".github/workflows/_cell.yml"
+FALLBACK_ACTION = ".github/actions/fallback/action.yml"
 
 PATHS = frozenset(
     {"cells/cell/build", "cells/cell/verify", "publish/stage", "publish/publish", "pages/site", "pages/deploy"}
@@ -106,7 +107,9 @@ def test_only_the_jobs_that_publish_may_write(released: tuple[Place, Run]) -> No
         assert not any(step.saw_token for job in run.of(path) for step in job.steps)
 
 
-def test_a_cell_that_fails_leaves_the_others_published_and_the_account_red(triton: Place) -> None:
+def test_what_fails_leaves_the_others_published_and_the_account_red(triton: Place) -> None:
+    """A cell, and the fallback, which no cell needs."""
+    edit(triton, FALLBACK_ACTION, "run: ./factory build", "run: exit 4 && ./factory build")
     edit(
         triton,
         CELL_WORKFLOW,
@@ -115,6 +118,7 @@ def test_a_cell_that_fails_leaves_the_others_published_and_the_account_red(trito
     )
     run = run_workflow(triton, "build.yml", push_tag("v1.0.0"))  # one cell is left: download-artifact has one artifact
     assert Counter(run.results()["cells/cell/build"]) == {"failure": 1, "success": 1}
+    assert run.results()["fallback"] == ["failure"]
     assert published(triton) == [CELLS[1]]
     red(run, CELLS[0])
     assert CELLS[1] not in run.job("account").said
@@ -142,7 +146,7 @@ def test_more_cells_than_one_matrix_takes_are_all_built_once(triton: Place) -> N
         (kept / "SHA256SUMS").write_text(f"{'0' * 64}  {kernel_set.id}.tar.zst\n")
         (kept / f"{kernel_set.id}.tar.zst").write_text("")
     place = replace(triton, variables={**triton.variables, "WHEELFACTORY_ONLY": "*"})
-    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS - {"gather"})
+    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS | {"fallback"})
     built = [str(job.matrix["id"]) for job in run.of("cells/cell")]
     assert len(built) > GITHUB_MATRIX_LIMIT
     assert sorted(built) == sorted(cell.id for cell in cells)

@@ -122,6 +122,12 @@ def test_scores_of_any_size_give_a_finite_result(told: Told, device: str) -> Non
     assert off(lse / sums, torch.ones_like(sums)) < 1e-5
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.2])
+def test_a_scale_need_not_be_above_zero(scale: float, device: str) -> None:
+    """A kernel that hides a key before it scales would show it, or give NaN."""
+    compare(inputs((1, 20, 20, 2, 2, 16), torch.float32, device), Told(causal=True, softmax_scale=scale), None)
+
+
 @pytest.mark.parametrize("window", [(4, -1), (-1, 4), (4, 4)])
 def test_a_window_one_key_too_narrow_hides_the_corner(window: tuple[int, int], device: str) -> None:
     compare(inputs((1, 6, 6, 2, 2, 8), torch.float64, device), Told(window_size=window), None)

@@ -119,7 +119,8 @@ def _additions(options: argparse.Namespace, workshop: Workshop, publisher: Publi
     with executor_of(options, workshop, compiled=any_with_platform(wheels)) as executor:
         given: list[Addition] = [_verified(workshop, executor, path, extended) for path in wheels]
     folders = [path for path in options.wheels if path.is_dir()]
-    handed = [added for path in folders for added in recorded(path, workshop, expected)]
+    with announcing():
+        handed = [added for path in folders for added in recorded(path, workshop, expected)]
     kept, left_out = without_published(handed, publisher.rows() if handed else ())
     for name in left_out:
         tell(f"left out, it is published already with other bytes: {name}")

@@ -10,10 +10,11 @@ from pathlib import Path
 from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
 from wheelfactory.fallback.name import FALLBACK_NAME
-from wheelfactory.fallback.project import Project, find_project
+from wheelfactory.fallback.project import Project, find_project, require_project
 from wheelfactory.files import sha256_of
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.matrix import Matrix
+from wheelfactory.progress import logger
 from wheelfactory.publish.directory import DirectoryPublisher
 from wheelfactory.publish.transaction import Addition, Publisher
 from wheelfactory.sources import fetch_file
@@ -50,6 +51,8 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
     The gates that look at nothing but the wheel are asked again, as a manifest says what it was told.
 
     `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
+    A flash-attention-amd of another version than this checkout's is left out: its sources are not here to compare it
+    with, and no wheel beside it needs it.
     Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor of
     flash-attention-amd nor a dependency that the matrix pins, or that is not what its file says of itself, and
     `InputError` if there is no manifest.
@@ -59,12 +62,21 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
         path = DirectoryPublisher(folder).wheels / row.filename
         there = path.is_file()
         wrong = _unexpected(row, expected) or _not_verified(row, workshop.matrix)
-        wrong = wrong or (_differs(row, path) or _refused(row, path, workshop) if there else None)
+        wrong = wrong or (_differs(row, path) if there else None)
+        if not wrong and there and _is_of_other_sources(row):
+            logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
+            continue
+        wrong = wrong or (_refused(row, path, workshop) if there else None)
         if wrong:
             hint = f"nothing was published of {folder}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if there else None))
     return tuple(additions)
+
+
+def _is_of_other_sources(row: WheelRow) -> bool:
+    """Whether it is flash-attention-amd of another version than the checkout's."""
+    return row.project == FALLBACK_NAME and row.version != require_project().version
 
 
 def _refused(row: WheelRow, path: Path, workshop: Workshop) -> str | None:

@@ -26,6 +26,7 @@ def attend(
     """
     seen = band(q.shape[1], k.shape[1], options.window_size, causal=options.causal)
     simple = not probabilities and not options.softcap and options.alibi_slopes is None
+    simple = simple and options.scale > 0  # kernels hide a key by -inf before they scale: 0 makes NaN of that
     # torch has kernels that take a mask, but one of queries and keys would first be made a matrix of numbers
     shaped = seen.full or seen.causal if mask is None else seen.full and not lse and mask.shape[1:3] == (1, 1)
     if simple and shaped and q.numel() and k.numel():

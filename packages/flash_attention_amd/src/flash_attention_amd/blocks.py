@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from flash_attention_amd.options import Attended, Options
-from flash_attention_amd.visible import Band, alibi_bias, band
+from flash_attention_amd.visible import Band, band
 
 TILE = 1 << 19
 """Scores that exist at once on a CPU, where they should stay in its cache: 2 MiB in float32."""
@@ -58,11 +58,14 @@ class Plan:
                 yield slice(one, one + 1), slice(at, min(at + together, self.groups))
 
     def blocks(self, sheets: int) -> Iterator[tuple[slice, slice]]:
-        """Queries, and the keys that they may see, for that many heads of keys; the order of dropout's numbers."""
+        """Queries, and the keys that they may see, for that many heads of keys; the order of dropout's numbers.
+
+        Queries that see no key, for the band, are in none.
+        """
         rows = 1
         while rows < self.band.queries and self._sheets(2 * rows) >= sheets:
             rows *= 2
-        for first in range(0, self.band.queries, rows):
+        for first in range(self.band.blind, self.band.queries, rows):
             last = min(first + rows, self.band.queries)
             yield slice(first, last), slice(*self.band.seen(first, last))
 
@@ -105,7 +108,11 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | No
 
 
 class _Blocks(torch.autograd.Function):
-    """Inside, tensors are (batch, heads of keys, heads of queries for each, queries, ...), or without the third."""
+    """Each block costs a GPU more in launches than in arithmetic, so what can be done once for a chunk is.
+
+    Inside, tensors are (heads of keys, rows, ...), with the rows of all heads of queries that share keys, or divided as
+    `_by_group` has them: (batch, heads of keys, heads of queries for each, queries, ...).
+    """
 
     @staticmethod
     def forward(
@@ -119,24 +126,31 @@ class _Blocks(torch.autograd.Function):
         dropout = _Dropout(plan, q.device)
         with torch.autocast(q.device.type, enabled=False):
             for sheets in plan.chunks():
-                keys, values = (tensor.transpose(1, 2)[sheets].to(exact) for tensor in (k, v))
-                for rows, columns in plan.blocks(keys.shape[0] * keys.shape[1]):
-                    if columns.start == columns.stop:
-                        continue  # these queries see nothing
-                    place = (*sheets, slice(None), rows)
-                    scores, _ = _scores(plan, _by_group(q, plan)[place].to(exact), keys, mask, sheets, rows, columns)
+                asked, outs = (_by_group(tensor, plan)[sheets] for tensor in (q, out))
+                sums = torch.unflatten(lse, 1, (plan.groups, -1))[sheets]
+                scorer = _Scorer(plan, k, mask, sheets, exact)
+                values = _sheets(v, sheets, exact)
+                for rows, columns in plan.blocks(len(values)):
+                    scores, _ = scorer.scores(_rows(asked, rows, exact), rows, columns)
                     peak = scores.amax(-1, keepdim=True)
-                    peak.masked_fill_(peak == -math.inf, 0)
+                    if mask is not None:
+                        peak.masked_fill_(peak == -math.inf, 0)
                     chances = scores.sub_(peak).exp_()
                     total = chances.sum(-1, keepdim=True)
-                    torch.unflatten(lse, 1, (plan.groups, -1))[place] = (total.log() + peak).squeeze(-1)
-                    chances /= total.masked_fill(total == 0, 1)
+                    place = sums[:, :, :, rows]
+                    place.copy_(total.log().add_(peak).view(place.shape))
+                    if mask is not None:
+                        total.masked_fill_(total == 0, 1)
                     kept = dropout.kept(chances)
                     if shown is not None:
                         signed = chances if kept is None else torch.where(kept, chances, -chances)
-                        torch.unflatten(shown, 1, (plan.groups, -1))[place][..., columns] = signed.to(q.dtype)
-                    chances = dropout.applied(chances, kept)
-                    _by_group(out, plan)[place] = _product(chances, values[:, :, columns]).to(q.dtype)
+                        matrix = torch.unflatten(shown, 1, (plan.groups, -1))[sheets][:, :, :, rows, columns]
+                        matrix.copy_((signed / total).view(matrix.shape))
+                    if kept is not None:
+                        chances.mul_(kept)
+                        total *= 1 - dropout.chance
+                    place = outs[:, :, :, rows]
+                    place.copy_(torch.bmm(chances, values[:, columns]).div_(total).view(place.shape))
         ctx.plan = plan
         ctx.save_for_backward(q, k, v, mask, out, lse)
         ctx.mark_non_differentiable(lse, *(() if shown is None else (shown,)))
@@ -146,34 +160,40 @@ class _Blocks(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, lse = ctx.saved_tensors
-        plan = ctx.plan
+        plan, exact = ctx.plan, lse.dtype
         dq, dk, dv = (torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         dropout = _Dropout(plan, q.device)
         with torch.autocast(q.device.type, enabled=False):
             for sheets in plan.chunks():
-                keys, values = (tensor.transpose(1, 2)[sheets].to(lse.dtype) for tensor in (k, v))
-                d_keys, d_values = torch.zeros_like(keys), torch.zeros_like(values)
-                for rows, columns in plan.blocks(keys.shape[0] * keys.shape[1]):
-                    if columns.start == columns.stop:
-                        continue
-                    place = (*sheets, slice(None), rows)
-                    queries, outs, d_outs = (_by_group(x, plan)[place].to(lse.dtype) for x in (q, out, d_out))
-                    scores, bend = _scores(plan, queries, keys, mask, sheets, rows, columns)
-                    peak = torch.unflatten(lse, 1, (plan.groups, -1))[place][..., None]
-                    chances = scores.sub_(peak.masked_fill(peak == -math.inf, 0)).exp_()
+                asked, outs, d_outs, d_asked = (_by_group(tensor, plan)[sheets] for tensor in (q, out, d_out, dq))
+                sums = torch.unflatten(lse, 1, (plan.groups, -1))[sheets][..., None]
+                if mask is not None:
+                    sums = sums.masked_fill(sums == -math.inf, 0)
+                means = (outs.to(exact) * d_outs).sum(-1, keepdim=True)
+                scorer = _Scorer(plan, k, mask, sheets, exact)
+                values = _sheets(v, sheets, exact)
+                d_keys, d_values = torch.zeros_like(values), torch.zeros_like(values)
+                for rows, columns in plan.blocks(len(values)):
+                    queries, d_rows = (_rows(tensor, rows, exact) for tensor in (asked, d_outs))
+                    scores, bent = scorer.scores(queries, rows, columns, bent=True)
+                    chances = scores.sub_(_rows(sums, rows, exact)).exp_()
                     kept = dropout.kept(chances)
-                    d_values[:, :, columns] += _sum(dropout.applied(chances, kept), d_outs)
-                    d_chances = _product(d_outs, values[:, :, columns].mT)
-                    d_scores = (
-                        dropout.applied(d_chances, kept).sub_((outs * d_outs).sum(-1, keepdim=True)).mul_(chances)
-                    )
-                    if bend is not None:
-                        d_scores *= bend
-                    d_scores *= plan.options.scale
-                    d_keys[:, :, columns] += _sum(d_scores, queries)
-                    _by_group(dq, plan)[place] = _product(d_scores, keys[:, :, columns]).to(q.dtype)
-                dk.transpose(1, 2)[sheets] = d_keys.to(k.dtype)
-                dv.transpose(1, 2)[sheets] = d_values.to(v.dtype)
+                    if kept is not None:
+                        d_rows = d_rows / (1 - dropout.chance)
+                    d_values[:, columns].baddbmm_((chances if kept is None else chances * kept).mT, d_rows)
+                    d_scores = torch.bmm(d_rows, values[:, columns].mT)
+                    if kept is not None:
+                        d_scores.mul_(kept)
+                    d_scores.sub_(_rows(means, rows, exact)).mul_(chances)
+                    if bent is not None:
+                        torch.ops.aten.tanh_backward.grad_input(d_scores, bent, grad_input=d_scores)
+                    d_keys[:, columns].baddbmm_(d_scores.mT, queries)
+                    found = torch.bmm(d_scores, scorer.keys[:, columns])
+                    place = d_asked[:, :, :, rows]
+                    place.copy_((found.mul_(plan.options.softcap) if bent is not None else found).view(place.shape))
+                for whole, part in ((dk, d_keys.mul_(plan.options.scale)), (dv, d_values)):
+                    place = whole.transpose(1, 2)[sheets]
+                    place.copy_(part.view(place.shape))
         return dq, dk, dv, None, None, None
 
 
@@ -190,47 +210,44 @@ class _Dropout:
             return None
         return torch.rand(chances.shape, generator=self.numbers, device=chances.device) >= self.chance
 
-    def applied(self, tensor: Tensor, kept: Tensor | None) -> Tensor:
-        """A block without what was dropped, scaled up for it."""
-        return tensor if kept is None else tensor * kept / (1 - self.chance)
 
+class _Scorer:
+    """The scores of the blocks of a chunk."""
 
-def _scores(
-    plan: Plan,
-    queries: Tensor,
-    keys: Tensor,
-    mask: Tensor | None,
-    sheets: tuple[slice, slice],
-    rows: slice,
-    columns: slice,
-) -> tuple[Tensor, Tensor | None]:
-    """The scores of a block, -inf where a key is not seen, and the derivative of softcap at each."""
-    options, bend = plan.options, None
-    scores = _product(queries * options.scale, keys[:, :, columns].mT)
-    if options.softcap:
-        scores = scores.div_(options.softcap).tanh_()
-        bend = 1 - scores.square()
-        scores *= options.softcap
-    area = (rows.start, rows.stop), (columns.start, columns.stop)
-    if options.alibi_slopes is not None:
-        slopes = torch.unflatten(options.alibi_slopes.to(scores.dtype), 1, (plan.groups, -1))[:, :, :, None, None]
-        slopes = slopes[sheets if len(slopes) > 1 else (slice(None), sheets[1])]
-        scores += alibi_bias(slopes, plan.band.distance(*area, scores.device))
-    hidden = plan.band.hidden(*area, scores.device)
-    if hidden is not None:
-        scores.masked_fill_(hidden, -math.inf)
-    if mask is not None:
-        by_head, by_row = mask.shape[1] > 1, mask.shape[2] > 1
-        mask = torch.unflatten(mask, 1, (plan.groups, -1) if by_head else (1, 1))
-        place = (
-            sheets[0],
-            sheets[1] if by_head else slice(None),
-            slice(None),
-            rows if by_row else slice(None),
-            columns,
-        )
-        scores.masked_fill_(~mask[place], -math.inf)
-    return scores, bend
+    def __init__(
+        self, plan: Plan, k: Tensor, mask: Tensor | None, sheets: tuple[slice, slice], exact: torch.dtype
+    ) -> None:
+        self.plan = plan
+        self.keys = _sheets(k, sheets, exact) * (plan.options.scale / (plan.options.softcap or 1))
+        self.shape = tuple(part.stop - part.start for part in sheets)
+        self.slopes = self.mask = None
+        if plan.options.alibi_slopes is not None:
+            slopes = torch.unflatten(plan.options.alibi_slopes.to(exact), 1, (plan.groups, -1))[..., None, None]
+            self.slopes = slopes[sheets if len(slopes) > 1 else (slice(None), sheets[1])]
+        if mask is not None:
+            by_head = mask.shape[1] > 1
+            divided = torch.unflatten(mask, 1, (plan.groups, -1) if by_head else (1, 1))
+            self.mask = divided[sheets if by_head else sheets[:1]]
+
+    def scores(
+        self, queries: Tensor, rows: slice, columns: slice, *, bent: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Those of a block, -inf where a key is not seen; and if `bent`, the tanh in them, if there is a softcap."""
+        plan, tanh = self.plan, None
+        scores = torch.bmm(queries, self.keys[:, columns].mT)
+        if plan.options.softcap:
+            tanh = scores.tanh_()
+            scores = tanh * plan.options.softcap if bent else tanh.mul_(plan.options.softcap)
+        area = (rows.start, rows.stop), (columns.start, columns.stop)
+        divided = scores.view(*self.shape, plan.times, rows.stop - rows.start, columns.stop - columns.start)
+        if self.slopes is not None:
+            divided.addcmul_(self.slopes, plan.band.distance(*area, self.slopes), value=-1)
+        for some, hidden in plan.band.hidden(*area, scores.device):
+            divided[..., some].masked_fill_(hidden, -math.inf)
+        if self.mask is not None:
+            by_row = self.mask.shape[3] > 1
+            divided.masked_fill_(~self.mask[:, :, :, rows if by_row else slice(None), columns], -math.inf)
+        return scores, tanh if bent else None
 
 
 def _by_group(tensor: Tensor, plan: Plan) -> Tensor:
@@ -238,11 +255,16 @@ def _by_group(tensor: Tensor, plan: Plan) -> Tensor:
     return torch.unflatten(tensor, 2, (plan.groups, plan.times)).permute(0, 2, 3, 1, 4)
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """(batch, groups, times, n, m) and (batch, groups, m, p), one matrix product for each group of heads."""
-    return torch.unflatten(left.flatten(2, 3) @ right, 2, left.shape[2:4])
+def _sheets(tensor: Tensor, sheets: tuple[slice, slice], exact: torch.dtype) -> Tensor:
+    """(batch, keys, groups, headdim) of a chunk as (sheets, keys, headdim)."""
+    return _cast(tensor.transpose(1, 2)[sheets], exact).flatten(0, 1)
 
 
-def _sum(left: Tensor, right: Tensor) -> Tensor:
-    """(batch, groups, times, n, m) and (batch, groups, times, n, p) to (batch, groups, m, p): summed over times, n."""
-    return left.flatten(2, 3).mT @ right.flatten(2, 3)
+def _rows(tensor: Tensor, rows: slice, exact: torch.dtype) -> Tensor:
+    """(batch, groups, times, queries, n) of a chunk, for a block, as (sheets, times * rows, n)."""
+    return _cast(tensor[:, :, :, rows], exact).flatten(2, 3).flatten(0, 1)
+
+
+def _cast(tensor: Tensor, exact: torch.dtype) -> Tensor:
+    """In that dtype; what is made for it is contiguous, so that dimensions can be joined without another copy."""
+    return tensor.to(exact, memory_format=torch.contiguous_format)

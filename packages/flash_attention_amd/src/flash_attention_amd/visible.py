@@ -1,7 +1,8 @@
-"""Rule: which keys a query sees, and the bias between the two."""
+"""Rule: which keys a query sees, and how far they are from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -38,27 +39,45 @@ class Band:
         """The number of the key opposite of the first query; negative if there are more queries than keys."""
         return self.keys - self.queries
 
+    @property
+    def blind(self) -> int:
+        """How many queries see no key; these are the first."""
+        if not self.keys:
+            return self.queries
+        return 0 if self.right is None else min(self.queries, max(0, -(self.shift + self.right)))
+
     def seen(self, first: int, last: int) -> tuple[int, int]:
         """The range of keys (end excluded) that at least one query of a range (end excluded) may see."""
         start = 0 if self.left is None else min(max(0, first + self.shift - self.left), self.keys)
         end = self.keys if self.right is None else max(0, min(self.keys, last + self.shift + self.right))
         return start, max(start, end)
 
-    def hidden(self, rows: tuple[int, int], columns: tuple[int, int], device: torch.device) -> Tensor | None:
-        """Where a range of queries does not see a range of keys, as bool (queries, keys); None if it sees all."""
-        (first, last), (start, end) = rows, columns
-        hidden = None
-        if self.left is not None and start < last - 1 + self.shift - self.left:
-            hidden = self.distance(rows, columns, device) < -self.left
-        if self.right is not None and end - 1 > first + self.shift + self.right:
-            after = self.distance(rows, columns, device) > self.right
-            hidden = after if hidden is None else hidden | after
-        return hidden
+    def hidden(
+        self, rows: tuple[int, int], columns: tuple[int, int], device: torch.device
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Where a range of queries does not see a range of keys.
 
-    def distance(self, rows: tuple[int, int], columns: tuple[int, int], device: torch.device) -> Tensor:
-        """How far each key lies behind the one opposite of the query, as int64 (queries, keys)."""
-        opposite = torch.arange(*rows, device=device) + self.shift
-        return torch.arange(*columns, device=device) - opposite[:, None]
+        Gives keys, counted from the first of the range, with bool (queries, these keys), True where one is not seen.
+        """
+        (first, last), (start, end) = rows, columns
+        if self.right is not None:
+            after = first + self.shift + self.right + 1  # the first query does not see this key, nor any behind it
+            at = max(start, after)
+            if at < end:
+                every = torch.ones(last - first, end - at, dtype=torch.bool, device=device)
+                yield slice(at - start, end - start), every.triu_(after - at)
+        if self.left is not None:
+            before = first + self.shift - self.left  # the first query sees this key, and none before it
+            until = min(end, before + last - 1 - first)
+            if start < until:
+                every = torch.ones(last - first, until - start, dtype=torch.bool, device=device)
+                yield slice(0, until - start), every.tril_(before - 1 - start)
+
+    def distance(self, rows: tuple[int, int], columns: tuple[int, int], like: Tensor) -> Tensor:
+        """How far each key is from the one opposite of the query: (queries, keys), in the dtype of `like`."""
+        (first, last), (start, end) = rows, columns
+        opposite = torch.arange(first + self.shift, last + self.shift, dtype=like.dtype, device=like.device)
+        return (torch.arange(start, end, dtype=like.dtype, device=like.device) - opposite[:, None]).abs_()
 
 
 def band(queries: int, keys: int, window: tuple[int, int], *, causal: bool) -> Band:
@@ -75,8 +94,3 @@ def band(queries: int, keys: int, window: tuple[int, int], *, causal: bool) -> B
         left if 0 <= left < keys - 1 else None,
         right if 0 <= right < queries - 1 else None,
     )
-
-
-def alibi_bias(slopes: Tensor, distance: Tensor) -> Tensor:
-    """-slope |distance|: (batch or 1, heads, 1, 1) and (queries, keys) to (batch or 1, heads, queries, keys)."""
-    return distance.abs().to(slopes.dtype) * -slopes
