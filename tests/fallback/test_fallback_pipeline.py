@@ -328,6 +328,19 @@ def test_a_release_directory_is_verified_with_it(cli: Cli, wheel: Path, cache: P
     assert (shown.code, shown.out.splitlines()[0]) == (0, f"{wheel.name}: verified")
 
 
+def test_one_of_another_version_in_a_release_is_left_out_and_named(
+    cli: Cli, checkout: Path, wheel: Path, cache: Path
+) -> None:
+    """The sources that it is held against are not here; the cells beside it can be verified."""
+    publish(DirectoryPublisher(Path("release")), [addition(wheel, PASSED)])
+    path = checkout / "pyproject.toml"
+    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    shown = cli("verify", "release", "--cache", cache)
+    assert (shown.code, shown.out) == (2, "")
+    assert f"left out, this checkout cannot verify another version of it: {wheel.name}" in shown.err
+    assert "error: no wheels: the manifest of release names none" in shown.err
+
+
 def test_it_is_of_no_cell(cli: Cli, wheel: Path) -> None:
     shown = cli("verify", wheel, "--cell", TRITON.id)
     assert (shown.code, shown.out) == (2, "")

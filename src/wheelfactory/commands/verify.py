@@ -9,9 +9,10 @@ from pathlib import Path
 
 from wheelfactory.cell import Cell
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
 from wheelfactory.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.fallback.name import FALLBACK_NAME
+from wheelfactory.fallback.project import is_of_other_sources
 from wheelfactory.progress import announcing
 from wheelfactory.publish import DirectoryPublisher
 from wheelfactory.verify.gates import named, refused
@@ -62,10 +63,13 @@ def _wheels(path: Path) -> list[Path]:
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    found = [publisher.wheels / row.filename for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
-    if not found:
+    found = [row for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
+    others = [row for row in found if is_of_other_sources(row.project, row.version)]
+    for row in others:
+        tell(f"left out, this checkout cannot verify another version of it: {row.filename}")
+    if len(found) == len(others):
         raise InputError("no wheels", f"the manifest of {path} names none", "name wheels, or a release directory")
-    return found
+    return [publisher.wheels / row.filename for row in found if row not in others]
 
 
 def _lines(result: GateResult) -> Iterator[str]:

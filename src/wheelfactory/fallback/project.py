@@ -78,13 +78,13 @@ def find_project() -> Project | None:
         return None
     stated = _stated(FALLBACK / "pyproject.toml")
     package = FALLBACK / "src" / PACKAGE
-    files = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [*package.rglob("*.py"), package / "py.typed"]  # what else lies there, no build takes along
     return Project(
         version=stated.version,
         requires_python=stated.requires_python,
         requires=stated.dependencies,
         build_files={name: _read(FALLBACK / name) for name in _BUILD_FILES},
-        members={path.relative_to(package.parent).as_posix(): path.read_bytes() for path in files},
+        members={path.relative_to(package.parent).as_posix(): _read(path) for path in files},
     )
 
 
@@ -94,6 +94,14 @@ def require_project() -> Project:
     if project is None:
         raise InputError(f"no sources of {FALLBACK_NAME}", str(FALLBACK), "run this from a checkout of the factory")
     return project
+
+
+def is_of_other_sources(name: str, version: str) -> bool:
+    """Whether a project of this name and version is a fallback that the checkout has not: it can verify none of that.
+
+    Raises `InputError` if there is no checkout.
+    """
+    return name == FALLBACK_NAME and version != require_project().version
 
 
 def _read(path: Path) -> bytes:

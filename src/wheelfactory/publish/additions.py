@@ -10,7 +10,7 @@ from pathlib import Path
 from wheelfactory.cell import Cell
 from wheelfactory.errors import VerificationError
 from wheelfactory.fallback.name import FALLBACK_NAME
-from wheelfactory.fallback.project import Project, find_project, require_project
+from wheelfactory.fallback.project import Project, find_project, is_of_other_sources
 from wheelfactory.files import sha256_of
 from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.matrix import Matrix
@@ -63,7 +63,7 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
         there = path.is_file()
         wrong = _unexpected(row, expected) or _not_verified(row, workshop.matrix)
         wrong = wrong or (_differs(row, path) if there else None)
-        if not wrong and there and _is_of_other_sources(row):
+        if not wrong and there and is_of_other_sources(row.project, row.version):
             logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
             continue
         wrong = wrong or (_refused(row, path, workshop) if there else None)
@@ -72,11 +72,6 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if there else None))
     return tuple(additions)
-
-
-def _is_of_other_sources(row: WheelRow) -> bool:
-    """Whether it is flash-attention-amd of another version than the checkout's."""
-    return row.project == FALLBACK_NAME and row.version != require_project().version
 
 
 def _refused(row: WheelRow, path: Path, workshop: Workshop) -> str | None:
