@@ -8,10 +8,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from wheelfactory.errors import FactoryError, InputError
+from wheelfactory.version import factory_version
 
 COMMANDS = {
     "matrix": "print the GitHub Actions matrix",
@@ -108,7 +108,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed, "
         "5 nothing to do, 6 the time is up: run the same command again",
     )
-    parser.add_argument("--version", action="version", version=f"wheelfactory {_version()}")
+    parser.add_argument("--version", action="version", version=f"wheelfactory {factory_version()}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
@@ -117,10 +117,3 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
             command.add(subparser)
             subparser.set_defaults(execute=command.execute)
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("wheelfactory")
-    except PackageNotFoundError:  # run from a checkout, as create_matrix.py does
-        return "not installed"

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from bench.gpu_python import CPU, H200, attention, length, make_gpu_python, training
+from bench.gpu_python import CPU, H200, MI300X, attention, length, make_gpu_python, training
 from bench.made_reports import trained, training_report
 from command_line import Cli
 from wheelfactory.bench.describe import training_lines
 from wheelfactory.bench.reports import read_report
 from wheelfactory.errors import BAD_INPUT, DONE, FAILED
+from wheelfactory.foreign_gpu import AUTOTUNE
 
 CK, TRITON = "flash_attn_2_cuda.fwd", "flash_attn.flash_attn_triton_amd.interface_fa.fwd"
 BOTH = {"flash-attnFALSE": training(CK, 120.0, 20000.0), "flash-attnTRUE": training(TRITON, 100.0, 19000.0)}
@@ -92,6 +93,12 @@ def test_another_backend_than_was_asked_for_is_not_measured_under_its_name(cli: 
     assert f"FA3 (triton): not run: {why}\n" in shown.out
 
 
+def test_a_backend_that_nobody_saw_called_is_not_measured_under_its_name(cli: Cli, tmp_path: Path) -> None:
+    gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, "flash-attnFALSE": training(None, 120.0, 20000.0)})
+    shown = cli("bench", "training", "--python", gpu.python)
+    assert "FA2 (ck): not run: flash-attn calls nothing that is known, and not flash_attn_2_cuda\n" in shown.out
+
+
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
@@ -144,6 +151,49 @@ def test_a_report_of_other_sizes_is_refused_before_anything_is_trained(cli: Cli,
     assert gpu.calls == []
 
 
+def test_a_report_without_any_of_these_is_refused_before_anything_is_trained(cli: Cli, tmp_path: Path) -> None:
+    gpu = make_gpu_python(tmp_path / "gpu", BOTH)
+    (tmp_path / "old.json").write_text(training_report(trained("ck", 100.0)).model_dump_json())
+    shown = cli("bench", "training", "--python", gpu.python, "--compare", "old.json", "--implementations", "triton")
+    assert (shown.code, shown.out, gpu.calls) == (BAD_INPUT, "", [])
+    assert shown.err.startswith("error: nothing to compare: measured there: ck\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "torch", "variables", "error"),
+    [
+        (("training",), MI300X, {}, "no foreign GPU: AMD Instinct MI300X is one of AMD"),
+        (("attention",), CPU, {}, "no GPU: torch 2.13.0+cpu of "),
+        (("training", "--autotune"), H200, {}, "cannot autotune on a foreign GPU: upstream has no"),
+        (("attention",), H200, {AUTOTUNE: "True"}, "cannot autotune on a foreign GPU: upstream has no"),
+    ],
+)
+def test_the_test_mode_is_refused_where_it_has_no_sense(
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    torch: dict[str, Any],
+    variables: dict[str, str],
+    error: str,
+) -> None:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, **SWEEP}, torch)
+    shown = cli("bench", *arguments, "--foreign-gpu", "--python", gpu.python)
+    assert (shown.code, shown.out, gpu.calls) == (BAD_INPUT, "", [])
+    assert shown.err.startswith(f"error: {error}")
+
+
+def test_a_training_takes_no_notice_of_the_users_autotune_variable(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(AUTOTUNE, "TRUE")
+    gpu = make_gpu_python(tmp_path / "gpu", BOTH, H200)
+    assert cli("bench", "training", "--foreign-gpu", "--python", gpu.python).code == DONE
+    assert [call["environ"].get(AUTOTUNE) for call in gpu.calls] == [None, "FALSE"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -151,6 +201,11 @@ def test_a_report_of_other_sizes_is_refused_before_anything_is_trained(cli: Cli,
         (("attention", "--heads", "8", "--kv-heads", "3"), "heads in unequal groups: 8 heads, 3 of keys and values"),
         (("attention", "--seqlens", "128,none"), "bad arguments: argument --seqlens: not a number from 1 to 999999"),
         (("attention", "--implementations", "fast"), "bad arguments: argument --implementations: not one of flash-at"),
+        (("training", "--output-json", "gpu/torch.py/a.json"), "bad arguments: argument --output-json: nothing can be"),
+        (
+            ("attention", "--plot", "gpu/torch.py/new/a.svg"),
+            "bad arguments: argument --plot: nothing can be written in",
+        ),
         (("training", "--output-json", "."), "bad arguments: argument --output-json: it is a directory: '.'"),
     ],
 )

@@ -87,7 +87,7 @@ def test_what_is_no_report_at_all_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_report_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^no such file: "):
+    with pytest.raises(InputError, match=r"^cannot read the report: .* \(No such file or directory\)$"):
         read_report(tmp_path / "absent.json")
 
 

@@ -26,12 +26,12 @@ def found(name: str, package: Installed, python: TorchPython | None = MI300X, *,
 
 
 def called(name: str, package: Installed, said: Numbers | None) -> Check:
-    (check,) = [check for check in checks_of_calls(package, said) if check.name == name]
+    (check,) = [check for check in checks_of_calls(package, said, elsewhere=False) if check.name == name]
     return check
 
 
 def test_a_good_wheel_on_its_gpu_passes_all() -> None:
-    checks = [*checks_of(installed(), MI300X, foreign=False), *checks_of_calls(installed(), numbers())]
+    checks = [*checks_of(installed(), MI300X, foreign=False), *checks_of_calls(installed(), numbers(), elsewhere=False)]
     assert {check.name: check.status for check in checks} == dict.fromkeys(
         ("files", "build record", "torch", "ROCm", "arch", "backend", "module"), Status.PASSED
     )
@@ -39,7 +39,7 @@ def test_a_good_wheel_on_its_gpu_passes_all() -> None:
 
 def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
     said = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
-    checks = [*checks_of(fallback(), H200, foreign=False), *checks_of_calls(fallback(), said)]
+    checks = [*checks_of(fallback(), H200, foreign=False), *checks_of_calls(fallback(), said, elsewhere=False)]
     assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
 
 
@@ -140,6 +140,15 @@ def test_a_module_of_another_installation_has_failed() -> None:
     check = called("module", installed(), numbers(file="/elsewhere/interface_fa.py"))
     assert check.status is Status.FAILED
     assert "/elsewhere/interface_fa.py, which is no file of this installation" in check.detail
+
+
+@pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])
+def test_where_the_wheel_was_installed_once_more_the_program_says_whose_the_module_is(
+    own: bool, status: Status
+) -> None:
+    said = numbers(file="/elsewhere/interface_fa.py", installed=own)
+    *_, check = checks_of_calls(installed(), said, elsewhere=True)
+    assert (check.name, check.status) == ("module", status)
 
 
 @pytest.mark.parametrize("name", ["backend", "module"])

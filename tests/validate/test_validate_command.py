@@ -25,6 +25,7 @@ from wheelfactory.validate.installed import Installed
 from wheelfactory.validate.report import Hardware, Validation
 from wheelfactory.verify.numbers import Numbers
 from wheelfactory.verify.proofs import NoReportError
+from wheelfactory.verify.result import Status
 
 FALLBACK_NUMBERS = numbers(
     gpu="sm_90",
@@ -119,6 +120,14 @@ def test_a_kernel_that_ends_the_program_is_refused_with_the_case_it_was_at(cli: 
     assert found.cases[0].name == "all on AMD Instinct MI300X"
     assert "at: dim 256 causal bfloat16" in found.cases[0].detail
     assert found.hardware.arch == "gfx942"
+    assert {check.name: check.status for check in found.checks}["GPU"] is Status.NOT_RUN  # it did not say which it had
+
+
+def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machine: Machine) -> None:
+    machine.answer = numbers(left_out=("uneven cached full float16",)).model_copy(update={"cases": ()})
+    done = cli("validate", "--json", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert [case.status for case in report(done.out).cases] == [Status.FAILED, Status.NOT_RUN]
 
 
 def test_a_report_without_a_case_is_refused(cli: Cli, machine: Machine) -> None:
@@ -240,7 +249,7 @@ def test_the_interpreter_runs_the_small_suite(cli: Cli, machine: Machine) -> Non
             H200,
             installed(),
             {"FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "1"},
-            "cannot autotune on a foreign GPU: FLASH_ATTENTION_TRITON_AMD_AUTOTUNE is set",
+            "cannot autotune on a foreign GPU: upstream has no configurations",
             id="autotune",
         ),
     ],

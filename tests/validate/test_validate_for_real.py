@@ -100,7 +100,8 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     assert found.hardware == Hardware()
     assert (found.software.torch, found.software.triton) == ("2.13.0+cpu", "3.7.1")
     checks = {check.name: check.status for check in found.checks}
-    assert (checks["files"], checks["backend"], checks["ahead-of-time"]) == (Status.PASSED,) * 3
+    right = ("files", "backend", "module", "ahead-of-time")
+    assert {name: checks[name] for name in right} == dict.fromkeys(right, Status.PASSED)
     assert (checks["torch"], checks["GPU"]) == (Status.NOT_RUN,) * 2
 
 
@@ -139,14 +140,16 @@ def test_what_is_installed_computes_in_the_interpreter(
 
 @pytest.fixture
 def wrong_fallback(tmp_path: Path) -> Path:
-    """A wheel of the fallback whose answer from a cache has the wrong sign."""
+    """A wheel of the fallback whose answer from a cache has the wrong sign, and whose cache is not written."""
     members = {
         path.relative_to(PACKAGE).as_posix(): path.read_bytes()
         for path in (PACKAGE / "flash_attention_amd").rglob("*.py")
     }
     members["flash_attention_amd/__init__.py"] += (
         b"\n_right = flash_attn_with_kvcache\n\n"
-        b"def flash_attn_with_kvcache(*arguments, **options):\n    return -_right(*arguments, **options)\n"
+        b"def flash_attn_with_kvcache(queries, keys, values, k=None, **options):\n"
+        b"    if k is None:\n        return -_right(queries, keys, values, **options)\n"
+        b"    return _right(queries, keys.clone(), values.clone(), k=k, **options)\n"
     )
     metadata = metadata_text("0.1.0", name="flash-attention-amd", requires=["torch>=2.5"])
     return make_wheel(tmp_path, name="flash_attention_amd", version="0.1.0", metadata=metadata, members=members)
@@ -164,6 +167,8 @@ def test_a_fallback_with_a_wrong_sign_is_refused(
     found = Validation.model_validate_json(done.out)
     wrong = cases(found, Status.FAILED)
     assert wrong == {case.name for case in found.cases if "cached" in case.name}
+    unwritten = {case.detail for case in found.cases if "appended" in case.name}
+    assert unwritten == {"ValueError: the cache does not hold the keys and values that were given for it"}
     assert {"dim 256 causal float16", "grouped in one causal bfloat16"} <= cases(found, Status.PASSED)
     assert found.hardware == Hardware()
     assert found.validated.project == "flash-attention-amd"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -44,6 +44,17 @@ def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, h
         )
 
 
+def require_shared(old: TrainingReport, implementations: Collection[str]) -> None:
+    """Raises `InputError` if the old report measured none of these."""
+    measured = [result.implementation.name for result in old.results if result.status == "measured"]
+    if not set(measured) & set(implementations):
+        raise InputError(
+            "nothing to compare",
+            f"measured there: {', '.join(measured) or 'nothing'}",
+            "train with one of those: --implementations",
+        )
+
+
 def _differences(one: BaseModel, other: BaseModel) -> Iterator[str]:
     """The fields in which two values of one kind differ, with what each says."""
     for name in type(one).model_fields:
@@ -55,17 +66,9 @@ def _differences(one: BaseModel, other: BaseModel) -> Iterator[str]:
 def compare(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[Change, ...]:
     """What became of each implementation that both reports name and the old one measured.
 
-    Worse is a figure by more than `threshold` percent, a loss off by more than its bound, or what no longer runs.
-    Raises `InputError` if there is no such implementation.
-    """
+    Worse is a figure by more than `threshold` percent, a loss off by more than its bound, or what no longer runs."""
     before = {result.implementation.name: result for result in old.results if result.status == "measured"}
     pairs = [(before[name], now) for now in new.results if (name := now.implementation.name) in before]
-    if not pairs:
-        raise InputError(
-            "nothing to compare",
-            f"measured there: {', '.join(before) or 'nothing'}",
-            "train with one of those: --implementations",
-        )
     return tuple(change for pair in pairs for change in _changes(*pair, threshold))
 
 

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from wheelfactory.checkout import FALLBACK
 from wheelfactory.process import reason, run
 from wheelfactory.torch_python import TorchPython
-from wheelfactory.validate.report import Hardware, Software
+from wheelfactory.validate.report import hardware_of, software_of
+from wheelfactory.version import factory_version
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -51,21 +51,9 @@ def _last_said(output: str) -> dict[str, Any]:
 
 def circumstances(python: TorchPython) -> dict[str, Any]:
     """What a report says of the factory, the time, the hardware and the software."""
-    try:
-        factory = version("wheelfactory")
-    except PackageNotFoundError:
-        factory = "not installed"
-    software = Software(
-        python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton
-    )
     return {
-        "factory": factory,
+        "factory": factory_version(),
         "time": datetime.now(timezone.utc).replace(microsecond=0),
         "hardware": hardware_of(python),
-        "software": software,
+        "software": software_of(python),
     }
-
-
-def hardware_of(python: TorchPython) -> Hardware:
-    """The GPU that its torch computes on."""
-    return Hardware(vendor=python.vendor, device=python.device, arch=python.arch)

@@ -158,10 +158,10 @@ _REPORT: TypeAdapter[AttentionReport | TrainingReport] = TypeAdapter(Report)
 
 def read_report(path: Path) -> AttentionReport | TrainingReport:
     """The report in a file. Raises `InputError` if there is none."""
-    if not path.is_file():
-        raise InputError("no such file", str(path), _HINT)
     try:
         return _REPORT.validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError("cannot read the report", f"{path} ({error.strerror})", _HINT) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))

@@ -9,6 +9,7 @@ from wheelfactory.bench.measuring import NO_REPORT, Step, circumstances, hear
 from wheelfactory.bench.ratios import median, summarize
 from wheelfactory.bench.reports import Implementation, TrainingConfig, TrainingReport, TrainingResult
 from wheelfactory.cell import Backend
+from wheelfactory.foreign_gpu import AUTOTUNE
 from wheelfactory.torch_python import TorchPython
 from wheelfactory.verify.numbers import STANDARDS
 
@@ -23,7 +24,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
     "default": dict(zip(SIZES, (4, 2048, 1024, 16, 6, 10, 50), strict=True)),
 }
 
-_ENABLE, _AUTOTUNE = "FLASH_ATTENTION_TRITON_AMD_ENABLE", "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
+_ENABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 
 def environ_of(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict[str, str]:
@@ -35,7 +36,7 @@ def environ_of(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict
     if name == Backend.CK:
         return {**cleared, _ENABLE: "FALSE"}
     if name == Backend.TRITON:
-        return {**cleared, _ENABLE: "TRUE", _AUTOTUNE: "TRUE" if autotune else "FALSE"}
+        return {**cleared, _ENABLE: "TRUE", AUTOTUNE: "TRUE" if autotune else "FALSE"}
     return cleared
 
 
@@ -74,8 +75,8 @@ def result_of(name: str, said: Mapping[str, Any], ended: str, config: TrainingCo
     if said.get("status") != "measured":
         why = ended or said.get("reason") or NO_REPORT
         return TrainingResult(implementation=implementation, status=said.get("status", "failed"), reason=why)
-    if name in tuple(Backend) and symbol and not symbol.startswith(f"{STANDARDS[Backend(name)].module}."):
-        why = f"flash-attn calls {symbol}, and not {STANDARDS[Backend(name)].module}"
+    if name in tuple(Backend) and not (symbol or "").startswith(f"{STANDARDS[Backend(name)].module}."):
+        why = f"flash-attn calls {symbol or 'nothing that is known'}, and not {STANDARDS[Backend(name)].module}"
         return TrainingResult(implementation=implementation, status="not run", reason=why)
     median_ms = median(said["step_times_ms"])
     steps_per_s = 1000 / median_ms if median_ms else None

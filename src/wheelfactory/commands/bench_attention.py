@@ -12,6 +12,7 @@ from wheelfactory.commands.bench_options import add_output, add_plot, add_python
 from wheelfactory.commands.options import Environ, count, show, tell
 from wheelfactory.errors import DONE, FAILED, InputError
 from wheelfactory.files import write_atomic
+from wheelfactory.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
 from wheelfactory.progress import Steps
 from wheelfactory.torch_python import TorchPython, find_torch_python
 
@@ -60,6 +61,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         groups = f"{options.heads} heads, {options.kv_heads} of keys and values"
         raise InputError("heads in unequal groups", groups, "let --kv-heads divide --heads")
     python = find_torch_python(options.python, environ)
+    if options.foreign_gpu:
+        require_foreign_gpu(python)
+        require_no_autotune(environ.get(AUTOTUNE, ""))
     config = _config(options, python)
     with Steps(len(options.implementations)) as steps:
         report = measure_attention(config, options.implementations, python, environ, steps.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -48,9 +49,13 @@ def plots_of(options: argparse.Namespace) -> list[Path]:
 
 def new_file(text: str) -> Path:
     """A file to write when all is measured, so that a name that cannot be one is refused before."""
-    if Path(text).is_dir():
+    path = Path(text)
+    if path.is_dir():
         raise argparse.ArgumentTypeError(f"it is a directory: {text!r}")
-    return Path(text)
+    there = next(parent for parent in path.absolute().parents if os.path.lexists(parent))  # what lacks is made
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise argparse.ArgumentTypeError(f"nothing can be written in {str(there)!r}: {text!r}")
+    return path
 
 
 def _plot_file(text: str) -> Path:

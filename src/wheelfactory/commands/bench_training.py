@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.bench.compare import compare, require_comparable
+from wheelfactory.bench.compare import compare, require_comparable, require_shared
 from wheelfactory.bench.describe import change_lines, training_lines
-from wheelfactory.bench.measuring import hardware_of
 from wheelfactory.bench.reports import TrainingConfig, TrainingReport, read_training
 from wheelfactory.bench.training import IMPLEMENTATIONS, PRESETS, SIZES, measure_training
 from wheelfactory.commands.bench_options import add_output, add_python, names_of
@@ -15,8 +14,10 @@ from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import Environ, count, show
 from wheelfactory.errors import DONE, FAILED, InputError
 from wheelfactory.files import write_atomic
+from wheelfactory.foreign_gpu import require_foreign_gpu, require_no_autotune
 from wheelfactory.progress import Steps
 from wheelfactory.torch_python import TorchPython, find_torch_python
+from wheelfactory.validate.report import hardware_of
 
 _BACKENDS = ("ck", "triton")
 _SMALL = (1, 128, 64, 2, 2, 1, 5)
@@ -68,9 +69,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """
     old = read_training(options.compare) if options.compare else None
     python = find_torch_python(options.python, environ)
+    if options.foreign_gpu:
+        require_foreign_gpu(python)
+        require_no_autotune("true" if options.autotune else "")
     config = _config(options, python)
     if old:
         require_comparable(str(options.compare), old, config, hardware_of(python))
+        require_shared(old, options.implementations)
     with Steps(len(options.implementations)) as steps:
         report = measure_training(
             config, options.implementations, python, environ, steps.step, preset=_preset(options, python)

@@ -26,11 +26,14 @@ def checks_of(installed: Installed, python: TorchPython | None, *, foreign: bool
     yield _arch(installed, python, foreign=foreign)
 
 
-def checks_of_calls(installed: Installed, numbers: Numbers | None) -> Iterator[Check]:
-    """Whether what was called is what is installed; None if nothing was."""
+def checks_of_calls(installed: Installed, numbers: Numbers | None, *, elsewhere: bool) -> Iterator[Check]:
+    """Whether what was called is what is installed; None if nothing was.
+
+    `elsewhere` is whether it was called where the wheel was installed once more, in an environment of its own.
+    """
     if not installed.fallback:
         yield _backend(installed, numbers)
-    yield _module(installed, numbers)
+    yield _module(installed, numbers, elsewhere=elsewhere)
 
 
 def _judged(name: str, right: bool, detail: str) -> Check:
@@ -109,10 +112,13 @@ def _backend(installed: Installed, numbers: Numbers | None) -> Check:
     return _judged("backend", False, f"{said} instead of {wanted}: is {_VARIABLE} set?")
 
 
-def _module(installed: Installed, numbers: Numbers | None) -> Check:
+def _module(installed: Installed, numbers: Numbers | None, *, elsewhere: bool) -> Check:
     files = installed.distribution.files
     if numbers is None:
         return not_run("module", "nothing was called")
+    if elsewhere:
+        said = "the wheel's" if numbers.installed else "not the wheel's, but one that the Python had before"
+        return _judged("module", numbers.installed, f"what was called is {said}")
     if files is None:
         return not_run("module", "there is no RECORD of what was installed")
     if numbers.file in files:

@@ -9,6 +9,7 @@ from pathlib import Path
 from wheelfactory.cell import Backend, Cell
 from wheelfactory.environments import PYTHON
 from wheelfactory.errors import InputError
+from wheelfactory.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
 from wheelfactory.matrix import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.progress import logger
@@ -16,7 +17,7 @@ from wheelfactory.torch_python import TorchPython
 from wheelfactory.validate.cases import cases_of
 from wheelfactory.validate.checks import not_run
 from wheelfactory.validate.installed import Installed
-from wheelfactory.validate.report import Case, Check, Hardware, Software
+from wheelfactory.validate.report import Case, Check, Hardware, Software, hardware_of, software_of
 from wheelfactory.verify import interpreter
 from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.gate import Subject
@@ -30,7 +31,6 @@ from wheelfactory.workshop import Workshop
 TIMEOUT = 3600.0
 """Seconds for the full suite; nearly all of it is Triton's compiler, on one core."""
 
-AUTOTUNE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
 _PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE)
 """Variables with which a user chooses what runs; they are left as they are, since that is what is validated."""
 
@@ -74,26 +74,21 @@ def compute(installed: Installed, place: Place) -> Computed:
     if installed.fallback:
         logger.info("computing on the CPU")
         answer = _ask(place, FALLBACK.module, "cpu", "full")
-        return _computed(_software(place.python), (check,), answer, (), "on the CPU")
+        return _computed(software_of(place.python), (check,), answer, (), "on the CPU")
     if installed.backend is Backend.CK:
-        return Computed(_software(place.python), (check,))
+        return Computed(software_of(place.python), (check,))
     if place.wheel:
         return _with_stand_in(place.wheel, installed, place, check)
     return _in_interpreter(installed, place, check)
 
 
 def _require_foreign(installed: Installed, place: Place) -> None:
-    python, option = place.python, "--foreign-gpu"
     if installed.backend is not Backend.TRITON:
         runs = "it runs on any GPU as it is" if installed.fallback else "its kernels are compiled for GPUs of AMD"
-        raise InputError("not for the foreign-GPU test mode", f"{installed.project} ({runs})", f"leave {option} out")
-    if python.vendor is None:
-        raise InputError("no GPU", f"torch {python.torch} of {python.python} sees none", f"leave {option} out")
-    if python.vendor == "amd":
-        raise InputError("no foreign GPU", f"{python.device} is one of AMD", f"leave {option} out")
-    if place.workshop.environ.get(AUTOTUNE, "").lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
-        known = "upstream has no configurations for GPUs of other vendors"
-        raise InputError("cannot autotune on a foreign GPU", f"{AUTOTUNE} is set ({known})", f"unset {AUTOTUNE}")
+        which = f"{installed.project} ({runs})"
+        raise InputError("not for the foreign-GPU test mode", which, "leave --foreign-gpu out")
+    require_foreign_gpu(place.python)
+    require_no_autotune(place.workshop.environ.get(AUTOTUNE, ""))
 
 
 def _why_not_on_gpu(installed: Installed, place: Place) -> str:
@@ -114,14 +109,16 @@ def _on_gpu(installed: Installed, place: Place) -> Computed:
     options = ("--foreign-gpu",) if place.foreign else ()
     answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
     check = _gpu(python, answer)
-    hardware = Hardware(vendor=python.vendor, device=python.device, arch=python.arch)
-    return _computed(_software(python), (check,), answer, limits, f"on {python.device}", hardware)
+    where = f"on {python.device}"
+    return _computed(software_of(python), (check,), answer, limits, where, hardware_of(python))
 
 
 def _gpu(python: TorchPython, answer: Numbers | str) -> Check:
     """Whether the program had the GPU that torch has for the user; no others of their variables were handed to it."""
     here = f"{python.device} ({python.arch})"
-    if isinstance(answer, str) or answer.gpu == python.arch:
+    if isinstance(answer, str):
+        return not_run("GPU", f"{here}: the program ended before it said where it computes")
+    if answer.gpu == python.arch:
         return Check(name="GPU", status=Status.PASSED, detail=here)
     return Check(name="GPU", status=Status.FAILED, detail=f"computed on {answer.gpu or 'none'} instead of {here}")
 
@@ -132,12 +129,12 @@ def _in_interpreter(installed: Installed, place: Place, check: Check) -> Compute
     lacking = [name for name, there in (("Triton", python.triton), ("numpy", installed.numpy)) if not there]
     if lacking:
         why = f"{python.python} has no {' and no '.join(lacking)}, which Triton's interpreter needs"
-        return Computed(_software(python), (check, not_run("interpreter", why)))
+        return Computed(software_of(python), (check, not_run("interpreter", why)))
     logger.info("computing with the interpreter of Triton %s", python.triton)
     limits = _limits(installed, python, LIMITS)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
     answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
-    return _computed(_software(python), (check,), answer, limits, interpreter.WHERE)
+    return _computed(software_of(python), (check,), answer, limits, interpreter.WHERE)
 
 
 def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Check) -> Computed:
@@ -145,7 +142,7 @@ def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Chec
     try:
         subject = _subject(wheel, installed, place.workshop)
     except InputError as error:
-        return Computed(_software(place.python), (check, not_run("interpreter", str(error))))
+        return Computed(software_of(place.python), (check, not_run("interpreter", str(error))))
     checks = (check, _as_check(ahead_of_time(subject)))
     triton = place.workshop.matrix.torch[subject.cell.torch].triton
     software = Software(python=PYTHON, torch=stand_in_torch(), triton=triton)
@@ -195,9 +192,7 @@ def _computed(
 ) -> Computed:
     numbers = None if isinstance(answer, str) else answer
     cases = tuple(cases_of(numbers, limits)) if numbers else ()
-    nothing = Case(name=f"all {where}", status=Status.FAILED, detail=str(answer) if numbers is None else "no case")
-    return Computed(software, checks, cases or (nothing,), numbers, hardware or Hardware(), stand_in)
-
-
-def _software(python: TorchPython) -> Software:
-    return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
+    if numbers is None or not numbers.cases:  # those that a limit leaves out are no reason to be content
+        nothing = answer if isinstance(answer, str) else "no case"
+        cases = (Case(name=f"all {where}", status=Status.FAILED, detail=nothing), *cases)
+    return Computed(software, checks, cases, numbers, hardware or Hardware(), stand_in)

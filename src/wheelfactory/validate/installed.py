@@ -115,7 +115,8 @@ def read_installed(python: HasPython, environ: Mapping[str, str], scratch: Path)
     try:
         answer = ask((_READ, *PROJECTS), _Answer, python, environ, scratch=scratch, timeout=_TIMEOUT)
     except NoReportError as error:
-        raise BuildError("cannot read what is installed", f"{python.python} ({error})") from None
+        hint = "mend that Python, or name another with --python"
+        raise BuildError("cannot read what is installed", f"{python.python} ({error})", hint) from None
     if answer.project is None or answer.distribution is None:
         hint = "install a wheel (`wheelfactory doctor SITE` says which), name the file of one, or another --python"
         raise InputError("no flash-attn", f"{python.python} has neither {' nor '.join(PROJECTS)}", hint)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from wheelfactory.verify.result import Status
+
+if TYPE_CHECKING:
+    from wheelfactory.torch_python import TorchPython  # which readers of reports need not
 
 FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
 """What the file says that it is; another number is another form."""
@@ -51,6 +54,16 @@ class Software(_Part):
     hip: str | None = None
     cuda: str | None = None
     triton: str | None = None
+
+
+def hardware_of(python: TorchPython) -> Hardware:
+    """The GPU that its torch computes on."""
+    return Hardware(vendor=python.vendor, device=python.device, arch=python.arch)
+
+
+def software_of(python: TorchPython) -> Software:
+    """What a program finds in that Python."""
+    return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
 
 
 class Check(_Part):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from wheelfactory.environments import build_environment, package_folders, wheel_environment
@@ -17,6 +16,7 @@ from wheelfactory.validate.compute import Computed, Place, compute
 from wheelfactory.validate.installed import PROJECTS, Installed, read_installed
 from wheelfactory.validate.report import Validated, Validation
 from wheelfactory.verify.proofs import HasPython, handed
+from wheelfactory.version import factory_version
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.workshop import Workshop
 
@@ -35,11 +35,11 @@ def validate(path: Path | None, given: str | None, workshop: Workshop, *, foreig
     fitting = None if stand_in or computed.stand_in else python
     checks = (
         *checks_of(installed, fitting, foreign=foreign),
-        *checks_of_calls(installed, computed.numbers),
+        *checks_of_calls(installed, computed.numbers, elsewhere=computed.stand_in),
         *computed.checks,
     )
     return Validation(
-        factory=_version(),
+        factory=factory_version(),
         time=datetime.now(timezone.utc),
         validated=_validated(installed, wheel),
         hardware=computed.hardware,
@@ -97,10 +97,3 @@ def _dropped(computed: Computed, *, foreign: bool) -> tuple[str, ...] | None:
     if not foreign:
         return None
     return computed.numbers.dropped if computed.numbers else ()
-
-
-def _version() -> str:
-    try:
-        return version("wheelfactory")
-    except PackageNotFoundError:  # run from a checkout
-        return "not installed"

@@ -72,8 +72,10 @@ def lacks_backend(error: ImportError) -> bool:
     """Whether a flash-attn does not import because it has not the backend that its variable selects.
 
     A Triton wheel of the factory has a module in place of the compiled one that names the variable; any other has none.
+    A compiled one that is there and cannot be loaded is broken, which is another thing.
     """
-    return error.name == "flash_attn_2_cuda" or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
+    absent = isinstance(error, ModuleNotFoundError) and error.name == "flash_attn_2_cuda"
+    return absent or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
 
 
 def _fallback(folder: str) -> Implementation:

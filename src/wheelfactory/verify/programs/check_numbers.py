@@ -101,7 +101,10 @@ def public_function(module: str, case: Case, device: str) -> Attention:
             place = (torch.arange(count, device=device)[:, None], rows)
             options.update({"k": keys[place], "v": values[place]})
             keys, values = (cache.index_put(place, torch.zeros_like(cache[place])) for cache in (keys, values))
-        return package.flash_attn_with_kvcache(queries, keys, values, cache_seqlens=cached, **options)
+        output = package.flash_attn_with_kvcache(queries, keys, values, cache_seqlens=cached, **options)
+        if case.appended and not (torch.equal(keys[place], options["k"]) and torch.equal(values[place], options["v"])):
+            raise ValueError("the cache does not hold the keys and values that were given for it")
+        return output
 
     def function(*rows: Tensor) -> Tensor:
         if case.packed:
