@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from wheelfactory.doctor.ask import Answer, ask
 from wheelfactory.errors import InputError
@@ -81,7 +79,7 @@ def find_torch_python(given: str | None, environ: Mapping[str, str]) -> TorchPyt
     """
     python = given or users_python(environ)
     answer = ask([python, "-I", "-B", "-c", _ASK], environ, SECONDS)
-    said = _said(answer)
+    said = answer.said(_MARK)
     if "python" not in said:
         which = f"{python} ({answer.last_line or 'it said nothing'})"
         raise InputError("cannot run this Python", which, "name another with --python")
@@ -104,13 +102,3 @@ def _hint(answer: Answer) -> str:
             "does not count"
         )
     return "mend that torch (`wheelfactory doctor` says how), or name another Python with --python"
-
-
-def _said(answer: Answer) -> dict[str, Any]:
-    """The answers in what a program printed, whose names and types are those that the program above gives."""
-    said: dict[str, Any] = {}
-    for line in answer.output.splitlines():
-        if line.startswith(_MARK):
-            with suppress(ValueError):  # killed while it printed
-                said.update(json.loads(line[len(_MARK) :]))
-    return said

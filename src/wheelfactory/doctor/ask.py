@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 SAID_AT_MOST = 1 << 20
 """Characters that are kept of what a program printed; what the doctor asks for is far less."""
@@ -28,6 +30,15 @@ class Answer:
         lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
         crashed = not self.trouble.startswith("exit code")
         return self.trouble if crashed or not lines else lines[-1]
+
+    def said(self, mark: str) -> dict[str, Any]:
+        """The answers in the lines that begin with `mark`, each a JSON object of the program's own; the last counts."""
+        found: dict[str, Any] = {}
+        for line in self.output.splitlines():
+            if line.startswith(mark):
+                with suppress(ValueError):  # killed while it printed
+                    found.update(json.loads(line[len(mark) :]))
+        return found
 
 
 def ask(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:

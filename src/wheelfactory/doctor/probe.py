@@ -6,12 +6,9 @@ be in.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any
 
-from wheelfactory.doctor.ask import Answer, ask
+from wheelfactory.doctor.ask import ask
 from wheelfactory.doctor.machine import Python, Torch
 from wheelfactory.errors import InputError
 
@@ -86,7 +83,7 @@ def ask_python(
     Raises `InputError` if it cannot be asked.
     """
     answer = ask([executable, "-c", _ASK_PYTHON], environ, seconds)
-    said = _said(answer)
+    said = answer.said(_MARK)
     if answer.trouble or not said:
         which = f"{executable} ({answer.last_line or 'it said nothing'})"
         raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
@@ -101,7 +98,7 @@ def ask_torch(executable: str, version: str, environ: Mapping[str, str], seconds
     The import and the question for GPUs may each crash or hang; what was said before that is kept.
     """
     answer = ask([executable, "-c", _ASK_TORCH], environ, seconds)
-    said = _said(answer)
+    said = answer.said(_MARK)
     if "version" not in said:
         return Torch(version, error=answer.last_line or "it ended without a word")
     return Torch(
@@ -112,13 +109,3 @@ def ask_torch(executable: str, version: str, environ: Mapping[str, str], seconds
         sees_gpu=said.get("sees_gpu"),
         archs=tuple(said.get("archs", ())),
     )
-
-
-def _said(answer: Answer) -> dict[str, Any]:
-    """The answers in what a program printed, whose names and types are those that the programs above give."""
-    said: dict[str, Any] = {}
-    for line in answer.output.splitlines():
-        if line.startswith(_MARK):
-            with suppress(ValueError):  # killed while it printed
-                said.update(json.loads(line[len(_MARK) :]))
-    return said
