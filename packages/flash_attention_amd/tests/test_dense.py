@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import flash_attention_amd
@@ -50,8 +50,8 @@ def inputs(shape: Sequence[int], dtype: torch.dtype, device: str) -> list[Tensor
 
 
 def with_gradients(
-    function, tensors: Sequence[Tensor], dtype: torch.dtype | None = None
-) -> tuple[list[Tensor], Tensor]:  # type: ignore[no-untyped-def]
+    function: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor], dtype: torch.dtype | None = None
+) -> tuple[list[Tensor], Tensor]:
     """The output and the gradients of a function of q, k and v, and its log-sum-exp."""
     *arguments, gradient = (tensor.to(dtype or tensor.dtype) for tensor in tensors)
     arguments = [tensor.detach().requires_grad_() for tensor in arguments]

@@ -35,7 +35,9 @@ def starts(lengths: list[int], device: str) -> Tensor:
     return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, lengths: tuple[list[int], list[int]], told: Told, slopes: Tensor | None):  # type: ignore[no-untyped-def]
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, lengths: tuple[list[int], list[int]], told: Told, slopes: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of each sequence alone, and nothing for the rows after them."""
     rest = [q.shape[0] - sum(lengths[0]), k.shape[0] - sum(lengths[1])]
     queries, keys, values = (

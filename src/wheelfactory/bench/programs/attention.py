@@ -30,7 +30,7 @@ import torch
 # isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (2, "verify/programs"))]
 
-from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Implementation,
     NotRunError,

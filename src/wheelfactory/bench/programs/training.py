@@ -29,7 +29,7 @@ from torch import nn
 # isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (2, "verify/programs"))]
 
-from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Attention,
     NotRunError,
@@ -64,7 +64,7 @@ class Block(nn.Module):  # type: ignore[misc] # torch is not there where this is
         return hidden + self.mlp(self.before_mlp(hidden))
 
 
-class Transformer(nn.Module):  # type: ignore[misc]
+class Transformer(nn.Module):  # type: ignore[misc] # likewise
     """Tokens and their places -> scores of the next token."""
 
     def __init__(self, config: dict[str, Any], attention: Attention) -> None:
