@@ -8,14 +8,14 @@ symbol to link. torch's wheels for ROCm are gigabytes, and no index has CPU buil
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
+from pythons import find_python
 from wheelfactory.environments import Environment, build_requirements, keep, layered_environment, pip_install
 from wheelfactory.errors import BuildError
 from wheelfactory.files import scratch_dir
@@ -70,25 +70,13 @@ def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: 
 
 
 def other_python() -> Path | None:
-    """A CPython of another minor version than the one that runs this, if the machine has one that the factory can use.
-
-    Looked for on PATH, then where pyenv keeps its own; what pyenv has on PATH does not run unless it is chosen.
-    """
-    found = (_running(python) for minor in (12, 13, 11, 10) if minor != sys.version_info[1] for python in _named(minor))
-    return next((python for python in found if python), None)
+    """A CPython of another minor version than the one that runs this, if the machine has one that can be used."""
+    others = (find_python(minor) for minor in (12, 13, 11, 10) if minor != sys.version_info[1])
+    return next(filter(None, (_usable(python) for python in others if python)), None)
 
 
-def _named(minor: int) -> Iterator[str]:
-    name = f"python3.{minor}"
-    on_path = shutil.which(name)
-    if on_path:
-        yield on_path
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from map(str, sorted(pyenv.glob(f"versions/3.{minor}.*/bin/{name}")))
-
-
-def _running(python: str) -> Path | None:
-    """The interpreter behind a name; None if it does not run, is no CPython, or cannot make environments."""
+def _usable(python: Path) -> Path | None:
+    """The interpreter behind a name; None if it is no CPython, or cannot make environments."""
     code = "import sys, venv; print(sys.executable if sys.implementation.name == 'cpython' else '')"
     try:
         said = capture([python, "-c", code]).strip()

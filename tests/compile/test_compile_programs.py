@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from kernel_project import BINDING, KERNELS, make_project
+from pythons import find_python
 from wheelfactory.compile import launcher
 from wheelfactory.compile.ninja import NOT_LINKED
 from wheelfactory.compile.order import VARIABLE
@@ -39,20 +39,17 @@ def test_it_imports_the_standard_library_and_itself_alone(module: str) -> None:
     assert all(name.startswith("wheelfactory.compile") for name in foreign)
 
 
-def old_python() -> str | None:
-    """A Python 3.9 of this machine."""
-    installed = [str(path) for path in Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9")]
-    return next(iter(installed), shutil.which("python3.9"))
+OLD_PYTHON = find_python(9)
 
 
-@pytest.mark.skipif(old_python() is None, reason="needs a Python 3.9")
+@pytest.mark.skipif(OLD_PYTHON is None, reason="needs a Python 3.9")
 def test_it_runs_on_python_3_9(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     build = project.build / "build.ninja"
-    build.write_text(build.read_text().replace(sys.executable, str(old_python())))
+    build.write_text(build.read_text().replace(sys.executable, str(OLD_PYTHON)))
     project.order().write(project.root / "order.json")
     done = subprocess.run(
-        [str(old_python()), "-ISB", COMPILE / "ninja.py", "-v"],
+        [str(OLD_PYTHON), "-ISB", COMPILE / "ninja.py", "-v"],
         cwd=project.build,
         env={**os.environ, "HIPCC_LOG": str(project.log), "WHEELFACTORY_ORDER": str(project.root / "order.json")},
         capture_output=True,

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from doctor_installs import CK_RECORD, CK_VERSION, EINOPS, MODULE, PACKAGE, TORCH_MODULE, Site, ck_site, good_module
 from elf_factory import code_object, hip_bundle, library, packed, section
+from pythons import find_python
 from wheel_factory import CK, finished_wheel
 from wheelfactory.doctor.installed import import_error, read_archs, read_installed
 from wheelfactory.environments import empty_environment, pip_install
 
 SOURCES = Path(__file__).parents[2] / "src"
-
-
-def interpreters() -> Iterator[Path]:
-    """The other CPythons that pyenv keeps here, 3.9 and newer."""
-    for minor in range(9, 15):
-        yield from sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))[:1]
 
 
 def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
@@ -183,7 +177,7 @@ def test_the_folder_of_the_installed_one_hides_nothing(site: Site, monkeypatch: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", [pytest.param(path, id=path.name) for path in interpreters()])
+@pytest.mark.parametrize("python", [path for path in map(find_python, range(9, 15)) if path])
 def test_every_python_examines_itself(site: Site, python: Path) -> None:
     """The doctor runs in it too: nothing of it needs more than Python 3.9 and its standard library."""
     name = subprocess.run(

@@ -15,6 +15,7 @@ import pytest
 
 from doctor.fake_machines import ROCM_TORCH, make_python
 from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
+from pythons import find_python
 from validations import a_validation, foreign
 from wheelfactory.doctor.single_file import Module, assemble, in_order, single_file
 from wheelfactory.errors import BAD_INPUT, DONE, FactoryError, InputError
@@ -51,19 +52,13 @@ def call(command: list[str | Path], home: Path, **more: object) -> subprocess.Co
     return subprocess.run(command, env=users_environ(home), cwd=home, capture_output=True, text=True, **more)  # type: ignore[call-overload, no-any-return] # what else `run` takes
 
 
-def interpreter(minor: int) -> str | None:
-    """A Python 3 of that minor version on this machine: on PATH, or one that pyenv keeps."""
-    kept = sorted((Path.home() / ".pyenv/versions").glob(f"3.{minor}.*/bin/python3"))
-    return str(kept[-1]) if kept else shutil.which(f"python3.{minor}")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("minor", range(9, 15))
 def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: Path) -> None:
-    base = interpreter(minor)
+    base = find_python(minor)
     if base is None:
         pytest.skip(f"no Python 3.{minor} on this machine")
-    python = make_python(tmp_path / "env", ROCM_TORCH, base)
+    python = make_python(tmp_path / "env", ROCM_TORCH, str(base))
     with served(release):
         done = call([python, "-W", "error", release / "doctor.py", "--json"], tmp_path)
     report = json.loads(done.stdout)
