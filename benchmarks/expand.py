@@ -21,7 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from wheelfactory.matrix import Matrix, expand
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import github_matrix
 
 RUNS = 3

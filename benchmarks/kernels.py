@@ -3,8 +3,8 @@
     python benchmarks/kernels.py [--cache DIR]
 
 Nothing is compiled or timed: the sources are those that upstream's generator makes for each release of matrix.yaml
-(downloaded once into the cache), the costs are the seed table of `wheelfactory.compile.costs`. The same matrix gives
-the same tables everywhere. What they show is in docs/reference/plan.md.
+(downloaded once into the cache), the costs are the seed table of `wheelfactory.kernels.compiler.costs`. The same matrix
+gives the same tables everywhere. What they show is in docs/reference/plan.md.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from zlib import crc32
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from wheelfactory.checkout import MATRIX
-from wheelfactory.compile.costs import Ledger, kind_of, shard_costs
-from wheelfactory.compile.shards import cut, wall_time
-from wheelfactory.errors import SourceError
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import SourceError
 from wheelfactory.kernels.census import Census, take_census
+from wheelfactory.kernels.compiler.costs import Ledger, kind_of, shard_costs
+from wheelfactory.kernels.compiler.shards import cut, wall_time
 from wheelfactory.kernels.forecast import Knowledge, Runners, make_forecast
 from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
-from wheelfactory.matrix import Matrix, expand, load_matrix
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 
 RELEASE, ARCHS = "2.8.3", ("gfx90a", "gfx942", "gfx950")
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 20, 32)

@@ -44,8 +44,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from cgroups import MemoryLimit, memory_limited
 from hip_toolchain import make_hip_toolchain
 from real_kernels import Bench, Built, make_bench
-from wheelfactory.compile.admission import Running, expected_mib, may_start
-from wheelfactory.compile.shards import Shard
+from wheelfactory.kernels.compiler.admission import Running, expected_mib, may_start
+from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.handover import Wanted
 
 SMALLER = 16

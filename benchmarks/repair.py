@@ -29,10 +29,10 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from wheelfactory.build import finish
-from wheelfactory.files import sha256_of
-from wheelfactory.repair import OUTSIDE
+from wheelfactory.core.files import sha256_of
+from wheelfactory.pipeline.build import finish
 from wheelfactory.wheel.record import BuildRecord, Toolchain
+from wheelfactory.wheel.repair import OUTSIDE
 
 RUNS = 2
 MEGABYTE = 1_000_000

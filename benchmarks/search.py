@@ -25,7 +25,7 @@ from playwright.sync_api import Browser
 
 from search_page import chromium, serving, write_page
 from search_rows import many_rows
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.load import load_matrix
 
 RUNS = 5
 CHANGES = ("rocm-6.4", "rocm-7.2", "backend-ck", "torch-2.13.0", "python-3.12", "rocm-any", "torch-any", "python-any")

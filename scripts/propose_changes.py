@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.errors import DONE, FAILED, FactoryError
-from wheelfactory.process import capture
+from wheelfactory.core.errors import DONE, FAILED, FactoryError
+from wheelfactory.core.process import capture
 
 PROPOSED = ("docs/", "matrix.yaml")
 """What the chores write; a change elsewhere is nobody's proposal."""

@@ -11,9 +11,9 @@ import argparse
 
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
-from wheelfactory.images.describe import lines_of, summary_of
-from wheelfactory.images.refresh import refresh
-from wheelfactory.images.registry import DOCKER_HUB, Registry
+from wheelfactory.matrix.refresh.image_describe import lines_of, summary_of
+from wheelfactory.matrix.refresh.image_tags import refresh
+from wheelfactory.matrix.refresh.registry import DOCKER_HUB, Registry
 
 
 def main() -> int:

@@ -12,9 +12,9 @@ import os
 
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
-from wheelfactory.support.describe import lines_of, summary_of
-from wheelfactory.support.index import PYTORCH, TorchIndex
-from wheelfactory.support.refresh import refresh
+from wheelfactory.matrix.refresh.torch_describe import lines_of, summary_of
+from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex
+from wheelfactory.matrix.refresh.torch_support import refresh
 
 
 def main() -> int:

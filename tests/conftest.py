@@ -18,15 +18,15 @@ from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
 from turns import made_once
 from wheel_factory import read_zip
-from wheelfactory.build import build_cell
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX
-from wheelfactory.executor import LocalExecutor
-from wheelfactory.host import Host
+from wheelfactory.build.executor import LocalExecutor
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import unseen
 from wheelfactory.kernels.archive import read_manifest
-from wheelfactory.matrix import load_matrix
-from wheelfactory.progress import unseen
-from wheelfactory.workshop import Workshop
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.pipeline.build import build_cell
 
 if TYPE_CHECKING:
     from side_by_side import InOrder

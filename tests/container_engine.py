@@ -28,7 +28,7 @@ import pytest
 from docker import DockerClient
 from docker.errors import DockerException
 
-from wheelfactory.files import remove_scratch, scratch_dir
+from wheelfactory.core.files import remove_scratch, scratch_dir
 
 KIND = os.environ.get("WHEELFACTORY_TEST_ENGINE", "docker")
 """The engine that the tests use: ``docker``, or ``podman`` for who asks for it."""

@@ -16,8 +16,8 @@ import hip_toolchain
 from hip_rocm import make_hip_rocm
 from rocm_machine import make_rocm
 from turns import in_turn
-from wheelfactory.environments import PYTHON, build_environment, cpu_torch_version
-from wheelfactory.files import scratch_dir
+from wheelfactory.build.environments import PYTHON, build_environment, cpu_torch_version
+from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
     "--variant=minbase",

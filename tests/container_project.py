@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.checkout import BUILD_SCRIPT, MATRIX, PROBE, ROOT
-from wheelfactory.containers.engine import Engine
-from wheelfactory.containers.leftovers import LABEL
-from wheelfactory.executor import Errand
-from wheelfactory.files import write_atomic
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.leftovers import LABEL
+from wheelfactory.build.executor import Errand
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, PROBE, ROOT
+from wheelfactory.core.files import write_atomic
 
 ROCM, TORCH = "7.2", "2.13.0"
 """Of the stand-in for AMD's image."""

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, build_record, make_wheel, metadata_text, toolchain_of
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
 from wheelfactory.doctor.installed import read_installed
 from wheelfactory.doctor.machine import Device, Installed, Machine, Python, Torch
-from wheelfactory.wheel.activation import ACTIVATION, added_members
+from wheelfactory.wheel.activation.members import ACTIVATION, added_members
 from wheelfactory.wheel.read import RECORD_NAME
 
 VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"

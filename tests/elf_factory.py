@@ -12,9 +12,9 @@ from pathlib import Path
 
 import zstandard
 
-from wheelfactory.elf.image import DamagedElfError
-from wheelfactory.elf.offload import read_bundles
-from wheelfactory.elf.targets import MACHINES
+from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory.wheel.elf.offload import read_bundles
+from wheelfactory.wheel.elf.targets import MACHINES
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 NUMBERS = {arch: number for number, arch in MACHINES.items()}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turns import in_turn
-from wheelfactory.files import scratch_dir
+from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
     "--variant=minbase",

@@ -12,7 +12,7 @@ from typing import Any
 
 import zstandard
 
-from wheelfactory.compile.store import Finished, SetKey, Store
+from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
 
 PARTS: Mapping[str, Any] = {
     "compiler": {"version": "HIP 6.4", "sha256": "ab" * 32},

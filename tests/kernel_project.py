@@ -16,10 +16,10 @@ from typing import Any
 
 from ninja import BIN_DIR
 
-from wheelfactory.compile import launcher, ninja
-from wheelfactory.compile.errors import RefusedError
-from wheelfactory.compile.order import VARIABLE, Order, Report
-from wheelfactory.compile.store import Finished, SetKey, Store
+from wheelfactory.kernels.compiler import launcher, ninja
+from wheelfactory.kernels.compiler.errors import RefusedError
+from wheelfactory.kernels.compiler.order import VARIABLE, Order, Report
+from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
 
 _FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group"))
 KERNELS = (*_FORWARD, "fmha_bwd_api")

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import pytest
 
-from wheelfactory.files import scratch_dir
+from wheelfactory.core.files import scratch_dir
 
 PINS = Path(__file__).parent / "npm"
 """A folder for each set of packages that is installed together: package.json, and package-lock.json with digests."""

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pythons import find_python
-from wheelfactory.environments import Environment, build_requirements, keep, layered_environment, pip_install
-from wheelfactory.errors import BuildError
-from wheelfactory.files import scratch_dir
-from wheelfactory.process import capture
+from wheelfactory.build.environments import Environment, build_requirements, keep, layered_environment, pip_install
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.process import capture
 
 RELEASES = {
     "2.8.0": "2efc2a97e2499092dd2f654ce5ab90ac9eab712e4fe715c47a4ae7685c9bb6c7",

@@ -23,21 +23,22 @@ from pathlib import Path
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from paper_torch import make_paper_torch, other_python
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX as MATRIX_FILE
-from wheelfactory.compile.order import NOTE, Report
-from wheelfactory.compile.store import Finished, Store
-from wheelfactory.errors import BuildError
-from wheelfactory.executor import LocalExecutor
-from wheelfactory.host import Host
+from wheelfactory.build.executor import LocalExecutor
+from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.setup_py import RawWheel, Setup, run_setup
+from wheelfactory.build.sources import Source, fetch_source, unpack
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.host import Host
+from wheelfactory.core.process import capture
+from wheelfactory.core.progress import unseen
+from wheelfactory.kernels.compiler.order import NOTE, Report
+from wheelfactory.kernels.compiler.store import Finished, Store
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
-from wheelfactory.matrix import Matrix, load_matrix
-from wheelfactory.process import capture
-from wheelfactory.progress import unseen
-from wheelfactory.recipe import make_recipe
-from wheelfactory.sources import Source, fetch_source, unpack
-from wheelfactory.upstream import RawWheel, Setup, run_setup
-from wheelfactory.workshop import Workshop
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 
 FILTER = "*_d[136]*_fp16_*_psskddv"
 """One kernel each for head dims 32, 64 and 128, of the kind that takes least with its API: it appends to a cache of

@@ -14,12 +14,14 @@ from urllib.parse import unquote, urlsplit
 from packaging.version import Version
 from pypi_simple import Link, RepositoryPage
 
-from wheelfactory.cell import ANY_PYTHON, Cell
-from wheelfactory.index import make_pages, write_index
-from wheelfactory.label import Label
-from wheelfactory.manifest import WheelRow
-from wheelfactory.publish import DirectoryPublisher, publish
-from wheelfactory.publish.additions import wheel_row
+from wheelfactory.core.cell import ANY_PYTHON, Cell
+from wheelfactory.core.label import Label
+from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.transaction import publish
+from wheelfactory.site.index import make_pages
+from wheelfactory.site.index_write import write_index
 from wheelfactory.wheel.metadata import labelled, protect
 from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from release_factory import additions, flash_attn_wheel, stand_in_wheel
-from wheelfactory.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow
 
 BLANK = "\u200b"
 """The zero-width blank that keeps GitHub from seeing a mention."""

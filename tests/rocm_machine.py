@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elf_factory import code_object, hip_bundle, object_file
 from turns import in_turn
-from wheelfactory.environments import Environment, build_environment, empty_environment
+from wheelfactory.build.environments import Environment, build_environment, empty_environment
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
 

@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from loopback import served
 from npm_tools import npm_package
-from wheelfactory.manifest import WheelRow
-from wheelfactory.matrix import Matrix
-from wheelfactory.search import site_files
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.search.files import site_files
 
 CHROMIUM = Path("/usr/bin/chromium")
 ELSEWHERE = "wheels.example"

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 from itertools import count, islice
 
 from validations import a_validation, foreign, validated
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.manifest import WheelRow
-from wheelfactory.matrix import Matrix, expand
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.result import GateResult, Status
 
 RELEASES = "https://github.com/OWNER/REPO/releases/download/v1"

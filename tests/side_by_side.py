@@ -11,7 +11,11 @@ from collections.abc import Sequence
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-FIRST = ("tests/containers/", "tests/kernels/test_kernels_full_size.py", "tests/kernels/test_kernels_real_compiler.py")
+FIRST = (
+    "tests/build/container/",
+    "tests/kernels/test_kernels_full_size.py",
+    "tests/kernels/test_kernels_real_compiler.py",
+)
 """The longest, in minutes, so that none of them is still running when all else is done."""
 
 

@@ -12,8 +12,8 @@ import re
 import tarfile
 from pathlib import Path
 
-from wheelfactory.checkout import MATRIX
-from wheelfactory.files import sha256_of
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import sha256_of
 
 KERNELS = 8
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.checkout import BUILD_SCRIPT
-from wheelfactory.inspect import inspect
+from wheelfactory.core.checkout import BUILD_SCRIPT
+from wheelfactory.wheel.inspect.look import inspect
 
 Done = subprocess.CompletedProcess[str]
 

@@ -17,14 +17,14 @@ import pytest
 
 from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
-from wheelfactory.checkout import ROOT
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, main
-from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED
-from wheelfactory.files import locked
-from wheelfactory.host import Host
+from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED
+from wheelfactory.core.files import locked
+from wheelfactory.core.host import Host
 from wheelfactory.kernels.census import Census, keep_census
-from wheelfactory.manifest import MANIFEST_NAME, read_manifest, write_rows
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest, write_rows
 from wheelfactory.verify.result import GateResult
 
 MATRIX = str(ROOT / "examples/seed-matrix.yaml")
@@ -242,7 +242,7 @@ def test_version_is_that_of_the_package(
         raise PackageNotFoundError(name)
 
     if not installed:
-        monkeypatch.setattr("wheelfactory.version.version", missing)
+        monkeypatch.setattr("wheelfactory.core.version.version", missing)
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"wheelfactory {shown}\n"

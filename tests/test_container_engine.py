@@ -16,7 +16,7 @@ from docker import DockerClient
 
 import container_images
 from container_engine import Engine, engine, skip_unless, why_not
-from wheelfactory.environments import cpu_torch_version
+from wheelfactory.build.environments import cpu_torch_version
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import BAD_INPUT, DONE, FAILED
-from wheelfactory.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
 
 ROOT = MATRIX.parent
 SEED = ("--matrix", str(ROOT / "examples/seed-matrix.yaml"))

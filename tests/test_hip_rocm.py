@@ -13,8 +13,8 @@ import pytest
 
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
-from wheelfactory.elf.read import read_elf
-from wheelfactory.host import read_host
+from wheelfactory.core.host import read_host
+from wheelfactory.wheel.elf.read import read_elf
 
 KERNEL = """
 #include <hip/hip_runtime.h>

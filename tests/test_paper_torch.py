@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paper_torch import make_paper_torch, other_python, real_modules
-from wheelfactory.checkout import PROBE
-from wheelfactory.process import capture
+from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.process import capture
 from wheelfactory.wheel.record import Toolchain
 
 OTHER = "3.10" if sys.version_info[1] != 10 else "3.11"

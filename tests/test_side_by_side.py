@@ -56,7 +56,7 @@ def write_test(root: Path, name: str, *, slow: bool = False, count: int = 1, sec
 
 def run_tests(root: Path, *arguments: str) -> list[tuple[str, str]]:
     """What ran, in order: the process, and the name of the file."""
-    (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: slow\n    fast: fast\n")
+    (root / "pytest.ini").write_text("[pytest]\nnorecursedirs = .*\nmarkers =\n    slow: slow\n    fast: fast\n")
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_ADDOPTS"):
@@ -68,7 +68,7 @@ def run_tests(root: Path, *arguments: str) -> list[tuple[str, str]]:
 
 
 def test_those_with_containers_share_a_process_and_the_slow_ones_are_started_first(tmp_path: Path) -> None:
-    order = {"containers/test_b": 0, "containers/test_c": 0, "kernels/test_kernels_full_size": 1}
+    order = {"build/container/test_b": 0, "build/container/test_c": 0, "kernels/test_kernels_full_size": 1}
     order |= {"compile/test_a": 2, "test_e": 2, "matrix/test_d": 3}
     for name, rank in order.items():
         write_test(tmp_path, name, slow=rank in (1, 2), count={0: 3, 3: 9}.get(rank, 1), seconds=0 if rank else 0.2)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wheelfactory.files import scratch_dir
+from wheelfactory.core.files import scratch_dir
 
 
 @contextmanager

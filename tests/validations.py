@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from wheelfactory.evidence import Evidence, evidence_of, with_evidence
-from wheelfactory.manifest import WheelRow
-from wheelfactory.validate.report import Case, Check, Error, Hardware, Software, Validated, Validation
+from wheelfactory.gpu.validate.report import Case, Check, Error, Hardware, Software, Validated, Validation
+from wheelfactory.release.evidence import Evidence, evidence_of, with_evidence
+from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.result import Status
 
 TIME = datetime(2026, 11, 22, 9, 30, tzinfo=timezone.utc)

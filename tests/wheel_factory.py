@@ -14,14 +14,14 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.host import Host
-from wheelfactory.label import Label
-from wheelfactory.matrix import Matrix
-from wheelfactory.wheel.activation import added_members
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord, Toolchain
-from wheelfactory.workshop import Workshop
 
 CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
 TRITON = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")

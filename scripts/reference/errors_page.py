@@ -20,15 +20,15 @@ from source import (
     texts,
 )
 
-from wheelfactory import errors
+from wheelfactory.core import errors
 
 PARAMETERS = ["what", "which", "hint"]
 """Of `FactoryError`."""
 IN_THE_FILE = "*file, line and column*"
 """Which, of what is wrong in matrix.yaml."""
 OTHER_ERRORS = {
-    "compile/errors.py": ("RefusedError", PARAMETERS, errors.BUILD_FAILED),
-    "publish/github/answers.py": ("RefusedError", ["status", *PARAMETERS], errors.FAILED),
+    "kernels/compiler/errors.py": ("RefusedError", PARAMETERS, errors.BUILD_FAILED),
+    "release/github/answers.py": ("RefusedError", ["status", *PARAMETERS], errors.FAILED),
     "kernels/archive.py": ("NotWholeError", PARAMETERS, errors.BUILD_FAILED),
 }
 """Errors that are made in one room only: their module, class, parameters and exit code."""
@@ -37,28 +37,24 @@ ROOMS = {
     "": "Any command",
     "commands": "Arguments",
     "matrix": "matrix.yaml and selections",
-    "support": "Refreshing the torch releases",
-    "images": "Refreshing the images",
-    "compile": "Compiling kernels",
-    "kernels": "Kernel sets and archives",
-    "containers": "Containers",
+    "wheel": "Wheel files",
+    "build": "Building",
+    "kernels": "Kernels",
     "verify": "Gates",
-    "wheel": "Reading and labelling wheels",
-    "inspect": "Inspect",
-    "explain": "Explain",
-    "publish": "Publishing",
-    "pipeline": "Jobs of a workflow",
     "doctor": "Doctor",
-    "bench": "Benchmarks",
+    "explain": "Explain",
+    "gpu": "Validation and benchmarks",
+    "release": "Publishing",
+    "pipeline": "Jobs of a workflow",
 }
 """The headings, by the folder of the source; what has none of its own comes first."""
 
 SAID_ELSEWHERE = {
-    ("process.py", "failed_build"): "`ended_build` makes it",
+    ("core/process.py", "failed_build"): "`ended_build` makes it",
     ("kernels/handover.py", "heard"): "what ran beside the compiler raised it",
     ("matrix/load.py", "_as_error"): "it puts together what is wrong in the file",
     ("matrix/load.py", "_explain_references"): "its helpers say what and which",
-    ("doctor/single_file.py", ""): "only whoever changes the doctor meets it",
+    ("site/single_file.py", ""): "only whoever changes the doctor meets it",
 }
 """By module and function; all functions of a module if none is named."""
 
@@ -191,7 +187,7 @@ def _raised(module: Module, call: ast.Call) -> tuple[list[str], int] | None:
         if name == own and Path(path).parent == Path(module.path).parent:
             return parameters, exit_code
     found = getattr(errors, name, None)
-    if isinstance(found, type) and issubclass(found, errors.FactoryError) and module.path != "errors.py":
+    if isinstance(found, type) and issubclass(found, errors.FactoryError) and module.path != "core/errors.py":
         return PARAMETERS, found.exit_code
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory import cli
-from wheelfactory.checkout import ROOT
+from wheelfactory.core.checkout import ROOT
 
 HEAD = """\
 # Options

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from wheelfactory.errors import FactoryError, InputError
-from wheelfactory.version import factory_version
+from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.version import factory_version
 
 COMMANDS = {
     "matrix": "print the GitHub Actions matrix",

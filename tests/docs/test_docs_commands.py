@@ -12,7 +12,7 @@ import yaml
 
 from docs.command_lines import factory_commands, why_wrong
 from docs.pages import COMMANDS, DATA, REASONS, Block, Page, pages
-from wheelfactory.checkout import ROOT
+from wheelfactory.core.checkout import ROOT
 
 EVERY_PAGE = pytest.mark.parametrize("page", pages(), ids=lambda page: page.path)
 

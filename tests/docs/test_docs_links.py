@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs.pages import Page, pages, repository_files
-from wheelfactory.checkout import ROOT
+from wheelfactory.core.checkout import ROOT
 
 EVERY_PAGE = pytest.mark.parametrize("page", pages(), ids=lambda page: page.path)
 SECTIONS = ("tutorial", "how-to", "reference", "explanation")

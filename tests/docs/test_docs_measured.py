@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from docs.pages import Page
-from wheelfactory.bench.describe import attention_lines, training_lines
-from wheelfactory.bench.reports import AttentionReport, read_report
-from wheelfactory.checkout import ROOT
-from wheelfactory.validate.describe import describe
-from wheelfactory.validate.reading import read_validation
+from wheelfactory.core.checkout import ROOT
+from wheelfactory.gpu.bench.describe import attention_lines, training_lines
+from wheelfactory.gpu.bench.reports import AttentionReport, read_report
+from wheelfactory.gpu.validate.describe import describe
+from wheelfactory.gpu.validate.reading import read_validation
 
 PATH = "docs/explanation/measured-on-a-gpu.md"
 PAGE = Page(PATH)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from docs.pages import Page, repository_files
-from wheelfactory.checkout import ROOT
 from wheelfactory.cli import COMMANDS
+from wheelfactory.core.checkout import ROOT
 
 REFERENCE = ROOT / "docs/reference"
 ENVIRONMENT = Page("docs/reference/environment.md")
@@ -40,7 +40,7 @@ def test_the_generated_pages_are_up_to_date(tmp_path: Path) -> None:
 
 
 SOURCE = """
-from wheelfactory.errors import BuildError, InputError
+from wheelfactory.core.errors import BuildError, InputError
 _HINT = "write <it> again"
 
 def one(path, archs):

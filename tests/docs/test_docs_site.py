@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from docs.pages import pages
 from search_page import Visitor, chromium, serving
 from turns import made_once
-from wheelfactory.checkout import ROOT
+from wheelfactory.core.checkout import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from doctor_installs import Site
-from wheelfactory.environments import empty_environment
+from wheelfactory.build.environments import empty_environment
 
 
 @pytest.fixture(scope="session")

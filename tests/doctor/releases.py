@@ -7,7 +7,7 @@ from pathlib import Path
 
 from report_rows import einops_row, rows_of
 from wheelfactory.doctor.wheels import Wheel, read_wheels
-from wheelfactory.manifest import WheelRow, write_rows
+from wheelfactory.release.manifest import WheelRow, write_rows
 
 BASE = "https://wheels.example/"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import loopback
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
-from wheelfactory.doctor.single_file import single_file
+from wheelfactory.site.single_file import single_file
 
 CK_CELL = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
 TRITON_CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"

@@ -25,12 +25,12 @@ from doctor.fake_machines import (
     write,
     write_metadata,
 )
-from wheelfactory.doctor.ask import ask
+from wheelfactory.core.ask import ask
+from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.detect import detect
 from wheelfactory.doctor.hardware import find_container, find_rocm, read_devices, read_gpus, read_user
 from wheelfactory.doctor.machine import Torch
 from wheelfactory.doctor.probe import ask_python, ask_torch
-from wheelfactory.errors import InputError
 
 SECONDS = 60.0
 

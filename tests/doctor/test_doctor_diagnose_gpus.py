@@ -26,15 +26,15 @@ from doctor_installs import (
 )
 from fake_gpus import make_nodes
 from wheel_factory import build_record
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.hardware import find_container, read_devices, read_gpus
 from wheelfactory.doctor.machine import Device, Machine, Torch
 from wheelfactory.doctor.triton import TRITON_WINDOWS
-from wheelfactory.gpus import product
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.load import load_matrix
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
 

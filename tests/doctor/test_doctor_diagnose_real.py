@@ -16,10 +16,10 @@ import pytest
 from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
 from turns import in_turn
 from wheel_factory import read_zip
+from wheelfactory.build.environments import build_environment, layered_environment, triton_environment
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.machine import Machine
-from wheelfactory.environments import build_environment, layered_environment, triton_environment
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,11 @@ import pytest
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
 from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
-from wheelfactory.cell import Backend, major_minor
-from wheelfactory.checkout import MATRIX
+from wheelfactory.build.fallback_project import require_project
+from wheelfactory.core.cell import Backend, major_minor
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.fallback_name import FALLBACK_TORCH
+from wheelfactory.core.gpus import product
 from wheelfactory.doctor.fit import (
     TORCH_PYTHONS,
     Fit,
@@ -27,11 +30,8 @@ from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.probe import ask_torch
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.fallback.name import FALLBACK_TORCH
-from wheelfactory.fallback.project import require_project
-from wheelfactory.gpus import product
-from wheelfactory.manifest import WheelRow
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.manifest import WheelRow
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
 ROCM_TORCH = Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True)

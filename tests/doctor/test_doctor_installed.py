@@ -12,8 +12,8 @@ from doctor_installs import CK_RECORD, CK_VERSION, EINOPS, MODULE, PACKAGE, TORC
 from elf_factory import code_object, hip_bundle, library, packed, section
 from pythons import find_python
 from wheel_factory import CK, finished_wheel
+from wheelfactory.build.environments import empty_environment, pip_install
 from wheelfactory.doctor.installed import import_error, read_archs, read_installed
-from wheelfactory.environments import empty_environment, pip_install
 
 SOURCES = Path(__file__).parents[2] / "src"
 

@@ -15,7 +15,7 @@ import pytest
 from doctor.fake_machines import ROCM_TORCH, make_python, write, write_metadata
 from doctor.sites import CK_CELL, CK_VERSION, make_site_release, served, users_environ
 from release_factory import flash_attn_wheel
-from wheelfactory.errors import DONE, FAILED
+from wheelfactory.core.errors import DONE, FAILED
 
 pytestmark = pytest.mark.slow
 

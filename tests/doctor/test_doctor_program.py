@@ -17,8 +17,9 @@ import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
 from doctor.releases import BASE, as_read, fallback_row, small_release
-from wheelfactory.checkout import ROOT
 from wheelfactory.commands.doctor import add, execute
+from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
 from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
@@ -26,8 +27,7 @@ from wheelfactory.doctor.machine import Device, Installed, Machine, Python, Torc
 from wheelfactory.doctor.program import Task, add_options, main, perform
 from wheelfactory.doctor.report import Report, as_json, make_report
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
-from wheelfactory.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
 MI300X = Machine(

@@ -15,9 +15,9 @@ from urllib.request import Request
 
 import pytest
 
+from wheelfactory.core.errors import InputError
 from wheelfactory.doctor import source
 from wheelfactory.doctor.source import Source, find_source, read_source
-from wheelfactory.errors import InputError
 
 DATA = b'{"project": "flash-attn"}\n' * 1000
 

@@ -1,4 +1,4 @@
-"""The doctor's own reader of manifests: all that `wheelfactory.manifest` writes, and no traceback for anything else."""
+"""The doctor's own reader of manifests: all that `release.manifest` writes, and no traceback otherwise."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from doctor.releases import BASE, as_read, small_release
 from validations import a_validation, foreign, validated
+from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.wheels import Wheel, read_wheels
-from wheelfactory.errors import InputError
-from wheelfactory.evidence import evidence_of, verified_on
-from wheelfactory.manifest import WheelRow, write_rows
-from wheelfactory.validate.report import Hardware, Validated
+from wheelfactory.gpu.validate.report import Hardware, Validated
+from wheelfactory.release.evidence import evidence_of, verified_on
+from wheelfactory.release.manifest import WheelRow, write_rows
 from wheelfactory.verify.result import GateResult, Status
 
 SHA256 = "0123456789abcdef" * 4

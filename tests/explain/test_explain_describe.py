@@ -23,7 +23,7 @@ from explain.build_logs import (
     timed,
 )
 from wheelfactory.cli import main
-from wheelfactory.errors import BAD_INPUT, DONE
+from wheelfactory.core.errors import BAD_INPUT, DONE
 
 
 class Shown(NamedTuple):

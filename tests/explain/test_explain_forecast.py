@@ -8,11 +8,11 @@ import io
 import pytest
 
 from explain.build_logs import compiles, running, timed
-from wheelfactory.compile.costs import seed_cost
 from wheelfactory.explain.forecast import CHEAPEST_S, GIB_PER_JOB, RELEASES, USUAL_MIX, forecast, mean_cost
 from wheelfactory.explain.lines import read_lines
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import read_log
+from wheelfactory.kernels.compiler.costs import seed_cost
 
 
 def progress_of(log: str) -> Progress:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN
-from wheelfactory.checkout import MATRIX
+from wheelfactory.core.checkout import MATRIX
 from wheelfactory.explain.kernel_name import KernelName, read_name
 from wheelfactory.kernels.census import take_census
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.load import load_matrix
 
 
 def known(name: str) -> KernelName:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.explain.lines import CHUNK, LONGEST, Line, clean, is_clock, read_lines, rejoined
 
 

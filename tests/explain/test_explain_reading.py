@@ -7,7 +7,7 @@ import io
 import pytest
 
 from explain.build_logs import HEALTHY, KERNEL_283, KERNEL_MAIN, PREAMBLE, command, compiles, failed, running, timed
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.explain.lines import read_lines
 from wheelfactory.explain.reading import COMMAND, FAILED, FINISHED, PREPARING, RUNNING, Reading, read_log
 

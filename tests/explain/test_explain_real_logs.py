@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rocm_machine import make_machine
-from wheelfactory.checkout import MATRIX
+from wheelfactory.build.sources import fetch_source, unpack
 from wheelfactory.cli import main
-from wheelfactory.errors import DONE
-from wheelfactory.matrix import load_matrix
-from wheelfactory.sources import fetch_source, unpack
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import DONE
+from wheelfactory.matrix.load import load_matrix
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,8 @@ from fake_github.outcome import Added
 from fake_github.repository import OWNER_REPO
 from release_factory import additions
 from wheelfactory.commands.targets import publisher_of
-from wheelfactory.publish import publish
-from wheelfactory.publish.github import parts
+from wheelfactory.release.github import parts
+from wheelfactory.release.transaction import publish
 
 
 class PublishingProcess:

@@ -11,10 +11,10 @@ from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
 from kernel_archive_factory import OBJECTS, fill
 from validations import a_validation, foreign, validated
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
-from wheelfactory.cell import Cell
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.label import Label
 from wheelfactory.kernels.archive import pack
-from wheelfactory.label import Label
-from wheelfactory.manifest import WheelRow, write_rows
+from wheelfactory.release.manifest import WheelRow, write_rows
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import RECORD_NAME
 from zip_factory import STREAMED, Member, zip_bytes

@@ -20,7 +20,7 @@ from elf_factory import packed
 from kernel_archive_factory import members_of, repacked, unpacked
 from kernel_archive_factory import packed as packed_tar
 from wheel_factory import record_text
-from wheelfactory.elf.offload import PACKED
+from wheelfactory.wheel.elf.offload import PACKED
 
 Mutate = Callable[[bytes], bytes]
 """Changes bytes that have no shape."""

@@ -13,20 +13,21 @@ import atheris
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_workshop
-from wheelfactory.compile.store import read_journal
-from wheelfactory.elf.image import DamagedElfError
-from wheelfactory.elf.mangled import qualified_name
-from wheelfactory.elf.offload import read_bundles
-from wheelfactory.elf.read import read_elf
-from wheelfactory.errors import InputError
-from wheelfactory.files import sha256_of
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import sha256_of
 from wheelfactory.kernels.archive import read_manifest as read_kernels
 from wheelfactory.kernels.archive import unpack
-from wheelfactory.manifest import read_manifest, write_rows
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.kernels.compiler.store import read_journal
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.manifest import read_manifest, write_rows
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.members import record
 from wheelfactory.wheel.archive import find_faults
+from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory.wheel.elf.mangled import qualified_name
+from wheelfactory.wheel.elf.offload import read_bundles
+from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 

@@ -28,9 +28,9 @@ from kernel_archive_factory import (
     unpacked,
     with_manifest,
 )
-from wheelfactory.compile.store import SetKey, Store
-from wheelfactory.errors import BuildError, InputError
+from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.archive import check, find_archives, join, needed, pack, read_manifest, unpack
+from wheelfactory.kernels.compiler.store import SetKey, Store
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"

@@ -16,9 +16,9 @@ from rocm_machine import KERNEL_SET as SET
 from rocm_machine import Machine, make_machine
 from small_release import KERNELS, make_small_release
 from wheel_factory import read_zip
-from wheelfactory.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
-from wheelfactory.inspect import inspect
+from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
 from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.wheel.inspect.look import inspect
 
 pytestmark = pytest.mark.slow
 

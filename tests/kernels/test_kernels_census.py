@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import SourceError
+from wheelfactory.build.sources import fetch_source, unpack
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import SourceError
+from wheelfactory.core.process import capture
 from wheelfactory.kernels import census
 from wheelfactory.kernels.census import Census, generator_commands, keep_census, take_census
-from wheelfactory.matrix import load_matrix
 from wheelfactory.matrix.facts import FlashAttn
-from wheelfactory.process import capture
-from wheelfactory.sources import fetch_source, unpack
+from wheelfactory.matrix.load import load_matrix
 
 GENERATE = """\
 import sys

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill, members_of, repacked
-from wheelfactory.compile.store import SetKey, Store
 from wheelfactory.kernels.archive import pack
+from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.earlier import remove_partial, take_over, tell_ignored, whole_archive
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"

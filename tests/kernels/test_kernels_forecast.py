@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wheelfactory.compile.costs import DRIVER_MIB, Cost, Ledger, Measured
+from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, Measured
 from wheelfactory.kernels.forecast import (
     ARCHIVE_PART,
     Forecast,

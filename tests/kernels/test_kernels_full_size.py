@@ -19,9 +19,9 @@ import pytest
 from paper_torch import make_paper_torch, other_python
 from rocm_machine import KERNEL_SET as SET
 from rocm_machine import SHARDS, make_machine
-from wheelfactory.compile.store import Finished
-from wheelfactory.inspect import inspect
 from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.kernels.compiler.store import Finished
+from wheelfactory.wheel.inspect.look import inspect
 
 pytestmark = pytest.mark.slow
 

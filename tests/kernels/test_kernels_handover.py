@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import cast
 
 from kernel_archive_factory import KEY, OBJECTS
-from wheelfactory.compile.order import FAILED, Order, Report
-from wheelfactory.executor import Place
+from wheelfactory.build.executor import Place
+from wheelfactory.build.recipe import Recipe
+from wheelfactory.build.setup_py import Setup
+from wheelfactory.build.sources import Source
+from wheelfactory.kernels.compiler.order import FAILED, Order, Report
 from wheelfactory.kernels.handover import report_of
-from wheelfactory.recipe import Recipe
-from wheelfactory.sources import Source
-from wheelfactory.upstream import Setup
 
 BEGUN = Report(state=FAILED, key=KEY.digest, names=tuple(OBJECTS), taken=1, compiled=0, started=1.0)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
-from wheelfactory.compile.store import SetKey
-from wheelfactory.errors import BuildError, InputError, RunAgainError
+from wheelfactory.core.errors import BuildError, InputError, RunAgainError
 from wheelfactory.kernels.archive import pack as pack_store
 from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.joining import join_set
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kernel_archive_factory import KEY, PARTS
-from wheelfactory.compile.differences import differences
-from wheelfactory.compile.store import Finished, SetKey
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
+from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.store import Finished, SetKey
 from wheelfactory.kernels.manifest import Manifest, parse_manifest
 
 

@@ -16,9 +16,9 @@ from ninja import BIN_DIR
 
 from cgroups import MemoryLimit, memory_limited, why_not
 from kernel_project import BINDING, KERNELS, Project, make_project
-from wheelfactory.compile import ninja
-from wheelfactory.compile.costs import Ledger, predict
-from wheelfactory.compile.order import LINK, VARIABLE
+from wheelfactory.kernels.compiler import ninja
+from wheelfactory.kernels.compiler.costs import Ledger, predict
+from wheelfactory.kernels.compiler.order import LINK, VARIABLE
 
 pytestmark = pytest.mark.slow
 

@@ -19,17 +19,17 @@ from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from kernel_project import make_project
 from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, make_bench
-from wheelfactory.build import finish
-from wheelfactory.cell import Cell
-from wheelfactory.compile.ninja import NOT_LINKED
-from wheelfactory.compile.order import LINK, SHARD
-from wheelfactory.compile.shards import Shard
-from wheelfactory.files import sha256_of
-from wheelfactory.inspect import inspect
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.files import sha256_of
+from wheelfactory.core.label import Label
+from wheelfactory.kernels.compiler.ninja import NOT_LINKED
+from wheelfactory.kernels.compiler.order import LINK, SHARD
+from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.handover import Wanted
-from wheelfactory.label import Label
+from wheelfactory.pipeline.build import finish
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
+from wheelfactory.wheel.inspect.look import inspect
 from wheelfactory.wheel.record import BuildRecord
 
 pytestmark = pytest.mark.slow

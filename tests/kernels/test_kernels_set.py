@@ -7,11 +7,12 @@ import re
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.cell import Backend
-from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets, require_set
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
 
 SMALL = small_matrix()
 CELLS = expand(SMALL).cells

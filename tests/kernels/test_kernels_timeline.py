@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from wheelfactory.compile.store import Finished
+from wheelfactory.kernels.compiler.store import Finished
 from wheelfactory.kernels.timeline import Bar, draw, kind_of, lay_out, memory_curve
 
 SVG = "{http://www.w3.org/2000/svg}"

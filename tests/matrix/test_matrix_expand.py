@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import BAD_INPUT, InputError
-from wheelfactory.matrix import Expansion, Matrix, expand, load_matrix
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.matrix.expand import Expansion, expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import Combination
 
 CK, TRITON = Backend.CK, Backend.TRITON

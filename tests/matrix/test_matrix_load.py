@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from small_matrix import SMALL, edited, small_matrix
-from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import BAD_INPUT, InputError
-from wheelfactory.matrix import load_matrix
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.document import MOST_VALUES, Document, UnreadableError
 from wheelfactory.matrix.facts import Fact
+from wheelfactory.matrix.load import load_matrix
 
 HERE = "§"
 """Stands in the texts below where the error must point to."""

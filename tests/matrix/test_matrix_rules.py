@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.rules import (
     AXES,
     GPU,

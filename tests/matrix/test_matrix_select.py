@@ -12,17 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from small_matrix import small_matrix
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.errors import BAD_INPUT, InputError
-from wheelfactory.matrix import expand
-from wheelfactory.matrix.select import (
-    GITHUB_MATRIX_LIMIT,
-    explanation,
-    github_matrix,
-    require,
-    select,
-    unpublished,
-)
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, require, select, unpublished
 
 MATRIX = small_matrix()
 EXPANSION = expand(MATRIX)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.checkout import MATRIX
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Image
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.toolchain import release_of, with_one_compiler
 
 GLIBC = {"22.04": "2.35", "24.04": "2.39"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
 from wheelfactory.pipeline import gather
 from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
 from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from small_matrix import small_matrix
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
-from wheelfactory.matrix import Matrix, expand
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.pipeline.jobs import cell_entries, group_numbers, group_strategy, kernel_entries, make_plan
 from wheelfactory.pipeline.plan import Plan, PlannedCell
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet, outputs
 
 PLAN = Plan(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.git_server import serving_git
-from wheelfactory.checkout import ROOT
+from wheelfactory.core.checkout import ROOT
 
 SCRIPT = ROOT / "scripts/propose_changes.py"
 TOKEN = "ghs_neverInALog"  # noqa: S105 (opens nothing: the stand-in alone knows it)

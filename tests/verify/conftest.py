@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from turns import in_turn
-from wheelfactory.environments import build_environment, interpreter_environment, triton_environment
+from wheelfactory.build.environments import build_environment, interpreter_environment, triton_environment
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_workshop
-from wheelfactory.cell import Cell
-from wheelfactory.environments import Environment
-from wheelfactory.errors import BuildError
+from wheelfactory.build.environments import Environment
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BuildError
 from wheelfactory.verify import ahead_of_time as module
 from wheelfactory.verify.ahead_of_time import Case, Compiled, Kernel, ahead_of_time
 from wheelfactory.verify.gate import Subject
@@ -21,7 +22,6 @@ from wheelfactory.verify.limits import Limit
 from wheelfactory.verify.proofs import NoReportError
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.workshop import Workshop
 
 OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.13.0-py3-triton")
 """With the Triton and the payload of `TRITON`."""

@@ -30,12 +30,12 @@ from wheel_factory import (
     toolchain_of,
     write_zip,
 )
-from wheelfactory.cell import Cell
+from wheelfactory.core.cell import Cell
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import GATES, refused, verify
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.activation import ACTIVATION
+from wheelfactory.wheel.activation.members import ACTIVATION
 
 NAME = extension_name(CK)
 DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9.dist-info"

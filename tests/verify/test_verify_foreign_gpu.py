@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.environments import build_environment, layered_environment, triton_environment
-from wheelfactory.process import capture
+from wheelfactory.build.environments import build_environment, layered_environment, triton_environment
+from wheelfactory.core.process import capture
 from wheelfactory.verify.proofs import PROGRAMS
 
 pytestmark = pytest.mark.slow

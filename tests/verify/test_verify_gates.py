@@ -20,8 +20,8 @@ from wheel_factory import (
     small_workshop,
     tamper,
 )
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import GATES, refused, verify

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, TRITON, build_record, finished_wheel, small_workshop, toolchain_of
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.environments import Environment
+from wheelfactory.build.environments import Environment
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import gpu as module
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gpu import gpu
@@ -21,7 +22,6 @@ from wheelfactory.verify.proofs import NoReportError
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import Toolchain
-from wheelfactory.workshop import Workshop
 
 
 def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> Numbers:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from wheel_factory import CK, TRITON, build_record, finished_wheel, metadata_text, small_workshop, toolchain_of
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import identity
 from wheelfactory.verify.result import Finding, Status

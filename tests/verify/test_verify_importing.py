@@ -18,8 +18,8 @@ from wheel_factory import (
     metadata_text,
     small_workshop,
 )
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.environments import build_environment, cpu_torch
+from wheelfactory.build.environments import build_environment, cpu_torch
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.importing import importing
 from wheelfactory.verify.result import GateResult, Status

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from wheel_factory import TRITON, build_record, finished_wheel
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX
-from wheelfactory.host import Host
-from wheelfactory.matrix import load_matrix
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.host import Host
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, find_limits, limits_of
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.workshop import Workshop
 
 GROUPED, LDS, BF16 = LIMITS
 

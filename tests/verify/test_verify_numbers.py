@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
 from wheelfactory.verify.numbers import FALLBACK, STANDARDS, Case, Numbers, Standard, figures, find_faults
 from wheelfactory.verify.result import Finding
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, PACKAGE, TRITON, finished_wheel, small_workshop
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.environments import Environment, empty_environment
+from wheelfactory.build.environments import Environment, empty_environment
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import proofs
 from wheelfactory.verify.proofs import NoReportError, Proofs, Question, Report, ask, payload_sha256, program_environ
 from wheelfactory.wheel.read import Wheel

@@ -14,14 +14,14 @@ import pytest
 
 from elf_factory import library
 from wheel_factory import CK, build_record, finished_wheel, payload, small_workshop
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.elf.read import ElfFile, read_elf
-from wheelfactory.elf.scope import Scope, load_scope
-from wheelfactory.environments import build_environment
-from wheelfactory.sources import fetch_file
+from wheelfactory.build.environments import build_environment
+from wheelfactory.build.sources import fetch_file
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import explain, judge, symbols
+from wheelfactory.wheel.elf.read import ElfFile, read_elf
+from wheelfactory.wheel.elf.scope import Scope, load_scope
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import Toolchain
 

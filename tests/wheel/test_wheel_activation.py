@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import TRITON, finished_wheel
-from wheelfactory.environments import Environment, build_environment, triton_environment, wheel_environment
-from wheelfactory.wheel.activation import ACTIVATION
+from wheelfactory.build.environments import Environment, build_environment, triton_environment, wheel_environment
+from wheelfactory.wheel.activation.members import ACTIVATION
 
 pytestmark = pytest.mark.slow
 

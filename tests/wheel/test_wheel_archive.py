@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.archive import find_faults, open_archive
 from zip_factory import STREAMED, Member, deflated, zip_bytes
 

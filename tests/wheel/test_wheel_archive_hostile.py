@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bounded import outcome
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.archive import find_faults
 from zip_factory import Member, deflated, zip_bytes
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf_factory import library, object_file
-from wheelfactory.elf.dynamic import read_dynamic
-from wheelfactory.elf.image import DamagedElfError, Image
+from wheelfactory.wheel.elf.dynamic import read_dynamic
+from wheelfactory.wheel.elf.image import DamagedElfError, Image
 from wheelfactory.wheel.light import lighten
 
 DEVICE = hashlib.shake_256(b"device code").digest(300_123)

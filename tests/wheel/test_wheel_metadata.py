@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from wheelfactory.errors import InputError
-from wheelfactory.label import Label
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label
 from wheelfactory.wheel.metadata import NEVER_REQUIRED, labelled, protect
 
 LABEL = Label.parse("rocm62torch2.5")

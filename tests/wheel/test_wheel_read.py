@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from wheel_factory import finished_wheel, make_wheel, metadata_text, tamper, write_zip
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.read import Wheel
 from zip_factory import Member, zip_bytes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain, read_record
 

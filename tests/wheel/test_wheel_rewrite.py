@@ -23,11 +23,11 @@ from wheel_factory import (
     tamper,
     write_zip,
 )
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gates import refused, verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.activation import ACTIVATION
+from wheelfactory.wheel.activation.members import ACTIVATION
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import read_record
 from wheelfactory.wheel.rewrite import finish_wheel, retagged

@@ -10,8 +10,8 @@ import pytest
 
 from elf_factory import library
 from wheel_factory import PACKAGE, make_wheel, metadata_text, read_zip, wheel_text
-from wheelfactory.elf.read import read_elf
-from wheelfactory.errors import InputError, VerificationError
+from wheelfactory.core.errors import InputError, VerificationError
+from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.twin import architecture, write_twin
 

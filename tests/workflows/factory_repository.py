@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rocm_machine import NO_ENGINE, make_machine
 from small_release import KERNELS, make_small_release
-from wheelfactory.checkout import MATRIX
+from wheelfactory.core.checkout import MATRIX
 from wheelfactory.kernels.census import Census, keep_census
-from wheelfactory.matrix import load_matrix
+from wheelfactory.matrix.load import load_matrix
 from workflows.expressions import Expressions
 from workflows.runner import Place
 from workflows.sandbox import copy_tree

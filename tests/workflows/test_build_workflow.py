@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
-from wheelfactory.manifest import published_cells, read_manifest
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
+from wheelfactory.release.manifest import published_cells, read_manifest
 from workflows.events import dispatch, push_tag
 from workflows.expressions import Expressions
 from workflows.factory_repository import kernel_place, small_kernels, triton_place

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.manifest import MANIFEST_NAME
+from wheelfactory.release.manifest import MANIFEST_NAME
 from workflows.events import dispatch, issue, schedule
 from workflows.expressions import Expressions
 from workflows.factory_repository import triton_place

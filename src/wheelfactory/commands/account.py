@@ -7,13 +7,13 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, show, tell
 from wheelfactory.commands.targets import add_target, publisher_of
-from wheelfactory.errors import DONE, FAILED, InputError
-from wheelfactory.manifest import MANIFEST_NAME, published_cells, read_manifest
+from wheelfactory.core.errors import DONE, FAILED, InputError
+from wheelfactory.core.progress import announcing
+from wheelfactory.pipeline.account import compare
 from wheelfactory.pipeline.plan import Plan
-from wheelfactory.progress import announcing
-from wheelfactory.report.account import compare
-from wheelfactory.report.coverage import available_cells
-from wheelfactory.report.summary import job_summary
+from wheelfactory.pipeline.summary import job_summary
+from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
+from wheelfactory.site.coverage import available_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, show
 from wheelfactory.commands.published import add_published, add_site, published_rows, site_at
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.matrix import expand, load_matrix
-from wheelfactory.report.answer import answer
-from wheelfactory.report.request import MOST_CHARACTERS
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.site.answer import answer
+from wheelfactory.site.request import MOST_CHARACTERS
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.bench.attention import IMPLEMENTATIONS, SEQLENS, measure_attention
-from wheelfactory.bench.describe import attention_lines
-from wheelfactory.bench.plot import plot_attention
-from wheelfactory.bench.reports import AttentionConfig, AttentionReport
 from wheelfactory.commands.bench_options import add_output, add_plot, add_python, names_of, plots_of
 from wheelfactory.commands.options import Environ, count, show, tell
-from wheelfactory.errors import DONE, FAILED, InputError
-from wheelfactory.files import write_atomic
-from wheelfactory.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
-from wheelfactory.progress import Steps
-from wheelfactory.torch_python import TorchPython, find_torch_python
+from wheelfactory.core.errors import DONE, FAILED, InputError
+from wheelfactory.core.files import write_atomic
+from wheelfactory.core.progress import Steps
+from wheelfactory.gpu.bench.attention import IMPLEMENTATIONS, SEQLENS, measure_attention
+from wheelfactory.gpu.bench.describe import attention_lines
+from wheelfactory.gpu.bench.plot import plot_attention
+from wheelfactory.gpu.bench.reports import AttentionConfig, AttentionReport
+from wheelfactory.gpu.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 
 
 def add(parser: argparse.ArgumentParser) -> None:

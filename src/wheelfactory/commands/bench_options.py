@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from wheelfactory.bench.plot import SUFFIXES, require_matplotlib
+from wheelfactory.gpu.bench.plot import SUFFIXES, require_matplotlib
 
 
 def add_python(parser: argparse.ArgumentParser) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.bench.compare import compare, require_comparable, require_shared
-from wheelfactory.bench.describe import change_lines, training_lines
-from wheelfactory.bench.reports import TrainingConfig, TrainingReport, read_training
-from wheelfactory.bench.training import IMPLEMENTATIONS, PRESETS, SIZES, measure_training
 from wheelfactory.commands.bench_options import add_output, add_python, names_of
 from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import Environ, count, show
-from wheelfactory.errors import DONE, FAILED, InputError
-from wheelfactory.files import write_atomic
-from wheelfactory.foreign_gpu import require_foreign_gpu, require_no_autotune
-from wheelfactory.progress import Steps
-from wheelfactory.torch_python import TorchPython, find_torch_python
-from wheelfactory.validate.report import hardware_of
+from wheelfactory.core.errors import DONE, FAILED, InputError
+from wheelfactory.core.files import write_atomic
+from wheelfactory.core.progress import Steps
+from wheelfactory.gpu.bench.compare import compare, require_comparable, require_shared
+from wheelfactory.gpu.bench.describe import change_lines, training_lines
+from wheelfactory.gpu.bench.reports import TrainingConfig, TrainingReport, read_training
+from wheelfactory.gpu.bench.training import IMPLEMENTATIONS, PRESETS, SIZES, measure_training
+from wheelfactory.gpu.foreign_gpu import require_foreign_gpu, require_no_autotune
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
+from wheelfactory.gpu.validate.report import hardware_of
 
 _BACKENDS = ("ck", "triton")
 _SMALL = (1, 128, 64, 2, 2, 1, 5)

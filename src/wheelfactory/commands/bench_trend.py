@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.bench.describe import trend_lines
-from wheelfactory.bench.plot import plot_trend
-from wheelfactory.bench.reports import read_training
-from wheelfactory.bench.trend import trend
 from wheelfactory.commands.bench_options import add_plot, plots_of
 from wheelfactory.commands.options import Environ, show
-from wheelfactory.errors import DONE
+from wheelfactory.core.errors import DONE
+from wheelfactory.gpu.bench.describe import trend_lines
+from wheelfactory.gpu.bench.plot import plot_trend
+from wheelfactory.gpu.bench.reports import read_training
+from wheelfactory.gpu.bench.trend import trend
 
 
 def add(parser: argparse.ArgumentParser) -> None:

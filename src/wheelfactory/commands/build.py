@@ -6,29 +6,21 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.build import build_cell
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.build.fallback import build_fallback
+from wheelfactory.build.fallback_project import require_project
+from wheelfactory.build.recipe import find_rocm_version, make_recipe
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
-from wheelfactory.commands.options import (
-    Environ,
-    add_cache,
-    add_matrix,
-    directory,
-    require_cell,
-    show,
-    workshop_of,
-)
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.fallback.build import build_fallback
-from wheelfactory.fallback.name import FALLBACK_NAME
-from wheelfactory.fallback.project import require_project
-from wheelfactory.files import remove_scratch
-from wheelfactory.matrix import expand
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, directory, require_cell, show, workshop_of
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.files import remove_scratch
+from wheelfactory.core.progress import Steps, announcing
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.select import require
-from wheelfactory.progress import Steps, announcing
-from wheelfactory.recipe import find_rocm_version, make_recipe
-from wheelfactory.workshop import Workshop
+from wheelfactory.pipeline.build import build_cell
 
 
 def add(parser: argparse.ArgumentParser) -> None:

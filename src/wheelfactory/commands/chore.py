@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from wheelfactory.commands.options import show, tell
-from wheelfactory.errors import DONE, FAILED, FactoryError
+from wheelfactory.core.errors import DONE, FAILED, FactoryError
 
 Findings = TypeVar("Findings")
 

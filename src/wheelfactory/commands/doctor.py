@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.advice import pages_of
 from wheelfactory.commands.options import Environ, show, tell
 from wheelfactory.commands.targets import repository_of
 from wheelfactory.doctor.program import EXIT_CODES, Task, add_options, perform
-from wheelfactory.torch_python import users_python
+from wheelfactory.gpu.torch_python import users_python
+from wheelfactory.site.advice import pages_of
 
 
 def add(parser: argparse.ArgumentParser) -> None:

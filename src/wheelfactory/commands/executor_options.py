@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.build.executor import ByBackend, Executor, LocalExecutor
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import tell
-from wheelfactory.errors import BuildError
-from wheelfactory.executor import ByBackend, Executor, LocalExecutor
-from wheelfactory.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import BuildError
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +55,10 @@ def executor_of(options: argparse.Namespace, workshop: Workshop, *, compiled: bo
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
-    from wheelfactory.containers.engine import connect  # takes a third of a second to import, and is not always wanted
-    from wheelfactory.containers.executor import containers
+    from wheelfactory.build.container.engine import (
+        connect,  # takes a third of a second to import, and is not always wanted
+    )
+    from wheelfactory.build.container.executor import containers
 
     try:
         engine = connect(workshop.environ)

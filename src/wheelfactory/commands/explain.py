@@ -9,16 +9,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from wheelfactory.cell import Cell
 from wheelfactory.commands.options import Environ, add_matrix, require_cell, show
-from wheelfactory.errors import DONE, InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.host import read_host
 from wheelfactory.explain.describe import describe
 from wheelfactory.explain.document import document
 from wheelfactory.explain.explanation import Explanation, explain
 from wheelfactory.explain.lines import read_lines
 from wheelfactory.explain.reading import read_log
-from wheelfactory.host import read_host
-from wheelfactory.matrix import Matrix, expand, load_matrix
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 
 STDIN = "-"
 _SHOWN = 200

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, show, tell
 from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
-from wheelfactory.errors import DONE
-from wheelfactory.manifest import published_cells
+from wheelfactory.core.errors import DONE
+from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.select import two_levels
 from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy
 from wheelfactory.pipeline.plan import Plan, outputs
-from wheelfactory.progress import announcing
+from wheelfactory.release.manifest import published_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:

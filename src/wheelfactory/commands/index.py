@@ -9,15 +9,16 @@ from pathlib import Path
 from wheelfactory.commands.options import Environ, add_matrix, directory, show, tell
 from wheelfactory.commands.published import add_site, site_at
 from wheelfactory.commands.targets import add_target, publisher_of
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.files import locked, write_atomic
-from wheelfactory.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
-from wheelfactory.matrix import load_matrix
-from wheelfactory.progress import announcing
-from wheelfactory.publish import DirectoryPublisher, Publisher
-from wheelfactory.report.markdown import count_text
-from wheelfactory.report.packages import packages_page
-from wheelfactory.site import Site, make_site, write_site
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.files import locked, write_atomic
+from wheelfactory.core.progress import announcing
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.transaction import Publisher
+from wheelfactory.site.markdown import count_text
+from wheelfactory.site.packages import packages_page
+from wheelfactory.site.site import Site, make_site, write_site
 
 
 def add(parser: argparse.ArgumentParser) -> None:

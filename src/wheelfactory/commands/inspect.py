@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, show
-from wheelfactory.errors import DONE
-from wheelfactory.inspect import describe, inspect
+from wheelfactory.core.errors import DONE
+from wheelfactory.wheel.inspect.describe import describe
+from wheelfactory.wheel.inspect.look import inspect
 
 
 def add(parser: argparse.ArgumentParser) -> None:

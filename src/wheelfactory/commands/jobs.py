@@ -6,22 +6,23 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.cell import Backend, Cell
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, show, tell, workshop_of
 from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
-from wheelfactory.errors import DONE, InputError
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.progress import announcing
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
 from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets
 from wheelfactory.kernels.outlook import Wish, make_outlooks, read_knowledge
 from wheelfactory.kernels.shelf import Shelf
-from wheelfactory.manifest import published_cells
-from wheelfactory.matrix import Expansion, Matrix, expand
+from wheelfactory.matrix.expand import Expansion, expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require, select, strategy, unpublished
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy, kernel_entries, make_plan
 from wheelfactory.pipeline.plan import Plan, outputs
-from wheelfactory.progress import announcing
-from wheelfactory.workshop import Workshop
+from wheelfactory.release.manifest import published_cells
 
 SHARD_HOURS = 4.0
 """What a shard is predicted to take on a hosted runner: an hour less than the job is given, as it is a prediction."""

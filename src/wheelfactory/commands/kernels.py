@@ -6,21 +6,21 @@ import argparse
 import time
 from pathlib import Path
 
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_executor, executor_of
 from wheelfactory.commands.kernel_options import add_budget, deadline_of
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, directory, show, workshop_of
 from wheelfactory.commands.targets import shelf_of
-from wheelfactory.compile.shards import Shard
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.files import remove_scratch
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.files import remove_scratch
+from wheelfactory.core.progress import Steps, announcing
 from wheelfactory.kernels.compile import compile_kernels
+from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.handover import Wanted, kernels_folder
 from wheelfactory.kernels.joining import join_set
 from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets, require_set
 from wheelfactory.kernels.shelf import keep_set, take_set
-from wheelfactory.matrix import expand
-from wheelfactory.progress import Steps, announcing
-from wheelfactory.workshop import Workshop
+from wheelfactory.matrix.expand import expand
 
 
 def add(parser: argparse.ArgumentParser) -> None:

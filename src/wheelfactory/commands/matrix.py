@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
-from wheelfactory.errors import DONE
-from wheelfactory.manifest import published_cells, read_manifest
-from wheelfactory.matrix import expand, load_matrix
+from wheelfactory.core.errors import DONE
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, select, unpublished
-from wheelfactory.report.supported import supported_tables
+from wheelfactory.release.manifest import published_cells, read_manifest
+from wheelfactory.site.supported import supported_tables
 
 
 def add(parser: argparse.ArgumentParser) -> None:

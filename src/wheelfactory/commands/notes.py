@@ -8,10 +8,10 @@ from pathlib import Path
 from wheelfactory.commands.options import Environ, add_matrix, show
 from wheelfactory.commands.published import add_published, add_site, published_rows, site_at
 from wheelfactory.commands.targets import REPOSITORY, repository_of
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.manifest import read_manifest
-from wheelfactory.matrix import load_matrix
-from wheelfactory.report.notes import release_notes
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.manifest import read_manifest
+from wheelfactory.site.notes import release_notes
 
 
 def add(parser: argparse.ArgumentParser) -> None:

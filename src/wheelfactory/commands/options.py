@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.cell import Cell
-from wheelfactory.checkout import MATRIX
-from wheelfactory.errors import InputError
-from wheelfactory.host import read_host
-from wheelfactory.matrix import Expansion, load_matrix
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.host import read_host
+from wheelfactory.matrix.expand import Expansion
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require
-from wheelfactory.workshop import Workshop
 
 Environ: TypeAlias = Mapping[str, str]
 

@@ -9,21 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.cell import Cell
+from wheelfactory.build.container.outlook import ImageOutlook, image_outlooks, outlook_lines
+from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, count, show, tell, workshop_of
-from wheelfactory.errors import DONE, BuildError
-from wheelfactory.host import Host
-from wheelfactory.images.outlook import ImageOutlook, image_outlooks, outlook_lines
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import DONE, BuildError
+from wheelfactory.core.host import Host
 from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
 from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
 from wheelfactory.kernels.outlook import Outlook, Wish, make_outlooks, read_knowledge
-from wheelfactory.matrix import Matrix, expand
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select
-from wheelfactory.recipe import make_recipe
-from wheelfactory.workshop import Workshop
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +108,9 @@ def _engine_named(workshop: Workshop) -> tuple[str, str]:
 
 @cache
 def _has_engine(host: str, runtime: str) -> bool:
-    from wheelfactory.containers.engine import connect  # takes a third of a second to import, and is not always wanted
+    from wheelfactory.build.container.engine import (
+        connect,  # takes a third of a second to import, and is not always wanted
+    )
 
     try:
         connect({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})

@@ -9,31 +9,31 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wheelfactory.build.executor import Executor
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
 from wheelfactory.commands.published import add_site, site_at
 from wheelfactory.commands.targets import add_target, publisher_of, repository_of
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.executor import Executor
-from wheelfactory.files import locked, remove_scratch
-from wheelfactory.manifest import WheelRow
-from wheelfactory.matrix import load_matrix
-from wheelfactory.progress import Steps, announcing
-from wheelfactory.publish import DirectoryPublisher, Publisher, stage
-from wheelfactory.publish import publish as publish_wheels
-from wheelfactory.publish import yank as yank_wheel
-from wheelfactory.publish.additions import addition, missing_dependencies, recorded, without_published
-from wheelfactory.publish.evidence import add_evidence
-from wheelfactory.publish.transaction import Addition, Step, unseen_step
-from wheelfactory.report.notes import release_notes
-from wheelfactory.site import make_site
-from wheelfactory.validate.reading import read_validation
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.core.progress import Steps, announcing
+from wheelfactory.gpu.validate.reading import read_validation
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.add_evidence import add_evidence
+from wheelfactory.release.additions import addition, missing_dependencies, recorded, without_published
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.transaction import Addition, Publisher, Step, stage, unseen_step
+from wheelfactory.release.transaction import publish as publish_wheels
+from wheelfactory.release.transaction import yank as yank_wheel
+from wheelfactory.site.notes import release_notes
+from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import named
 from wheelfactory.verify.gates import verify as run_gates
-from wheelfactory.workshop import Workshop
 
 if TYPE_CHECKING:
-    from wheelfactory.publish.github import Notes
+    from wheelfactory.release.github.publisher import Notes
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.advice import pages_of, site_of
 from wheelfactory.commands.options import Environ
 from wheelfactory.commands.targets import publisher_of, repository_of
-from wheelfactory.manifest import WheelRow, read_manifest
-from wheelfactory.progress import announcing
+from wheelfactory.core.progress import announcing
+from wheelfactory.release.manifest import WheelRow, read_manifest
+from wheelfactory.site.advice import pages_of, site_of
 
 
 def add_published(parser: argparse.ArgumentParser) -> None:

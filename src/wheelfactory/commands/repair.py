@@ -7,11 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from wheelfactory.build import finish
+from wheelfactory.build.recipe import choose_archs
 from wheelfactory.commands.options import Environ, add_matrix, directory, require_cell, show
-from wheelfactory.errors import DONE, InputError
-from wheelfactory.matrix import expand, load_matrix
-from wheelfactory.recipe import choose_archs
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.pipeline.build import finish
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory import advice
+from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
@@ -22,15 +22,15 @@ from wheelfactory.commands.options import (
     tell,
     workshop_of,
 )
-from wheelfactory.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
-from wheelfactory.files import locked, remove_scratch
-from wheelfactory.manifest import WheelRow
-from wheelfactory.matrix import expand
+from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
+from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.select import select
-from wheelfactory.publish import DirectoryPublisher
-from wheelfactory.run import Failure, Job, exit_code, plan_job, run_job
+from wheelfactory.pipeline.run import Failure, Job, exit_code, plan_job, run_job
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site import advice
 from wheelfactory.verify.gates import named
-from wheelfactory.workshop import Workshop
 
 
 def add(parser: argparse.ArgumentParser) -> None:

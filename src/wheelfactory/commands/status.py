@@ -8,12 +8,13 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
 from wheelfactory.commands.published import add_published, published_rows
-from wheelfactory.errors import DONE, FAILED
-from wheelfactory.files import write_atomic
-from wheelfactory.matrix import expand, load_matrix
-from wheelfactory.report.coverage import cover
-from wheelfactory.report.picture import draw
-from wheelfactory.report.status import as_json, as_markdown, cell_lines, sum_lines
+from wheelfactory.core.errors import DONE, FAILED
+from wheelfactory.core.files import write_atomic
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.site.coverage import cover
+from wheelfactory.site.picture import draw
+from wheelfactory.site.status import as_json, as_markdown, cell_lines, sum_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:

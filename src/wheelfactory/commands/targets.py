@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheelfactory.commands.options import Environ, directory
-from wheelfactory.errors import InputError
-from wheelfactory.publish import DirectoryPublisher, Publisher
-from wheelfactory.publish.directory import DirectoryRehearsal
+from wheelfactory.core.errors import InputError
+from wheelfactory.release.directory import DirectoryPublisher, DirectoryRehearsal
+from wheelfactory.release.transaction import Publisher
 
 if TYPE_CHECKING:
     from wheelfactory.kernels.shelf import Shelf
-    from wheelfactory.publish.github import Notes
-    from wheelfactory.publish.github.client import Client
+    from wheelfactory.release.github.client import Client
+    from wheelfactory.release.github.publisher import Notes
 
 GITHUB = "github:"
 REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
@@ -56,9 +56,9 @@ def publisher_of(
     if repository is None:
         folder = directory(Path(text))
         return DirectoryRehearsal(folder, show) if show else DirectoryPublisher(folder)
-    from wheelfactory.publish.github import GitHubPublisher, no_notes
-    from wheelfactory.publish.github.rehearsal import Rehearsal
-    from wheelfactory.publish.github.releases import Releases
+    from wheelfactory.release.github.publisher import GitHubPublisher, no_notes
+    from wheelfactory.release.github.rehearsal import Rehearsal
+    from wheelfactory.release.github.releases import Releases
 
     client = _client(repository, environ)
     releases = Rehearsal(client, show) if show else Releases(client)
@@ -72,8 +72,8 @@ def shelf_of(text: str, environ: Environ) -> Shelf:
         from wheelfactory.kernels.shelf import DirectoryShelf
 
         return DirectoryShelf(directory(Path(text)))
-    from wheelfactory.publish.github import GitHubShelf
-    from wheelfactory.publish.github.releases import Releases
+    from wheelfactory.release.github.releases import Releases
+    from wheelfactory.release.github.shelf import GitHubShelf
 
     return GitHubShelf(Releases(_client(repository, environ)))
 
@@ -82,7 +82,7 @@ def _client(repository: str, environ: Environ) -> Client:
     """Calls to a repository, with certificates as the system has them."""
     import truststore  # it and requests take a while to import, and a directory needs neither
 
-    from wheelfactory.publish.github.client import API, Client
+    from wheelfactory.release.github.client import API, Client
 
     truststore.inject_into_ssl()
     return Client(environ.get("GITHUB_API_URL") or API, repository, environ.get("GITHUB_TOKEN"))

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, workshop_of
-from wheelfactory.errors import DONE, VERIFICATION_REFUSED
-from wheelfactory.progress import announcing
-from wheelfactory.validate.describe import describe
-from wheelfactory.validate.validate import validate
+from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.core.progress import announcing
+from wheelfactory.gpu.validate.describe import describe
+from wheelfactory.gpu.validate.validate import validate
 
 INSTALLED = "installed"
 

@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from wheelfactory.cell import Cell
+from wheelfactory.build.fallback_project import is_of_other_sources
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
-from wheelfactory.errors import DONE, VERIFICATION_REFUSED, InputError
-from wheelfactory.fallback.name import FALLBACK_NAME
-from wheelfactory.fallback.project import is_of_other_sources
-from wheelfactory.progress import announcing
-from wheelfactory.publish import DirectoryPublisher
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.progress import announcing
+from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.verify.gates import named, refused
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import GateResult

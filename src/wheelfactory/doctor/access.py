@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, shown_torch
 from wheelfactory.doctor.fit import seen_gpus
 from wheelfactory.doctor.machine import Device, Installed, Machine
 from wheelfactory.doctor.origin import archs_of, is_compiled, shown
 from wheelfactory.doctor.triton import triton_in_use
-from wheelfactory.gpus import product
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")

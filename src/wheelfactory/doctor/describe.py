@@ -6,14 +6,14 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import seen_gpus
 from wheelfactory.doctor.lines import Command
 from wheelfactory.doctor.machine import Machine, Torch
 from wheelfactory.doctor.report import Report
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.gpus import product
 
 SHOWN_NEAR_MISSES = 5
 _BACKENDS = {Backend.CK: "CK, compiled kernels", Backend.TRITON: "Triton, kernels that are compiled when first used"}

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from wheelfactory.cell import major_minor
+from wheelfactory.core.cell import major_minor
 from wheelfactory.doctor.machine import Machine
 
 TORCH_INDEX = "https://download.pytorch.org/whl"

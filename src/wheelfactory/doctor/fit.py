@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from wheelfactory.cell import Backend, Cell, major_minor
+from wheelfactory.core.cell import Backend, Cell, major_minor
+from wheelfactory.core.fallback_name import FALLBACK_NAME, FALLBACK_TORCH
+from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnosis import dotted, numbers
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.fallback.name import FALLBACK_NAME, FALLBACK_TORCH
-from wheelfactory.gpus import product
 
 PROJECT = "flash-attn"
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from wheelfactory.doctor.ask import ask
+from wheelfactory.core.ask import ask
+from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
 from wheelfactory.doctor.machine import Device
-from wheelfactory.gpus import kfd_node_files, read_gpu_archs
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _TOOL_SECONDS = 30

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.doctor.detect import IMPORT_SECONDS
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.installed import read_installed
 from wheelfactory.doctor.lines import Command, managed_trouble
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.report import Offer, Report
-from wheelfactory.errors import DONE, FAILED, FactoryError
 
 
 def install_best(report: Report, environ: Mapping[str, str], show: Callable[[str], None]) -> int:

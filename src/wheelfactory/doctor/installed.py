@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.doctor.ask import ask
+from wheelfactory.core.ask import ask
 from wheelfactory.doctor.machine import Installed
 
 _ANSWER = "flash-attn:"

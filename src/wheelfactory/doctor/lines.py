@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wheelfactory.cell import Cell
+from wheelfactory.core.cell import Cell
 from wheelfactory.doctor.diagnosis import TORCH_INDEX
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.wheels import Wheel

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from wheelfactory.cell import Cell
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label
 from wheelfactory.doctor.diagnosis import dotted, numbers
 from wheelfactory.doctor.machine import Installed
-from wheelfactory.errors import InputError
-from wheelfactory.label import Label
 
 _LABEL_TORCH = re.compile(r"torch(\d+)\.(\d+)", re.ASCII)
 """In the labels of every factory; their ROCm is written in many ways, and read only in ours."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wheelfactory.doctor.ask import ask
+from wheelfactory.core.ask import ask
+from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.machine import Python, Torch
-from wheelfactory.errors import InputError
 
 _MARK = "doctor:"
 """Begins the lines that are answers; torch and its libraries print what they like between them."""

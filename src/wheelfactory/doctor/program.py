@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.detect import detect
 from wheelfactory.doctor.diagnose import diagnose
@@ -20,7 +21,6 @@ from wheelfactory.doctor.install import install_best
 from wheelfactory.doctor.report import Report, as_json, make_report
 from wheelfactory.doctor.source import MANIFEST_FILE, find_source, read_source
 from wheelfactory.doctor.wheels import read_wheels
-from wheelfactory.errors import FactoryError, InputError
 
 SITE = ""
 """The address of the site beside whose index this file is served; filled in where the file is made (`single_file`)."""

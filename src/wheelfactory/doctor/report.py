@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import Fit, condition, dependencies, find_fallback
 from wheelfactory.doctor.lines import Command, hindrances, pip_command, torch_command, uv_command
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.errors import DONE, FAILED, FactoryError
 
 FORMAT = 1
 """Of the JSON; grows when a key changes its meaning or goes."""

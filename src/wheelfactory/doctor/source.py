@@ -21,7 +21,7 @@ from urllib.request import (
     url2pathname,
 )
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 
 MANIFEST_FILE = "manifest.jsonl"
 LARGEST_MANIFEST = 1 << 28

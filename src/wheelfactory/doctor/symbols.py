@@ -5,7 +5,7 @@ from __future__ import annotations
 from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, dotted, install_torch, numbers, shown_torch
 from wheelfactory.doctor.machine import Installed, Machine
 from wheelfactory.doctor.origin import built_for_torch, built_with_cxx11_abi, rocm_of_its_torch, shown
-from wheelfactory.elf.mangled import provider, readable, string_abi
+from wheelfactory.wheel.elf.mangled import provider, readable, string_abi
 
 
 def explain_symbol(machine: Machine, installed: Installed, symbol: str) -> Diagnosis | None:

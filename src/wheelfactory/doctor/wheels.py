@@ -1,8 +1,8 @@
 """The bytes of a manifest -> the wheels that it lists; whatever the bytes are, an `InputError` at worst.
 
-Lighter than `wheelfactory.manifest`, which needs packages: it reads what a user chooses by, and passes over fields
-that it does not know, as a doctor that was saved may be older than the manifest. What is read ends in commands and on
-a terminal, so no text is taken that could do anything there.
+Lighter than `wheelfactory.release.manifest`, which needs packages: it reads what a user chooses by, and passes over
+fields that it does not know, as a doctor that was saved may be older than the manifest. What is read ends in commands
+and on a terminal, so no text is taken that could do anything there.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
-from wheelfactory.gpus import by_generation
-from wheelfactory.label import Label
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.gpus import by_generation
+from wheelfactory.core.label import Label
 
 _FILENAME = re.compile(
     r"[A-Za-z0-9_.]+-(?P<version>[A-Za-z0-9_.!+]+)(-\d\w*)?-(?P<tags>[\w.]+-[\w.]+-[\w.]+)\.whl", re.A
@@ -50,7 +50,7 @@ class Wheel:
     gates: tuple[tuple[str, str], ...] = ()
     """What it was verified for, and how that ended: ``passed``, ``failed``, ``not run``."""
     verified_on: tuple[str, ...] = ()
-    """The archs of AMD on whose GPUs it computed what it should, as `wheelfactory.evidence.verified_on` has them."""
+    """The archs of AMD on whose GPUs it computed what it should (`wheelfactory.release.evidence.verified_on`)."""
 
     @property
     def python_tag(self) -> str | None:

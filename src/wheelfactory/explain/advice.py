@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.compile.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
-from wheelfactory.compile.flags import EARLY_INLINE, is_runaway
 from wheelfactory.explain.command import Command
 from wheelfactory.explain.forecast import GIB_PER_JOB, ONE_HEAD_DIM, RELEASES, Forecast
 from wheelfactory.explain.known_causes import ROCM_TORCH
 from wheelfactory.explain.reading import FAILED, FINISHED, Reading
+from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
+from wheelfactory.kernels.compiler.flags import EARLY_INLINE, is_runaway
 
 TOO_MUCH = ("out of memory", "runaway inlining", "time limit", "canceled")
 """Causes that lie in how much is compiled; after any other the remedy alone is what to change."""

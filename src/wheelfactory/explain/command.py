@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from wheelfactory.compile.flags import HEADER_FOLDERS, kernel_name
 from wheelfactory.explain.flag_meanings import meaning_of
+from wheelfactory.kernels.compiler.flags import HEADER_FOLDERS, kernel_name
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
 _STATUS = re.compile(r"^\[\d+/\d+\] ")

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from wheelfactory.compile.status import duration
+from wheelfactory.core.gpus import product
 from wheelfactory.explain.command import Command
 from wheelfactory.explain.explanation import CORES, Explanation
 from wheelfactory.explain.forecast import Forecast
@@ -15,7 +15,7 @@ from wheelfactory.explain.kernel_name import KernelName, family
 from wheelfactory.explain.name_parts import TYPES
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING
-from wheelfactory.gpus import product
+from wheelfactory.kernels.compiler.status import duration
 
 _LABEL, _FLAG, _LINE = 10, 42, 120
 """Widths of the columns and of a line; a path or flag that is longer is not cut."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from wheelfactory.core.gpus import product
 from wheelfactory.explain.command import Command
 from wheelfactory.explain.describe import clock
 from wheelfactory.explain.explanation import Explanation
 from wheelfactory.explain.forecast import Forecast
 from wheelfactory.explain.kernel_name import family
 from wheelfactory.explain.progress import Progress
-from wheelfactory.gpus import product
 
 Document = dict[str, object]
 

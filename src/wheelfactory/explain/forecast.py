@@ -1,7 +1,7 @@
 """What a log says of its compile -> what is left of it: CPU time, time, and the end at a number of jobs.
 
-The costs are those of `compile.costs`: measured with Debian's hipcc (clang 21) on one core; AMD's compiler and other
-cores differ, so a rate that the log itself shows is preferred.
+The costs are those of `kernels.compiler.costs`: measured with Debian's hipcc (clang 21) on one core; AMD's compiler and
+other cores differ, so a rate that the log itself shows is preferred.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wheelfactory.compile.costs import Ledger, predict, seed_cost
 from wheelfactory.explain.progress import Progress
+from wheelfactory.kernels.compiler.costs import Ledger, predict, seed_cost
 
 USUAL_MIX: Mapping[str, int] = {
     **{f"fmha_fwd_d{dim}": 144 for dim in (32, 64, 128, 256)},

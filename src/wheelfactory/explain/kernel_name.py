@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from wheelfactory.core.gpus import FAMILIES
 from wheelfactory.explain.name_parts import (
     FIXED,
     LONGEST_FIRST,
@@ -15,7 +16,6 @@ from wheelfactory.explain.name_parts import (
     padding,
     warps,
 )
-from wheelfactory.gpus import FAMILIES
 
 _KERNEL = re.compile(r"fmha_([a-z_]+?)_d(\d{1,4})(?:x(\d{1,4}))?_([a-z0-9]+)(?:_(.*))?")
 _API = re.compile(r"fmha_([a-z_]+?)_api(?:_(.*))?")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 
 LONGEST = 1 << 14
 """Bytes of a line that are read. A compile command has some KB; of the link command of 2,782 objects, 0.4 MB, the

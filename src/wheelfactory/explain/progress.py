@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from wheelfactory.compile.costs import seed_cost
-from wheelfactory.compile.flags import kernel_name
 from wheelfactory.explain.lines import Line, is_clock
+from wheelfactory.kernels.compiler.costs import seed_cost
+from wheelfactory.kernels.compiler.flags import kernel_name
 
 _STATUS = re.compile(r"^\[(\d{1,6})/(\d{1,6})\] (.+)$")
 _OURS = re.compile(r"(\d+(?:\.\d+)?)/min, (.+?) left, peak (\d+) MiB(?:: (\S+))?$")
-"""What `wheelfactory.compile.status` puts after ``[n/m]``."""
+"""What `wheelfactory.kernels.compiler.status` puts after ``[n/m]``."""
 _STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")
-"""What `wheelfactory.progress` prints of a long step where there is no terminal."""
+"""What `wheelfactory.core.progress` prints of a long step where there is no terminal."""
 _COMPILES = re.compile(r" -c | -o |^Building |^Compiling |^(?:hip|c)_?compile|^(?:CXX|HIP) ")
 _OF_FLASH_ATTN = ("fmha", "flash", "composable_kernel")
 """One of these is in every compile command of flash-attn: its kernels, its module's name, its headers."""
@@ -32,7 +32,7 @@ class Progress:
     current: str
     """The name of what was compiled last; empty if the log does not name it."""
     cost_done: float
-    """CPU seconds for one arch that are predicted for what is named as done (`compile.costs`)."""
+    """CPU seconds for one arch that are predicted for what is named as done (`kernels.compiler.costs`)."""
     named: int
     """How many of what is done have names."""
     counted: int

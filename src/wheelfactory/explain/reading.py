@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.explain.causes import HINT, Cause, Search, in_trouble
 from wheelfactory.explain.command import Command, read_command
 from wheelfactory.explain.lines import Line, rejoined

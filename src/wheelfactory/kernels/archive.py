@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.compile.differences import differences
-from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import Finished, Store
-from wheelfactory.errors import BuildError, FactoryError, InputError
-from wheelfactory.files import atomic_path, scratch_dir, sha256_of
+from wheelfactory.core.errors import BuildError, FactoryError, InputError
+from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of
+from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.store import Finished, Store
 from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, describe_set, parse_manifest
 from wheelfactory.kernels.tape import DamagedTapeError, Sink, Tape, end, header, packing, padding
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from wheelfactory.errors import SourceError
-from wheelfactory.files import scratch_dir, write_atomic
+from wheelfactory.build.sources import Source, fetch_source, unpack
+from wheelfactory.core.errors import SourceError
+from wheelfactory.core.files import scratch_dir, write_atomic
+from wheelfactory.core.process import capture
+from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
-from wheelfactory.process import capture
-from wheelfactory.progress import logger
-from wheelfactory.sources import Source, fetch_source, unpack
 
 FORMAT = 1
 """Of a kept census."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wheelfactory.compile.order import SHARD, Report
-from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import Store
-from wheelfactory.errors import BuildError, RunAgainError
-from wheelfactory.executor import Executor
-from wheelfactory.files import scratch_dir
+from wheelfactory.build.executor import Executor
+from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.setup_py import Handed, Setup, run_setup
+from wheelfactory.build.sources import fetch_source
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.progress import Part
 from wheelfactory.kernels.archive import pack
+from wheelfactory.kernels.compiler.order import SHARD, Report
+from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.earlier import remove_partial, take_over, tell_ignored, whole_archive
 from wheelfactory.kernels.handover import Wanted, hand_over, heard, kernels_folder, report_of
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.manifest import shard_suffix
-from wheelfactory.progress import Part
-from wheelfactory.recipe import make_recipe
-from wheelfactory.sources import fetch_source
-from wheelfactory.upstream import Handed, Setup, run_setup
-from wheelfactory.workshop import Workshop
 
 WHOLE = Shard(1, 1)
 """All of a set, as one shard."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from wheelfactory.compile.shards import Shard
+from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.forecast import Forecast, Limit, Runners
 from wheelfactory.kernels.kernel_set import KernelSet
 

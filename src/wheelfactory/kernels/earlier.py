@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from wheelfactory.compile.differences import differences
-from wheelfactory.compile.store import SetKey
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import check, find_archives, read_manifest, unpack
+from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, shard_suffix
-from wheelfactory.progress import logger
 
 
 def whole_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -> Path | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.compile.costs import DRIVER_MIB, Cost, Ledger, predict, shard_costs
-from wheelfactory.compile.limits import MOST_ARGUMENTS, link_bytes
-from wheelfactory.compile.shards import Shard, cut, least_count, wall_time
+from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, predict, shard_costs
+from wheelfactory.kernels.compiler.limits import MOST_ARGUMENTS, link_bytes
+from wheelfactory.kernels.compiler.shards import Shard, cut, least_count, wall_time
 
 JOB_HOURS = 6.0
 """What GitHub gives a job on a hosted runner (docs, usage limits)."""

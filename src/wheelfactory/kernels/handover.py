@@ -1,6 +1,6 @@
 """What setup.py is handed so that kernels are compiled once, and what is heard of it afterwards.
 
-setup.py finds the launcher where it looks for a compiler and our ninja where it looks for ninja (see `compile`).
+setup.py finds the launcher where it looks for a compiler and our ninja where it looks for ninja (see `compiler`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.compile import launcher
-from wheelfactory.compile import ninja as our_ninja
-from wheelfactory.compile.flags import APPENDED
-from wheelfactory.compile.order import LATER, VARIABLE, Order, Report
-from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import Store
-from wheelfactory.errors import BuildError, RunAgainError
-from wheelfactory.files import write_atomic
+from wheelfactory.build.setup_py import Handed, Setup, log_path
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.checkout import PACKAGE
+from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.files import write_atomic
+from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import find_archives, needed, unpack
+from wheelfactory.kernels.compiler import launcher
+from wheelfactory.kernels.compiler import ninja as our_ninja
+from wheelfactory.kernels.compiler.flags import APPENDED
+from wheelfactory.kernels.compiler.order import LATER, VARIABLE, Order, Report
+from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.timeline import draw
-from wheelfactory.progress import logger
-from wheelfactory.upstream import Handed, Setup, log_path
-from wheelfactory.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> 
     for folder in (kept, ccache_folder):
         folder.mkdir(parents=True, exist_ok=True)
     ledger_path(workshop).touch()
-    reads = (Path(str(launcher.__file__)).resolve().parent, *((wanted.cut_by,) if wanted.cut_by else ()))
+    reads = (PACKAGE, *((wanted.cut_by,) if wanted.cut_by else ()))
     return Handed(environ, reads, (kept, ccache_folder, ledger_path(workshop)), wanted.deadline)
 
 
 def _python_program(python: Path, file: str | None) -> str:
-    """A program of `compile`, as a shell starts it: without the packages of that Python, which it does not need."""
+    """A program of `compiler`, as a shell starts it: without the packages of that Python, which it does not need."""
     return f"{shlex.quote(str(python))} -ISB {shlex.quote(str(Path(str(file)).resolve()))}"
 
 

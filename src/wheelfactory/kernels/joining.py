@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.compile.shards import Shard
-from wheelfactory.errors import InputError, RunAgainError
+from wheelfactory.core.errors import InputError, RunAgainError
 from wheelfactory.kernels.archive import NotWholeError, check, find_archives, is_shard, join, read_manifest
+from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.earlier import partial_manifests
 from wheelfactory.kernels.manifest import Manifest
 

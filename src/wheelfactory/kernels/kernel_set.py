@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.errors import InputError
-from wheelfactory.matrix import Matrix
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.toolchain import release_of, with_one_compiler
 
 COMPILED_AS = 1

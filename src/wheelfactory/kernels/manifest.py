@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from wheelfactory.compile.shards import Shard
-from wheelfactory.compile.store import FORMAT, Finished, SetKey
-from wheelfactory.errors import BuildError, InputError
+from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.store import FORMAT, Finished, SetKey
 
 _LARGEST = (1 << 33) - 1
 """Bytes of an object: what the size field of a tar header holds, 11 octal digits."""

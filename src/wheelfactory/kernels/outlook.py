@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.compile.costs import Ledger
-from wheelfactory.errors import InputError, SourceError
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.census import Census, take_census
+from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.workshop import Workshop
 
 Outlook: TypeAlias = "Forecast | str"
 """What a kernel set will take, or why that cannot be told."""

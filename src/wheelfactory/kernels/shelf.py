@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from wheelfactory.errors import FactoryError, InputError, PublishError
-from wheelfactory.files import atomic_path, scratch_dir, sha256_of, write_atomic
+from wheelfactory.core.errors import FactoryError, InputError, PublishError
+from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of, write_atomic
+from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_manifest
 from wheelfactory.kernels.manifest import SUFFIX
-from wheelfactory.progress import logger
 
 _RECORD = "SHA256SUMS"
 _RECORDED = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re.escape(SUFFIX)})\n")

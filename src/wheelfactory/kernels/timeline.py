@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from wheelfactory.compile.store import Finished
+from wheelfactory.kernels.compiler.store import Finished
 
 _KINDS = {
     "bwd": ("backward", "#c2553f"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from wheelfactory.errors import FactoryError, InputError
-from wheelfactory.files import atomic_path
+from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.files import atomic_path
 from wheelfactory.matrix.document import Place
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

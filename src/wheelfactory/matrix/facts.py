@@ -14,8 +14,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.label import Label
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.label import Label
 from wheelfactory.matrix.toolchain import with_one_compiler
 
 _LONGEST_WINDOW = 200

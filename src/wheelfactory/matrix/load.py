@@ -12,7 +12,7 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.document import Document, Number, Place, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix
 

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from packaging.specifiers import SpecifierSet
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
 from wheelfactory.matrix.facts import Exclusion, Matrix, common_archs
 
 Combination = tuple[str, str, str, str, Backend]

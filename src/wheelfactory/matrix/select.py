@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from wheelfactory.cell import ANY_PYTHON, Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import ANY_PYTHON, Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Excluded, Expansion, refusals
 from wheelfactory.matrix.facts import Matrix
 

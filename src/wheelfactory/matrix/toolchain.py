@@ -1,8 +1,9 @@
 """The images of a ROCm entry -> those that have one and the same compiler, so that its kernels are compiled once.
 
 A cell takes an object only if its compiler has the same content and finds the C and C++ library of the same version
-(`compile.key`), so both the ROCm release and the distribution must be one. What that saves are 20 to 60 CPU hours for
-each image beyond the first; what it costs is 18 GB of disk where another image would have had the torch of a cell.
+(`kernels.compiler.key`), so both the ROCm release and the distribution must be one. What that saves are 20 to 60 CPU
+hours for each image beyond the first; what it costs is 18 GB of disk where another image would have had the torch of a
+cell.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from wheelfactory.images.tags import parse_tag
+from wheelfactory.matrix.tags import parse_tag
 
 if TYPE_CHECKING:
     from wheelfactory.matrix.facts import Image

@@ -1,1 +1,1 @@
-"""The pipeline: selected cells in, the jobs of the GitHub workflows out, and what became of them."""
+"""A cell from its sources to its row: on one machine, and as the jobs of a workflow."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from wheelfactory.errors import BuildError, FactoryError, RunAgainError
-from wheelfactory.files import scratch_dir
+from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.joining import join_set
 from wheelfactory.kernels.shelf import Shelf, keep_set

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import KEPT, KernelSet, kept_name
 from wheelfactory.kernels.manifest import shard_suffix
-from wheelfactory.matrix import Matrix
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy
 from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wheelfactory.errors import InputError
-from wheelfactory.files import write_atomic
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import write_atomic
 
 
 class PlannedCell(BaseModel):

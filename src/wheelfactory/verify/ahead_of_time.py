@@ -15,12 +15,10 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.elf.image import EM_AMDGPU, DamagedElfError, Image
-from wheelfactory.elf.targets import arch_of_flags
-from wheelfactory.environments import triton_environment
-from wheelfactory.host import Host
-from wheelfactory.progress import logger
-from wheelfactory.recipe import choose_jobs
+from wheelfactory.build.environments import triton_environment
+from wheelfactory.build.recipe import choose_jobs
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import limits_of
 from wheelfactory.verify.proofs import (
@@ -38,6 +36,8 @@ from wheelfactory.verify.proofs import (
     stand_in_torch,
 )
 from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.elf.image import EM_AMDGPU, DamagedElfError, Image
+from wheelfactory.wheel.elf.targets import arch_of_flags
 
 COMPILE, LINK = PROGRAMS / "compile_kernels.py", PROGRAMS / "link_code_object.py"
 

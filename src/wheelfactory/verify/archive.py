@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.archive import find_faults
 from wheelfactory.wheel.read import Wheel

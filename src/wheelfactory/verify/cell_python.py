@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.checkout import PROBE
-from wheelfactory.elf.scope import Scope
-from wheelfactory.errors import BuildError, RunAgainError
-from wheelfactory.executor import Errand, Place
-from wheelfactory.process import capture
-from wheelfactory.progress import unseen
-from wheelfactory.rocm_python import find_rocm_python
-from wheelfactory.upstream import log_path
+from wheelfactory.build.executor import Errand, Place
+from wheelfactory.build.rocm_python import find_rocm_python
+from wheelfactory.build.setup_py import log_path
+from wheelfactory.core.checkout import PACKAGE, PROBE
+from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.process import capture
+from wheelfactory.core.progress import unseen
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult
+from wheelfactory.wheel.elf.scope import Scope
 from wheelfactory.wheel.record import Toolchain
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -78,7 +78,7 @@ def _run_in_place(subject: Subject, place: Place, program: Sequence[str | Path])
         command=(str(place.python), "-IB", *map(str, program)),
         environ=place.environ,
         log=log,
-        reads=(PROBE, PROGRAMS, PROGRAMS.parents[1] / "elf", subject.wheel.path),
+        reads=(PROBE, PACKAGE, subject.wheel.path),
         writes=(),
         deadline=time.time() + LONGEST_S,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from wheelfactory.elf.offload import Bundle, CodeObject
-from wheelfactory.elf.read import ElfFile
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.elf.offload import Bundle, CodeObject
+from wheelfactory.wheel.elf.read import ElfFile
 
 _LEAST_SHARE = 0.1
 """Of the arch with the most device code, what every other must have; kernels that were compiled away leave shells.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.activation import EXTENSION, added_members
+from wheelfactory.wheel.activation.members import EXTENSION, added_members
 
 
 def contents(subject: Subject) -> GateResult:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.executor import Place
-from wheelfactory.fallback.project import Project
+from wheelfactory.build.executor import Place
+from wheelfactory.build.fallback_project import Project
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord
-from wheelfactory.workshop import Workshop
 
 
 class HasWheel(Protocol):

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from wheelfactory.cell import Backend, Cell
-from wheelfactory.errors import InputError
-from wheelfactory.executor import Place
-from wheelfactory.fallback.contents import contents as fallback_contents
-from wheelfactory.fallback.identity import identity as fallback_identity
-from wheelfactory.fallback.importing import importing as fallback_importing
-from wheelfactory.fallback.name import FALLBACK_NAME
-from wheelfactory.fallback.numbers import numbers as fallback_numbers
-from wheelfactory.fallback.project import require_project
-from wheelfactory.matrix import expand
+from wheelfactory.build.executor import Place
+from wheelfactory.build.fallback_project import require_project
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.select import require
 from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.archive import archive
 from wheelfactory.verify.code_objects import code_objects
 from wheelfactory.verify.contents import contents
+from wheelfactory.verify.fallback_contents import contents as fallback_contents
+from wheelfactory.verify.fallback_identity import identity as fallback_identity
+from wheelfactory.verify.fallback_importing import importing as fallback_importing
+from wheelfactory.verify.fallback_numbers import numbers as fallback_numbers
 from wheelfactory.verify.gate import AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import gpu
 from wheelfactory.verify.identity import identity
@@ -31,7 +32,6 @@ from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.verify.symbols import symbols
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
-from wheelfactory.workshop import Workshop
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 

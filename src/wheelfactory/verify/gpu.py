@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wheelfactory.cell import Backend
-from wheelfactory.environments import package_folders, wheel_environment
-from wheelfactory.progress import logger
-from wheelfactory.rocm_python import find_rocm_python, probe
+from wheelfactory.build.environments import package_folders, wheel_environment
+from wheelfactory.build.rocm_python import find_rocm_python, probe
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import Limit, limits_of
 from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, figures, find_faults

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from wheelfactory.cell import ANY_PYTHON, Backend
-from wheelfactory.label import Label
+from wheelfactory.core.cell import ANY_PYTHON, Backend
+from wheelfactory.core.label import Label
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.metadata import NEVER_REQUIRED

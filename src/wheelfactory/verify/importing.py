@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wheelfactory.cell import Backend
-from wheelfactory.environments import (
+from wheelfactory.build.environments import (
     Environment,
     build_environment,
     cpu_torch,
@@ -14,10 +13,11 @@ from wheelfactory.environments import (
     pip_install,
     triton_environment,
 )
-from wheelfactory.errors import BuildError, ProgramError
-from wheelfactory.files import scratch_dir
-from wheelfactory.process import reason, run
-from wheelfactory.rocm_python import find_rocm_python, probe
+from wheelfactory.build.rocm_python import find_rocm_python, probe
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.errors import BuildError, ProgramError
+from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.process import reason, run
 from wheelfactory.verify.cell_python import PROGRAMS, CellPython, cell_python, no_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult

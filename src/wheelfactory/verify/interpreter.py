@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.environments import interpreter_environment, interpreter_requirements
-from wheelfactory.progress import logger
+from wheelfactory.build.environments import interpreter_environment, interpreter_requirements
+from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import limits_of
 from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, figures, find_faults

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import Subject
 
 

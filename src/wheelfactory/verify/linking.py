@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
-from wheelfactory.elf.read import ElfFile
-from wheelfactory.repair import OUTSIDE
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.elf.read import ElfFile
+from wheelfactory.wheel.repair import OUTSIDE
 
 SYSTEM = (
     *("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "ld-linux-*.so.*"),

@@ -10,7 +10,7 @@ from installer.exceptions import InstallerError
 from installer.records import InvalidRecordEntry, parse_record_file
 from installer.sources import WheelFile
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gate import HasWheel
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.archive import open_archive

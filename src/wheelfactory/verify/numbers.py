@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wheelfactory.cell import Backend
+from wheelfactory.core.cell import Backend
 from wheelfactory.verify.proofs import PROGRAMS, Report
 from wheelfactory.verify.result import Finding
 

@@ -13,8 +13,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from wheelfactory.cell import Backend
-from wheelfactory.environments import (
+from wheelfactory.build.environments import (
     PYTHON,
     Environment,
     build_environment,
@@ -23,12 +22,13 @@ from wheelfactory.environments import (
     triton_environment,
     wheel_environment,
 )
-from wheelfactory.files import sha256_of, write_atomic
-from wheelfactory.process import reason, run
-from wheelfactory.progress import logger
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.files import sha256_of, write_atomic
+from wheelfactory.core.process import reason, run
+from wheelfactory.core.progress import logger
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.workshop import Workshop
 
 PROGRAMS = Path(__file__).with_name("programs")
 

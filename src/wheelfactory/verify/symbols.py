@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wheelfactory.elf.dynamic import Symbol
-from wheelfactory.elf.mangled import provider, qualified_name, readable, string_abi
-from wheelfactory.elf.read import ElfFile
-from wheelfactory.elf.scope import Scope
 from wheelfactory.verify.cell_python import cell_python, no_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.elf.dynamic import Symbol
+from wheelfactory.wheel.elf.mangled import provider, qualified_name, readable, string_abi
+from wheelfactory.wheel.elf.read import ElfFile
+from wheelfactory.wheel.elf.scope import Scope
 from wheelfactory.wheel.record import Toolchain
 
 _MOST = 20

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.zip_layout import (
     ENCRYPTED,
     PACKING,

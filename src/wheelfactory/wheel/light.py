@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wheelfactory.elf.dynamic import Dynamic, read_dynamic
-from wheelfactory.elf.image import PT_LOAD, Buffer, DamagedElfError, Image
-from wheelfactory.elf.read import FATBIN
+from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
+from wheelfactory.wheel.elf.image import PT_LOAD, Buffer, DamagedElfError, Image
+from wheelfactory.wheel.elf.read import FATBIN
 
 _READ_BY_SECTION = (
     *(b".dynamic", b".dynstr", b".dynsym", b".gnu.version", b".gnu.version_r"),

@@ -8,8 +8,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from wheelfactory.errors import InputError
-from wheelfactory.label import Label
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label
 
 NEVER_REQUIRED = frozenset({"triton", "pytorch-triton-rocm", "triton-rocm"})
 """What no wheel may require: ROCm's torch brings Triton under a name of its own, and a requirement on `triton`

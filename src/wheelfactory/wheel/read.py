@@ -20,10 +20,10 @@ from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, parse_wheel_filename
 from packaging.version import Version
 
-from wheelfactory.elf.image import MAGIC, DamagedElfError
-from wheelfactory.elf.read import ElfFile, read_elf
-from wheelfactory.errors import InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.elf.image import MAGIC, DamagedElfError
+from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
 RECORD_NAME = "wheelfactory.json"
 """The build record inside dist-info."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from wheelfactory.cell import Cell, same_rocm
-from wheelfactory.errors import InputError
+from wheelfactory.core.cell import Cell, same_rocm
+from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 
 

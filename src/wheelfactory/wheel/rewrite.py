@@ -13,11 +13,11 @@ from typing import IO
 
 from packaging.tags import parse_tag
 
-from wheelfactory.cell import Cell
-from wheelfactory.errors import InputError
-from wheelfactory.files import atomic_path
-from wheelfactory.label import Label
-from wheelfactory.wheel.activation import added_members
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import atomic_path
+from wheelfactory.core.label import Label
+from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.metadata import labelled, protect
 from wheelfactory.wheel.packing import ArchiveWriter, find_packed

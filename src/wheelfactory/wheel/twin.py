@@ -8,9 +8,9 @@ import re
 import zipfile
 from pathlib import Path
 
-from wheelfactory.elf.image import Buffer, DamagedElfError
-from wheelfactory.errors import InputError, VerificationError
+from wheelfactory.core.errors import InputError, VerificationError
 from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.elf.image import Buffer, DamagedElfError
 from wheelfactory.wheel.light import lighten
 from wheelfactory.wheel.read import Wheel, map_elf_member
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from wheelfactory.elf.scope import SYSTEM, load_scope
+from wheelfactory.wheel.elf.scope import SYSTEM, load_scope
 
 
 def main(rocm: str, needed: list[str]) -> None:

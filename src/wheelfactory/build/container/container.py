@@ -1,0 +1,179 @@
+"""One container, which runs one program: made, followed, ended, removed."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError
+from docker.models.containers import Container
+from docker.types import Mount
+
+from wheelfactory.build.container.engine import ANSWER_S, Engine
+from wheelfactory.build.container.leftovers import LABEL
+from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
+from wheelfactory.build.executor import Errand
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.process import ended_build, ending_at, failed_build, follow, time_is_up
+from wheelfactory.core.progress import Part
+from wheelfactory.explain.causes import find_cause
+
+KILL_TRIES = 60
+"""How often a container is told to end at its deadline by an engine that does not answer, a second apart at least."""
+
+KILLED = 137
+"""Exit status of what was killed: 128 + SIGKILL."""
+
+GPU_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
+"""What a container needs of the amdgpu driver to use a GPU."""
+
+_ON_A_GPU: Mapping[str, Any] = {"cap_add": ["SYS_PTRACE"], "ipc_mode": "host"}
+"""AMD's documented options for its images, beside the devices, the group video and ``seccomp=unconfined``."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What of the machine a container may use."""
+
+    cores: float
+    memory_gib: float
+
+    def divided(self, count: int) -> Share:
+        """An equal part of it, for one of `count`."""
+        return Share(self.cores / count, self.memory_gib / count)
+
+
+def options(engine: Engine, errand: Errand, share: Share, run: Path, devices: Iterable[Path]) -> dict[str, Any]:
+    """How the container of an errand is made: what it sees, may use and may do, in the SDK's words.
+
+    No network, no capability, no variable of this machine; `devices` are those of a GPU, if there is one. `run` is the
+    folder by which leftovers are told.
+    """
+    given = [str(device) for device in devices]
+    reads = [path for path in dict.fromkeys(errand.reads) if path not in errand.writes]
+    security = ["no-new-privileges", "label=disable"]  # the latter: SELinux would hide folders that are not its own
+    return {
+        "command": list(errand.command),
+        "environment": dict(errand.environ),
+        "mounts": [
+            *(Mount(str(path), str(path), type="bind", read_only=True) for path in reads),
+            *(Mount(str(path), str(path), type="bind") for path in errand.writes),
+        ],
+        "user": engine.user,
+        "working_dir": "/tmp",  # noqa: S108 - in the container, which nobody else uses
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "labels": {LABEL: str(run)},
+        "security_opt": [*security, "seccomp=unconfined"] if given else security,
+        **engine.own_options,
+        **_limits(engine, share),
+        **(_on_a_gpu(given) if given else {}),
+    }
+
+
+def _limits(engine: Engine, share: Share) -> dict[str, int]:
+    """As far as the engine can hold a container to them; a rootless one may not."""
+    memory = int(share.memory_gib * (1 << 30))
+    return {
+        **({"mem_limit": memory, "memswap_limit": memory} if engine.limits_memory else {}),
+        **({"nano_cpus": int(share.cores * 1e9)} if engine.limits_cores else {}),
+    }
+
+
+def _on_a_gpu(devices: Sequence[str]) -> dict[str, Any]:
+    """What gives a container a GPU. The groups are those of this machine that own the devices, by number, as the
+    image may have others of these names.
+    """
+    nodes = [path for device in devices for path in (Path(device), *Path(device).glob("render*"))]
+    owners = dict.fromkeys(str(node.stat().st_gid) for node in nodes if node.exists())
+    return {"devices": [f"{device}:{device}" for device in devices], "group_add": ["video", *owners], **_ON_A_GPU}
+
+
+def run_errand(engine: Engine, tag: str, run: Path, share: Share, errand: Errand, part: Part) -> str:
+    """Run a program in a container of an image; gives what it prints. Nothing of the container is left.
+
+    Raises `BuildError` that tells want of memory, an end from outside and a failed compile apart, `RunAgainError` at
+    the deadline.
+    """
+    name, printed = f"{Path(errand.command[0]).name} in {tag}", bytearray()
+    devices = [device for device in GPU_DEVICES if device.exists()] if GPU_DEVICES[0].exists() else []
+    with errand.log.open("w", encoding="utf-8") as log:
+        log.write(f"+ {shlex.join(errand.command)} # in {tag}\n")
+        log.flush()
+        try:
+            with _container(engine, tag, options(engine, errand, share, run, devices)) as container:
+                output = engine.client.api.attach(str(container.id), stream=True, demux=True)
+                container.start()
+                with ending_at(errand.deadline, partial(_kill, container)) as was_ended:
+                    last = follow(_lines(output, printed), log, part)
+                status = int(container.wait(timeout=ANSWER_S)["StatusCode"])
+                container.reload()
+                starved = bool(container.attrs["State"].get("OOMKilled"))
+        except ENGINE_ERRORS as error:
+            raise trouble(error, name) from None
+    if was_ended():
+        raise time_is_up(errand.name)
+    if status:
+        raise _failed(name, status, share if starved else None, errand.log, last)
+    return printed.decode(errors="replace")
+
+
+def _failed(name: str, status: int, starved: Share | None, log: Path, last: list[str]) -> BuildError:
+    """The error for an exit status; `starved` is what the container had if a process in it was killed for more memory.
+
+    That need not be why it ended: such a compile is tried again, and another may have failed since.
+    """
+    cause = find_cause(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    if starved and (status == KILLED or cause is None or cause.name == "out of memory"):
+        hint = (
+            f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or compile less "
+            "at once (MAX_JOBS)"
+        )
+        return ended_build(name, f"exit status {status}, killed for want of memory", log, last, hint)
+    if status == KILLED:
+        hint = (
+            "somebody killed the container, or this machine has no memory left (dmesg tells); run the same command "
+            "again: what was compiled is kept"
+        )
+        return ended_build(name, f"exit status {status}, killed from outside", log, last, hint)
+    return failed_build(name, f"exit status {status}", log, last)
+
+
+@contextmanager
+def _container(engine: Engine, tag: str, wanted: Mapping[str, Any]) -> Iterator[Container]:
+    container = engine.client.containers.create(tag, **wanted)
+    try:
+        yield container
+    finally:
+        with suppress(*ENGINE_ERRORS):  # the engine is gone, or somebody was faster; the next run looks again
+            container.remove(force=True, v=True)
+
+
+def _kill(container: Container) -> None:
+    for _ in range(KILL_TRIES):
+        try:
+            container.kill()
+        except APIError:  # it has just ended
+            return
+        except ENGINE_ERRORS:
+            time.sleep(1)
+        else:
+            return
+
+
+def _lines(output: Iterable[tuple[bytes | None, bytes | None]], printed: bytearray) -> Iterator[str]:
+    """The lines of stderr as they come; stdout is added to `printed`."""
+    rest = b""
+    for stdout, stderr in output:
+        printed += stdout or b""
+        *lines, rest = (rest + (stderr or b"")).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace") + "\n"
+    if rest:
+        yield rest.decode(errors="replace") + "\n"

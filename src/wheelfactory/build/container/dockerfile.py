@@ -1,0 +1,132 @@
+"""Cell -> the Dockerfile of the image it is built in: a base image, with the cell's Python and torch and build tools.
+
+Which image a cell needs depends on its ROCm, torch and Python only: cells that differ in flash-attn or in the backend
+share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
+
+from wheelfactory.build.environments import build_requirements, cpu_torch
+from wheelfactory.build.rocm_python import torch_requirement
+from wheelfactory.core.cell import ANY_PYTHON, Cell
+from wheelfactory.core.checkout import DOCKER
+from wheelfactory.core.errors import InputError
+from wheelfactory.kernels.tape import end, header, padding
+from wheelfactory.matrix.facts import Image, Matrix
+
+UV = "uv==0.13.8"
+"""What brings Pythons and installs into an image; which patch release of a Python it brings, its version says."""
+
+_ENVIRONMENT = "/opt/build"
+_ROCM = "/opt/rocm"
+"""Where ROCm is made to be if it comes as Python packages: where everything looks that is not told."""
+_PLAIN = re.compile("[A-Za-z0-9._~:/@%+=-]+")
+"""Text that means nothing but itself to docker and to a shell; references and addresses need no more."""
+
+
+@dataclass(frozen=True)
+class Dockerfile:
+    """An image to be built: the Dockerfile, what it copies, and where in the image things will be."""
+
+    text: str
+    files: Mapping[str, bytes]
+    """The other files of the build context, by name."""
+    python: str
+    """The interpreter to build with."""
+    rocm: str
+    """The folder of ROCm."""
+
+    @property
+    def tag(self) -> str:
+        """The name of the image, by its content: ``wheelfactory/build:`` and 16 digits of the context's sha256."""
+        return f"wheelfactory/build:{hashlib.sha256(self.context()).hexdigest()[:16]}"
+
+    def context(self) -> bytes:
+        """The build context as docker's API takes it, a tar archive: the same bytes for the same content."""
+        members = {"Dockerfile": self.text.encode(), **self.files}
+        tape = [header(name, len(data)) + data + padding(len(data)) for name, data in sorted(members.items())]
+        return b"".join(tape) + end()
+
+
+def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
+    """The Dockerfile of a cell, with `slim` on the base without torch, where its ROCm has one.
+
+    Raises `InputError` if the base image or the index is written with anything that a Dockerfile or a shell would
+    read as more than a name.
+    """
+    image, index = matrix.image(cell, slim=slim), matrix.rocm[cell.rocm].index
+    version = image.python if cell.python == ANY_PYTHON else cell.python
+    own_python, own_torch = version == image.python, _own_torch_fits(matrix, cell, image, version)
+    python = image.python_path if own_torch else f"{_ENVIRONMENT}/bin/python"
+    rocm = image.rocm_path or _ROCM
+    text = _template().render(
+        base=_plain(image.reference, "an image"),
+        base_python=image.python_path,
+        bin=str(PurePosixPath(python).parent),
+        environment=_ENVIRONMENT,
+        index=_plain(index, "an index"),
+        own_python=own_python,
+        own_torch=own_torch,
+        packages=_packages(image, own_python=own_python),
+        python=version,
+        python_path=python,
+        rocm=cell.rocm,
+        rocm_packages=None if image.rocm_path else f"rocm[devel]=={cell.rocm}.*",
+        rocm_path=rocm,
+        slim=image.torch is None,
+        torch=cell.torch,
+        torch_requirement=torch_requirement(cell),
+        uv=UV,
+    )
+    return Dockerfile(text, {"requirements.txt": _tools()}, python, rocm)
+
+
+def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bool:
+    """Whether a wheel built with the torch in the image works with the torch that users of the cell have.
+
+    AMD builds the torch of its images with the new C++ ABI, PyTorch built its own up to 2.5 with the old one (facts).
+    And ROCm must be there already: where it comes as Python packages, they are those of torch.
+    """
+    same = (image.torch, image.python) == (cell.torch, python)
+    return same and image.rocm_path is not None and matrix.torch[cell.torch].cxx11_abi
+
+
+def _packages(image: Image, *, own_python: bool) -> list[str]:
+    """What apt installs; in bases with torch, torch was built, so they have headers and venv."""
+    for_python = ["python3-venv"] + ["python3-dev"] * own_python if image.torch is None else []
+    return sorted(["ccache", "g++", "patchelf", *for_python])
+
+
+def _tools() -> bytes:
+    """The requirements.txt of what builds a wheel, without the torch of the host."""
+    return "".join(f"{line}\n" for line in build_requirements() if line != cpu_torch()).encode()
+
+
+def _plain(text: str, what: str) -> str:
+    if _PLAIN.fullmatch(text) is None:
+        raise InputError(f"not {what} that a Dockerfile can name", repr(text), "mend it in matrix.yaml")
+    return text
+
+
+@cache
+def _template() -> Template:
+    templates = Environment(
+        loader=FileSystemLoader(DOCKER),
+        autoescape=select_autoescape(),  # leaves all but HTML as it is
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters["shell"] = shlex.quote
+    return templates.get_template("Dockerfile.j2")

@@ -1,0 +1,115 @@
+"""Cell -> its place in a container: the matrix's image, made ready for it, with a share of this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from wheelfactory.build.container.container import Share, run_errand
+from wheelfactory.build.container.dockerfile import Dockerfile, render
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.image import build, has, pull
+from wheelfactory.build.container.leftovers import remove_containers, run_folder
+from wheelfactory.build.executor import Place
+from wheelfactory.build.setup_py import log_path
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import Part, unseen
+
+LEAST_GIB = 4.0
+"""Memory below which a container is not worth starting beside others: three compiles of the largest kind measured
+(1.2 GiB each, facts) and the torch that setup.py imports."""
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class ContainerExecutor:
+    """Containers of one engine, for one run of the factory."""
+
+    workshop: Workshop
+    engine: Engine
+    run: Path
+    """The folder that stands for the run."""
+    share: Share
+    """What each of its containers may use."""
+    slim: bool = False
+    _making: threading.Lock = field(default_factory=threading.Lock)
+    """Held while an image is made, so that cells of one image wait for it and do not make it twice."""
+
+    @property
+    def at_once(self) -> int:
+        """As many as have a core and enough memory each."""
+        return max(1, min(int(self.share.cores), int(self.share.memory_gib / LEAST_GIB)))
+
+    def host(self, cell: Cell) -> Host:
+        """The share of this machine, its GPUs, and the ROCm of the image."""
+        return replace(
+            self.workshop.host,
+            cores=max(1, int(self.share.cores)),
+            memory_gib=self.share.memory_gib,
+            rocm=cell.rocm,
+            rocm_path=Path(self._dockerfile(cell).rocm),
+        )
+
+    def nearest(self, cells: Sequence[Cell]) -> Cell:
+        """One whose image is here, else one that is built with the torch in its base image, else the first."""
+
+        def missing(cell: Cell) -> tuple[bool, bool]:
+            dockerfile, image = self._dockerfile(cell), self.workshop.matrix.image(cell, slim=self.slim)
+            return not has(self.engine, dockerfile.tag), dockerfile.python != image.python_path
+
+        return min(cells, key=missing)
+
+    def place(self, cell: Cell, part: Part) -> Place:
+        """The cell's image, pulled and made ready if it is not. Raises `BuildError` if that fails."""
+        dockerfile = self._dockerfile(cell)
+        if not has(self.engine, dockerfile.tag):
+            with self._making:
+                pull(self.engine, self.workshop.matrix.image(cell, slim=self.slim), part)
+                log = log_path(self.workshop, f"image-{dockerfile.tag.rpartition(':')[2]}")
+                build(self.engine, dockerfile, log, part)
+        python = Path(dockerfile.python)
+        return Place(
+            host=self.host(cell),
+            python=python,
+            ninja=python.parent / "ninja",
+            ccache="ccache",
+            environ={
+                "HOME": "/tmp",  # noqa: S108 - in the container; the caller's user has no home there
+                "PATH": f"{python.parent}:{PurePosixPath(dockerfile.rocm)}/bin:{_SYSTEM_PATH}",
+                "ROCM_PATH": dockerfile.rocm,
+                "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - the same in every container, so wheels hold no other
+            },
+            run=partial(run_errand, self.engine, dockerfile.tag, self.run, self.share),
+        )
+
+    def elsewhere(self, cell: Cell) -> Place:
+        """Its place."""
+        return self.place(cell, unseen)
+
+    def divided(self, count: int) -> ContainerExecutor:
+        """One whose containers use an equal part each."""
+        return replace(self, share=self.share.divided(count))
+
+    def stop(self) -> None:
+        """Remove the run's containers."""
+        remove_containers(self.engine, self.run)
+
+    def _dockerfile(self, cell: Cell) -> Dockerfile:
+        return render(self.workshop.matrix, cell, slim=self.slim)
+
+
+@contextmanager
+def containers(
+    workshop: Workshop, engine: Engine, memory_gib: float | None = None, *, slim: bool = False
+) -> Iterator[ContainerExecutor]:
+    """The containers of one run, which has all of this machine or `memory_gib` of it; none is left afterwards."""
+    share = Share(float(workshop.host.cores), memory_gib or workshop.host.memory_gib)
+    with run_folder(engine, workshop.cache) as run:
+        yield ContainerExecutor(workshop, engine, run, share, slim)

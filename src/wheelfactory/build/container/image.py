@@ -1,0 +1,114 @@
+"""Base image + Dockerfile -> an image on this machine to build cells in; made once per content."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from docker.errors import ImageNotFound
+
+from wheelfactory.build.container.dockerfile import Dockerfile
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.process import LAST_LINES
+from wheelfactory.core.progress import Part, logger
+from wheelfactory.matrix.facts import Image
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""Docker paints what a step says on stderr red."""
+
+_STEP = re.compile(r"^(?:Step|STEP) (\d+)/(\d+)")
+
+
+def has(engine: Engine, reference: str) -> bool:
+    """Whether the engine has an image already. Raises `BuildError` if it cannot be asked."""
+    try:
+        engine.client.images.get(reference)
+    except ImageNotFound:
+        return False
+    except ENGINE_ERRORS as error:
+        raise trouble(error, reference) from None
+    return True
+
+
+def pull(engine: Engine, image: Image, part: Part) -> None:
+    """Have the base image here; `part` is told how many bytes have come. Raises `BuildError`."""
+    if has(engine, image.reference):
+        return
+    free = engine.free_gb()
+    if image.disk_gb and free is not None and free < image.disk_gb:
+        raise BuildError(
+            "no room for the image",
+            f"{image.tag} takes {image.disk_gb} GB and {engine.storage} has {free:.0f} GB",
+            "make room (docker system prune), move the engine's storage, or take the slim image: --slim",
+        )
+    logger.info("pulling %s", image.reference)
+    name, _, digest = image.reference.partition("@")
+    repository, _, tag = name.rpartition(":")
+    layers: dict[str, tuple[int, int]] = {}
+    try:
+        for event in engine.client.api.pull(repository, tag=digest or tag, stream=True, decode=True):
+            if "error" in event:
+                raise trouble(event["error"], image.reference)
+            _count(event, layers)
+            if layers:
+                part(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling")
+        engine.client.images.get(image.reference)
+    except ENGINE_ERRORS as error:
+        raise trouble(error, image.reference) from None
+
+
+def _count(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
+    """Take the bytes of a layer's download from an event; how long it is is known once it has begun."""
+    detail = event.get("progressDetail") or {}
+    if event.get("status") == "Downloading" and detail.get("total"):
+        layers[event["id"]] = (int(detail["current"]), int(detail["total"]))
+    elif event.get("id") in layers and event.get("status") in ("Download complete", "Extracting", "Pull complete"):
+        _, total = layers[event["id"]]
+        layers[event["id"]] = (total, total)
+
+
+def build(engine: Engine, dockerfile: Dockerfile, log: Path, part: Part) -> str:
+    """Make the image of a Dockerfile unless it is there; gives its tag. Its output goes to `log`.
+
+    Raises `BuildError` with the last lines and the place of the log.
+    """
+    if has(engine, dockerfile.tag):
+        return dockerfile.tag
+    logger.info("making the image %s, log in %s", dockerfile.tag, log)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    try:
+        events = engine.client.api.build(
+            fileobj=io.BytesIO(dockerfile.context()),
+            custom_context=True,
+            tag=dockerfile.tag,
+            network_mode=engine.build_network,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        with log.open("w", encoding="utf-8") as file:
+            for event in events:
+                said = _COLOUR.sub("", str(event.get("stream") or event.get("error") or ""))
+                file.write(said)
+                last.extend(line for line in said.splitlines() if line.strip())
+                if match := _STEP.match(said):
+                    part(int(match[1]) - 1, int(match[2]), "making the image")
+                if "error" in event:
+                    raise _failed(dockerfile.tag, str(event["error"]), list(last), log)
+    except ENGINE_ERRORS as error:
+        raise trouble(error, dockerfile.tag) from None
+    return dockerfile.tag
+
+
+def _failed(tag: str, error: str, last: list[str], log: Path) -> BuildError:
+    known = trouble(error, tag)
+    tail = "\n".join(last)
+    what = "cannot make the image" if known.what.startswith("the container engine refused") else known.what
+    hint = known.hint if what == known.what else "a step of its Dockerfile failed"
+    return BuildError(what, f"{tag}\n{tail}", f"{hint}; the full log is {log}")

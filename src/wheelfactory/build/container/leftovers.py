@@ -1,0 +1,76 @@
+"""Containers that outlive their run: prevented while it runs, found afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
+from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.files import locked, scratch_dir
+
+LABEL = "wheelfactory.run"
+"""Of every container of ours: the folder that its run holds locked while it lives."""
+
+
+@contextmanager
+def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
+    """The folder that stands for a run; its containers are removed at the end, even if this process is killed.
+
+    A process of its own sees to that (`reaper`), which waits for this one to end.
+    """
+    remove_orphans(engine, cache)
+    with (
+        scratch_dir(cache) as folder,
+        subprocess.Popen(
+            [sys.executable, "-m", "wheelfactory.build.container.reaper", engine.url, folder],
+            stdin=subprocess.PIPE,  # never written to: it ends when this process does
+            start_new_session=True,  # Ctrl-C is for this process; the other waits until it is done
+        ),
+    ):
+        yield folder
+
+
+def remove_containers(engine: Engine, folder: Path) -> None:
+    """End and remove the containers of a run, running or not. Raises `BuildError` if the engine does not answer."""
+    for container, _ in _labelled(engine, f"{LABEL}={folder}"):
+        _remove(engine, container)
+
+
+def remove_orphans(engine: Engine, cache: Path) -> None:
+    """End and remove the containers of runs with this cache that are no more, as after a power cut.
+
+    Of runs with another cache, which may be somebody else's, nobody here can tell whether they live.
+    """
+    for container, folder in _labelled(engine, LABEL):
+        if folder.parent == cache and _is_over(folder):
+            _remove(engine, container)
+
+
+def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
+    """The containers with a label, and the folders of their runs; by one request, as any may go before a second."""
+    try:
+        found = engine.client.api.containers(all=True, filters={"label": label})
+    except ENGINE_ERRORS as error:
+        raise trouble(error, "its containers") from None
+    return [(container["Id"], Path(container["Labels"][LABEL])) for container in found]
+
+
+def _remove(engine: Engine, container: str) -> None:
+    with suppress(*ENGINE_ERRORS):  # somebody was faster, or is at it; what is left the next run finds
+        engine.client.api.remove_container(container, force=True, v=True)
+
+
+def _is_over(folder: Path) -> bool:
+    """Whether nobody holds the folder of a run."""
+    try:
+        if folder.is_dir():
+            with locked(folder):
+                return True
+    except (FactoryError, OSError):  # held, or not ours to ask
+        return False
+    return True

@@ -1,0 +1,170 @@
+"""Where setup.py runs: on this machine or in a container. What is there, and how to run it there, is one value."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ninja import BIN_DIR
+
+from wheelfactory.build.environments import build_environment
+from wheelfactory.build.rocm_python import find_rocm_python, make_rocm_python
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.host import Host
+from wheelfactory.core.process import run_logged
+from wheelfactory.core.progress import Part, logger
+
+
+@dataclass(frozen=True)
+class Errand:
+    """One program to run, with what it is handed. Paths of files are the same wherever it runs."""
+
+    name: str
+    """Of the cell, or of what else is made."""
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    log: Path
+    reads: tuple[Path, ...]
+    """What it must find there and must not change."""
+    writes: tuple[Path, ...]
+    """Where it leaves things."""
+    deadline: float | None = None
+    """Seconds since 1970 at which it is ended."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where setup.py of a cell runs. Paths are those of the place."""
+
+    host: Host
+    """What a build may use there; its ROCm is that of the place."""
+    python: Path
+    ninja: Path
+    ccache: str
+    """The compiler cache; empty if there is none."""
+    environ: Mapping[str, str]
+    """What every program there is given, PATH included."""
+    run: Callable[[Errand, Part], str]
+    """Runs a program and gives what it prints. Raises `BuildError` with the last lines and the place of the log,
+    `RunAgainError` at the deadline."""
+
+
+class Executor(Protocol):
+    """Gives each cell its place."""
+
+    @property
+    def at_once(self) -> int:
+        """How many cells it may build at the same time."""
+
+    def host(self, cell: Cell) -> Host:
+        """What a build of the cell may use, as far as it is known before anything is downloaded."""
+
+    def nearest(self, cells: Sequence[Cell]) -> Cell:
+        """The cell among these whose place takes least to make."""
+
+    def place(self, cell: Cell, part: Part) -> Place:
+        """The place of a cell, made if need be. Raises `BuildError` if it cannot be had."""
+
+    def elsewhere(self, cell: Cell) -> Place | None:
+        """The place of a cell if it is not this machine."""
+
+    def divided(self, count: int) -> Executor:
+        """One whose places have an equal part each of what this one has."""
+
+    def stop(self) -> None:
+        """End what runs in its places; those who wait for it are told with a `BuildError`."""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """This machine, with its own ROCm and Pythons; one cell at a time, as each uses all of it."""
+
+    workshop: Workshop
+    at_once: int = 1
+
+    def host(self, _cell: Cell) -> Host:
+        """The machine itself."""
+        return self.workshop.host
+
+    def nearest(self, cells: Sequence[Cell]) -> Cell:
+        """One whose torch is at hand, else the first."""
+        return next((cell for cell in cells if find_rocm_python(self.workshop, cell)), cells[0])
+
+    def place(self, cell: Cell, _part: Part) -> Place:
+        """This machine with a Python for the cell: any for Triton, one with the cell's torch for CK."""
+        triton = cell.backend is Backend.TRITON
+        python = build_environment(self.workshop.cache).python if triton else make_rocm_python(self.workshop, cell)
+        path = self.workshop.environ.get("PATH", "")
+        return Place(
+            host=self.workshop.host,
+            python=python,
+            ninja=Path(BIN_DIR) / "ninja",
+            ccache="" if triton else self._ccache(path),
+            environ={**self.workshop.clean_environ, "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
+            run=_run_here,
+        )
+
+    def elsewhere(self, _cell: Cell) -> None:
+        """It is this machine."""
+
+    def divided(self, _count: int) -> LocalExecutor:
+        """The same: it builds one cell at a time."""
+        return self
+
+    def stop(self) -> None:
+        """Nothing: what runs here ends with who waits for it."""
+
+    def _ccache(self, path: str) -> str:
+        found = shutil.which("ccache", path=path)
+        if not found:
+            logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
+        return found or ""
+
+
+def _run_here(errand: Errand, part: Part) -> str:
+    return run_logged(errand.command, errand.log, environ=errand.environ, part=part, deadline=errand.deadline)
+
+
+@dataclass(frozen=True)
+class ByBackend:
+    """CK cells in containers, Triton cells on this machine: those hold no compiled code and build anywhere."""
+
+    ck: Executor
+    triton: Executor
+
+    @property
+    def at_once(self) -> int:
+        """As many as containers; a Triton wheel is made once and quickly."""
+        return self.ck.at_once
+
+    def host(self, cell: Cell) -> Host:
+        """That of the backend's executor."""
+        return self._of(cell).host(cell)
+
+    def nearest(self, cells: Sequence[Cell]) -> Cell:
+        """The choice of the first cell's executor; kernel sets are of one backend."""
+        return self._of(cells[0]).nearest(cells)
+
+    def place(self, cell: Cell, part: Part) -> Place:
+        """That of the backend's executor."""
+        return self._of(cell).place(cell, part)
+
+    def elsewhere(self, cell: Cell) -> Place | None:
+        """That of the backend's executor."""
+        return self._of(cell).elsewhere(cell)
+
+    def divided(self, count: int) -> ByBackend:
+        """Both divided."""
+        return ByBackend(self.ck.divided(count), self.triton.divided(count))
+
+    def stop(self) -> None:
+        """Both stopped."""
+        self.ck.stop()
+        self.triton.stop()
+
+    def _of(self, cell: Cell) -> Executor:
+        return self.triton if cell.backend is Backend.TRITON else self.ck

@@ -1,0 +1,129 @@
+"""The sources of flash-attention-amd in the checkout -> what its wheel must be; reads files, runs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from wheelfactory.core.checkout import FALLBACK
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.fallback_name import FALLBACK_NAME
+
+PACKAGE = "flash_attention_amd"
+"""The package that its wheel holds, and how the wheel spells its name."""
+
+LICENSE = "LICENSE"
+_BUILD_FILES = ("pyproject.toml", "README.md", LICENSE)
+"""What the build reads beside the package."""
+
+_KEYS = ("name", "version", "requires-python", "dependencies")
+
+
+class _Stated(BaseModel):
+    """What pyproject.toml states."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["flash-attention-amd"]
+    version: str
+    requires_python: str = Field(alias="requires-python")
+    dependencies: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Project:
+    """The distribution as its sources have it."""
+
+    version: str
+    requires_python: str
+    requires: tuple[str, ...]
+    build_files: Mapping[str, bytes]
+    """By name, beside the package."""
+    members: Mapping[str, bytes]
+    """The files of the package, by their names in the wheel."""
+
+    @property
+    def filename(self) -> str:
+        """What its wheel is called: no label, as it is the same for every ROCm and torch."""
+        return f"{PACKAGE}-{self.version}-py3-none-any.whl"
+
+    @property
+    def identity(self) -> str:
+        """``sha256:...`` over names and contents of all that the wheel is made from."""
+        digest = hashlib.sha256()
+        for name, data in sorted({**self.build_files, **self.members}.items()):
+            digest.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
+        return f"sha256:{digest.hexdigest()}"
+
+    def write_sources(self, folder: Path) -> None:
+        """Write them into `folder`, and nothing else that a checkout may have there: builds leave folders of theirs."""
+        for name, data in {**self.build_files, **{f"src/{name}": data for name, data in self.members.items()}}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def find_project() -> Project | None:
+    """What the checkout has; None where there is none, as beside a factory that was installed from a wheel.
+
+    Raises `InputError` if a file that the build reads is missing, or pyproject.toml does not say what it must.
+    """
+    if not (FALLBACK / "pyproject.toml").is_file():
+        return None
+    stated = _stated(FALLBACK / "pyproject.toml")
+    package = FALLBACK / "src" / PACKAGE
+    files = [*package.rglob("*.py"), package / "py.typed"]  # what else lies there, no build takes along
+    return Project(
+        version=stated.version,
+        requires_python=stated.requires_python,
+        requires=stated.dependencies,
+        build_files={name: _read(FALLBACK / name) for name in _BUILD_FILES},
+        members={path.relative_to(package.parent).as_posix(): _read(path) for path in files},
+    )
+
+
+def require_project() -> Project:
+    """What `find_project` finds. Raises `InputError` if that is nothing."""
+    project = find_project()
+    if project is None:
+        raise InputError(f"no sources of {FALLBACK_NAME}", str(FALLBACK), "run this from a checkout of the factory")
+    return project
+
+
+def is_of_other_sources(name: str, version: str) -> bool:
+    """Whether a project of this name and version is a fallback that the checkout has not: it can verify none of that.
+
+    Raises `InputError` if there is no checkout.
+    """
+    return name == FALLBACK_NAME and version != require_project().version
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError("cannot read the project", f"{path} ({error.strerror})", "restore it from git") from None
+
+
+def _stated(path: Path) -> _Stated:
+    """The keys of ``[project]`` whose values are JSON as well, as texts and lists on one line are.
+
+    The standard library reads TOML only from Python 3.11 on.
+    """
+    section = path.read_text(encoding="utf-8").partition("\n[project]\n")[2].partition("\n[")[0]
+    pairs = [line.partition(" = ") for line in section.splitlines()]
+    hint = f"it has {', '.join(_KEYS)} in [project], each on one line"
+    try:
+        return _Stated.model_validate({name: json.loads(value) for name, _, value in pairs if name in _KEYS})
+    except ValidationError as error:
+        first = error.errors()[0]
+        which = f"{path}: {first['loc'][0]}: {first['msg']}"
+    except ValueError as error:
+        which = f"{path}: {error}"
+    raise InputError("cannot read the project", which, hint)

@@ -1,0 +1,83 @@
+"""Recipe + sources -> raw wheel: upstream's own setup.py, run by build_rocm.sh, on a host and in an image alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheelfactory.build.executor import Errand, Place
+from wheelfactory.build.recipe import Recipe
+from wheelfactory.build.sources import Source, unpack
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.checkout import BUILD_SCRIPT, PROBE
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.progress import Part, logger
+from wheelfactory.wheel.record import Toolchain
+
+
+@dataclass(frozen=True)
+class RawWheel:
+    """What setup.py made, and what it was made with."""
+
+    path: Path
+    toolchain: Toolchain
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One run of setup.py: for which recipe, from which sources, where, and with which folder of its own for files."""
+
+    recipe: Recipe
+    source: Source
+    place: Place
+    scratch: Path
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a run of setup.py is handed beside its recipe."""
+
+    environ: Mapping[str, str] = field(default_factory=dict)
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    deadline: float | None = None
+
+
+def run_setup(workshop: Workshop, setup: Setup, log_name: str, handed: Handed, part: Part) -> RawWheel:
+    """Run setup.py with everything it needs handed to it, `handed` included; its output goes to a log of that name.
+
+    Raises `BuildError` with the last lines and the place of the log, `SourceError` for sources that cannot be
+    unpacked, `RunAgainError` if the time is up.
+    """
+    raw, source = setup.scratch / "raw", unpack(setup.source, setup.scratch / "source")
+    log = log_path(workshop, log_name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    errand = Errand(
+        name=log_name,
+        command=(str(BUILD_SCRIPT),),
+        environ={
+            **setup.place.environ,
+            **setup.recipe.environment,
+            "SOURCE_DIR": str(source),
+            "RAW_DIR": str(raw),
+            "BUILD_PYTHON": str(setup.place.python),
+            "SOURCE_DATE_EPOCH": str(setup.source.epoch),
+            "PYTHONNOUSERSITE": "1",
+            **handed.environ,
+        },
+        log=log,
+        reads=(BUILD_SCRIPT, PROBE, source, *handed.reads),
+        writes=(setup.scratch, *handed.writes),
+        deadline=handed.deadline,
+    )
+    logger.info("running setup.py, log in %s", log)
+    wheels = setup.place.run(errand, part).splitlines()
+    if len(wheels) != 1:
+        raise BuildError("the build made no wheel", setup.recipe.cell.id, f"the full log is {log}")
+    return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))
+
+
+def log_path(workshop: Workshop, name: str) -> Path:
+    """Where the log of that name is."""
+    return workshop.cache / "logs" / f"{name}.log"

@@ -1,0 +1,20 @@
+"""Where the files are that the factory hands to a build: they lie in the checkout, beside matrix.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The factory itself, of which programs in a container import modules."""
+
+ROOT = PACKAGE.parents[1]
+
+MATRIX = ROOT / "matrix.yaml"
+BUILD_SCRIPT = ROOT / "build_rocm.sh"
+"""The one script that runs setup.py, here and in a container."""
+PROBE = ROOT / "scripts/probe_toolchain.py"
+"""Run by a build's Python to say what torch and compiler it has."""
+DOCKER = ROOT / "docker"
+"""The template of the images that cells are built in."""
+FALLBACK = ROOT / "packages/flash_attention_amd"
+"""The sources of flash-attention-amd, which releases carry beside flash-attn."""

@@ -1,0 +1,185 @@
+"""Reports of benchmarks -> lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from wheelfactory.gpu.bench.compare import Change
+from wheelfactory.gpu.bench.reports import AttentionReport, Implementation, TrainingReport, TrainingResult
+from wheelfactory.gpu.bench.trend import Point
+from wheelfactory.gpu.validate.report import Hardware, Software
+
+NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
+"""What implementations of a training are called beside their own name."""
+
+_FIGURES = {
+    "status": "status",
+    "median_step_ms": "median step ms",
+    "tokens_per_s": "tokens/s",
+    "peak_mib": "peak MiB",
+    "loss_first": "first loss",
+    "loss_last": "last loss",
+}
+
+
+def attention_lines(report: AttentionReport) -> Iterator[str]:
+    """Hardware, what was measured, the table, and why what is missing there is missing."""
+    config = report.config
+    yield from _circumstances(report.hardware, report.software, report.dropped_launch_options)
+    heads = f"{config.heads} heads" + (f" ({config.kv_heads} of keys)" if config.kv_heads != config.heads else "")
+    yield (
+        f"batch {config.batch}, {heads}, head dim {config.head_dim}, {config.dtype}, "
+        f"{'causal' if config.causal else 'not causal'}, forward{' and backward' if config.backward else ''}"
+    )
+    yield from _implementation_lines(report.implementations)
+    yield ""
+    header = ("tokens", "implementation", "ms", "extra MiB", "difference", "faster than plain", "memory of plain")
+    rows = [
+        (
+            str(row.seqlen),
+            row.implementation,
+            _number(row.ms) if row.status == "measured" else row.status,
+            _number(row.extra_mib),
+            "-" if row.difference is None else f"{row.difference:.1e}",
+            _times(row.speedup),
+            _times(row.memory_ratio),
+        )
+        for row in sorted(report.rows, key=lambda row: row.seqlen)
+    ]
+    yield from _table(header, rows, left=(1,))
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for row in report.rows:
+        if row.reason:
+            reasons.setdefault((row.implementation, row.status, row.reason), []).append(str(row.seqlen))
+    for (name, status, reason), lengths in reasons.items():
+        yield f"{name}, {', '.join(lengths)} tokens: {status}: {reason}"
+
+
+def training_lines(report: TrainingReport) -> Iterator[str]:
+    """Hardware, the model, the table, why what is missing there is missing, and FA3 beside FA2."""
+    config = report.config
+    yield from _circumstances(report.hardware, report.software, report.dropped_launch_options)
+    yield (
+        f"{f'preset {report.preset}: ' if report.preset else ''}batch {config.batch_size}, {config.seq_len} tokens, "
+        f"d_model {config.d_model}, {config.n_heads} heads, {config.n_layers} layers, {config.dtype}; "
+        f"{config.timed_steps} steps timed after {config.warmup_steps}{', autotuned' if config.autotune else ''}"
+    )
+    yield from _implementation_lines([result.implementation for result in report.results])
+    yield ""
+    header = ("implementation", "median step ms", "steps/s", "tokens/s", "peak MiB", "first loss", "last loss")
+    yield from _table(header, [_training_row(result) for result in report.results], left=(0,))
+    for result in report.results:
+        if result.reason:
+            yield f"{_name(result.implementation.name)}: {result.status}: {result.reason}"
+    yield from _summary_lines(report)
+
+
+def _training_row(result: TrainingResult) -> tuple[str, ...]:
+    step = _number(result.median_step_ms) if result.status == "measured" else result.status
+    figures = (result.steps_per_s, result.tokens_per_s, result.peak_mib, result.loss_first, result.loss_last)
+    return (_name(result.implementation.name), step, *map(_number, figures))
+
+
+def _summary_lines(report: TrainingReport) -> Iterator[str]:
+    summary = report.summary
+    names = {result.implementation.name for result in report.results}
+    if names & {summary.fa2, summary.fa3}:
+        yield "FA2 is flash-attn's CK backend, FA3 a name that is used for its Triton backend on ROCm."
+    if summary.fa3_speedup is None:
+        return
+    memory = ""
+    if summary.fa3_memory_delta_mib is not None:
+        more = "more" if summary.fa3_memory_delta_mib > 0 else "less"
+        memory = f", with {_number(abs(summary.fa3_memory_delta_mib))} MiB {more} at its peak"
+    yield f"FA3 is {summary.fa3_speedup:.2f} times as fast as FA2{memory}."
+
+
+def change_lines(name: str, changes: Sequence[Change], threshold: float) -> Iterator[str]:
+    """The table of a comparison with the report `name`, and how many of its rows are worse."""
+    yield f"against {name}:"
+    header = ("implementation", "figure", "before", "now", "change", "")
+    rows = [
+        (
+            _name(change.implementation),
+            _FIGURES[change.figure],
+            _told(change.before),
+            _told(change.now),
+            "-" if change.percent is None else f"{change.percent:+.1f} %",
+            "worse" if change.is_worse else "",
+        )
+        for change in changes
+    ]
+    yield from _table(header, rows, left=(0, 1, 5))
+    worse = sum(change.is_worse for change in changes)
+    yield f"{worse} worse" if worse else f"nothing is worse by more than {threshold:g} %"
+
+
+def trend_lines(points: Sequence[Point]) -> Iterator[str]:
+    """The table of a trend."""
+    header = ("time", "torch", "implementation", "version", "median step ms", "tokens/s", "peak MiB", "change")
+    rows = [
+        (
+            f"{point.time:%Y-%m-%d %H:%M}",
+            point.torch,
+            _name(point.implementation),
+            point.version or "-",
+            _number(point.step_ms),
+            _number(point.tokens_per_s),
+            _number(point.peak_mib),
+            "-" if point.percent is None else f"{point.percent:+.1f} %",
+        )
+        for point in points
+    ]
+    yield from _table(header, rows, left=(0, 1, 2, 3))
+
+
+def device_text(hardware: Hardware) -> str:
+    """``AMD Instinct MI300X (gfx942)``, or ``CPU``."""
+    return f"{hardware.device} ({hardware.arch})" if hardware.device else "CPU"
+
+
+def _circumstances(hardware: Hardware, software: Software, dropped: tuple[str, ...] | None) -> Iterator[str]:
+    built = [f"{name} {found}" for name, found in (("HIP", software.hip), ("CUDA", software.cuda)) if found]
+    triton = [f"Triton {software.triton}"] if software.triton else []
+    yield ", ".join([device_text(hardware), f"torch {software.torch}", *built, *triton, f"Python {software.python}"])
+    if dropped is not None:
+        options = ", ".join(dropped) or "none"
+        yield f"test mode foreign GPU (launch options dropped: {options}): this says nothing about an AMD GPU"
+
+
+def _implementation_lines(implementations: Sequence[Implementation]) -> Iterator[str]:
+    for found in implementations:
+        if found.origin:  # why there is none, the rows say
+            told = [found.version, found.origin, found.symbol and f"calls {found.symbol}"]
+            yield f"{_name(found.name)}: {', '.join(part for part in told if part)}"
+
+
+def _name(name: str) -> str:
+    return NAMES.get(name, name)
+
+
+def _told(figure: float | str) -> str:
+    return figure if isinstance(figure, str) else _number(figure)
+
+
+def _number(number: float | None) -> str:
+    """Four digits, or all that stand before the point."""
+    if number is None:
+        return "-"
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def _times(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f} x" if number < 100 else f"{number:.0f} x"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> Iterator[str]:
+    """Columns as wide as they need; those in `left` begin at their left."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        cells = (
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,212 @@
+"""Times one implementation of attention over a sweep of sequence lengths; prints JSON.
+
+    python -I -B attention.py NAME cpu|cuda FALLBACK CONFIG
+
+NAME is one of `implementations`, FALLBACK the folder of a fallback that is not installed, CONFIG the sizes as JSON.
+After each length all that is known is printed as one line, so that the last line stands even if a kernel ends the
+process.
+
+Time: a warm-up, in which kernels are compiled, then batches of calls, each between two events of the device. A batch is
+as many calls as take some ten milliseconds: against that the resolution of events is nothing, and while the device
+computes a call the next is launched. A call whose launch takes longer than its computing costs its launch, as it does
+in a program that does nothing else. On the CPU the clock of the wall takes the place of the events.
+
+Memory: what torch held at most during one call, above what it held before it; the output is part of it. What a kernel
+allocates without torch is not seen, and nothing is on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
+sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
+
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
+from implementations import (  # type: ignore[import-not-found]
+    Implementation,
+    NotRunError,
+    is_out_of_memory,
+    last_line,
+    load,
+    symbol_called,
+)
+
+WARM_UP = 3
+"""Calls."""
+BATCH_MS = 10.0
+BATCHES = 15
+FEWEST_BATCHES = 3
+BUDGET_MS = 1500.0
+"""Of all batches of a length, unless the fewest take longer."""
+MOST_CALLS = 1000
+"""In a batch."""
+BLOCK = 1 << 25
+"""Scores that the reference holds at once, of 8 bytes."""
+
+Tensor = Any
+
+
+def inputs(config: dict[str, Any], seqlen: int, device: str) -> list[Tensor]:
+    """Queries, keys, values and the gradient of the output, the same for each implementation."""
+    numbers = torch.Generator(device).manual_seed(seqlen)
+    heads = (config["heads"], config["kv_heads"], config["kv_heads"], config["heads"])
+    shapes = [(config["batch"], seqlen, count, config["head_dim"]) for count in heads]
+    dtype = getattr(torch, config["dtype"])
+    return [torch.randn(shape, generator=numbers, device=device, dtype=torch.float32).to(dtype) for shape in shapes]
+
+
+def make_call(implementation: Implementation, tensors: Sequence[Tensor], config: dict[str, Any]) -> Callable[[], Any]:
+    """What is timed: forward, or forward and backward. Gives the output, and with a backward pass the gradients."""
+    queries, keys, values, gradient = tensors
+    arguments = (queries, keys, values)
+    for argument in arguments:
+        argument.requires_grad_(config["backward"])
+
+    def call() -> list[Tensor]:
+        output = implementation.function(queries, keys, values, config["causal"])
+        return [output, *(torch.autograd.grad(output, arguments, gradient) if config["backward"] else ())]
+
+    return call
+
+
+def stopwatch(device: str) -> Callable[[Callable[[], Any], int], float]:
+    """What gives the milliseconds of a number of calls, one after the other."""
+
+    def on_cpu(call: Callable[[], Any], count: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        return (time.perf_counter() - begin) * 1000
+
+    def on_gpu(call: Callable[[], Any], count: int) -> float:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin.record()
+        for _ in range(count):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end))
+
+    return on_gpu if device == "cuda" else on_cpu
+
+
+def times(call: Callable[[], Any], device: str) -> list[float]:
+    """Milliseconds of a call, one number for each batch."""
+    watch = stopwatch(device)
+    watch(call, WARM_UP)
+    one = max(watch(call, WARM_UP) / WARM_UP, 1e-6)
+    count = min(max(math.ceil(BATCH_MS / one), 1), MOST_CALLS)
+    batches = min(max(int(BUDGET_MS / (one * count)), FEWEST_BATCHES), BATCHES)
+    return [watch(call, count) / count for _ in range(batches)]
+
+
+def extra_mib(call: Callable[[], Any], device: str) -> float | None:
+    """What a call needs beside its inputs; None on the CPU."""
+    if device == "cpu":
+        return None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    results = call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    del results
+    return float(peak - before) / 2**20
+
+
+def reference(tensors: Sequence[Tensor], rows: slice, *, causal: bool, backward: bool) -> list[Tensor]:
+    """Attention of these queries of one sequence in float64, (heads, tokens, head dim), and with a backward pass the
+    gradients of those queries and what they add to the gradients of all keys and values."""
+    queries, keys, values, gradient = (tensor.detach().double().transpose(0, 1) for tensor in tensors)
+    groups = queries.shape[0] // keys.shape[0]
+    leaves = [tensor.requires_grad_(backward) for tensor in (queries[:, rows].clone(), keys, values)]
+    wide = [tensor.repeat_interleave(groups, 0) for tensor in leaves[1:]]
+    scores = leaves[0] @ wide[0].transpose(-2, -1) / math.sqrt(queries.shape[-1])
+    if causal:
+        places = torch.arange(queries.shape[1], device=queries.device)
+        scores = scores.masked_fill(places > places[rows, None], -math.inf)
+    output = scores.softmax(-1) @ wide[1]
+    gradients = torch.autograd.grad(output, leaves, gradient[:, rows]) if backward else []
+    return [output.detach(), *gradients]
+
+
+def greatest_difference(results: Sequence[Tensor], tensors: Sequence[Tensor], *, causal: bool) -> float:
+    """How far any result is from the one in float64, which is computed by blocks of queries."""
+    batch, tokens, heads, _ = tensors[0].shape
+    step = max(BLOCK // (tokens * heads), 1)
+    backward = len(results) > 1
+    found: list[Tensor] = []
+    for index in range(batch):
+        sums: list[Tensor] = []
+        for start in range(0, tokens, step):
+            rows = slice(start, start + step)
+            true = reference([tensor[index] for tensor in tensors], rows, causal=causal, backward=backward)
+            # output and dq of these queries are whole, dk and dv are sums over all blocks
+            found += map(greatest, [result[index, rows] for result in results[:2]], true[:2])
+            sums = list(map(torch.add, sums, true[2:])) if sums else true[2:]
+        found += map(greatest, [result[index] for result in results[2:]], sums)
+    return float(torch.stack(found).max())  # unlike Python's max, it is NaN if one of them is
+
+
+def greatest(result: Tensor, true: Tensor) -> Tensor:
+    """The greatest difference of a result (tokens, heads, head dim) from the true one (heads, tokens, head dim)."""
+    return (result.detach().transpose(0, 1).double() - true).abs().max()
+
+
+def measure(implementation: Implementation, config: dict[str, Any], seqlen: int, device: str) -> dict[str, Any]:
+    """One length: the times of each batch, memory, difference, and the backend's function that was called."""
+    tensors = inputs(config, seqlen, device)
+    call = make_call(implementation, tensors, config)
+    symbol = symbol_called(implementation, call)
+    difference = greatest_difference(call(), tensors, causal=config["causal"])
+    if not math.isfinite(difference):
+        return {"status": "failed", "reason": "a result has values that are not finite", "symbol": symbol}
+    measured = {"times_ms": times(call, device), "extra_mib": extra_mib(call, device), "difference": difference}
+    return {"status": "measured", "symbol": symbol, **measured}
+
+
+def measure_all(implementation: Implementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
+    """Every length, whatever becomes of the others."""
+    for seqlen in config["seqlens"]:
+        sys.stderr.write(f"{seqlen} tokens\n")  # the last word if a kernel ends the process
+        try:
+            row = measure(implementation, config, seqlen, device)
+        except Exception as error:
+            status = "out of memory" if is_out_of_memory(error) else "failed"
+            row = {"status": status, "reason": last_line(error)}
+        if device == "cuda":
+            torch.cuda.empty_cache()  # what a length leaves is in the way of the next, which is longer
+        yield {"seqlen": seqlen, **row}
+
+
+def main(name: str, device: str, fallback: str, sizes: str) -> None:
+    """Measure, and print what is known after each length."""
+    config = json.loads(sizes)
+    dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
+    report: dict[str, Any] = {"version": None, "origin": None, "status": "", "reason": "", "dropped": None, "rows": []}
+    try:
+        implementation = load(name, device, fallback)
+    except Exception as error:
+        status, why = ("not run", str(error)) if isinstance(error, NotRunError) else ("failed", last_line(error))
+        sys.stdout.write(f"\n{json.dumps({**report, 'status': status, 'reason': why})}\n")
+        return
+    report |= {"version": implementation.version, "origin": implementation.origin}
+    for row in measure_all(implementation, config, device):
+        report["rows"].append(row)
+        report["dropped"] = None if dropped is None else sorted(dropped)
+        sys.stdout.write(f"\n{json.dumps(report)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

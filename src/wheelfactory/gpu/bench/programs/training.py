@@ -1,0 +1,166 @@
+"""Trains a small transformer with one implementation of attention and times its steps; prints JSON.
+
+    python -I -B training.py NAME cpu|cuda FALLBACK CONFIG
+
+NAME is one of `implementations`, FALLBACK the folder of a fallback that is not installed, CONFIG the sizes as JSON.
+Which backend a flash-attn takes, its variables say before this starts.
+
+A step is forward, backward and AdamW, in the mixed precision that such models are trained with: weights in float32,
+products in the dtype of CONFIG. Model, data and seed are the same for each implementation, so all begin at the same
+loss. The second half of each sequence repeats the first, which is learned only through attention.
+
+Time: each step between two events of the device, which are read after the last one, so that nothing waits in between.
+On the CPU the clock of the wall takes their place. Memory: the most that torch held in the timed steps, the weights
+with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+# isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
+sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
+
+from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
+from implementations import (  # type: ignore[import-not-found]
+    Attention,
+    NotRunError,
+    is_out_of_memory,
+    last_line,
+    load,
+    symbol_called,
+)
+
+SEED = 20
+VOCABULARY = 1024
+LEARNING_RATE = 3e-4
+
+Tensor = Any
+
+
+class Block(nn.Module):  # type: ignore[misc] # torch is not there where this is checked
+    """Causal attention, then an MLP four times as wide, each behind a layer norm and beside a residual."""
+
+    def __init__(self, width: int, heads: int, attention: Attention) -> None:
+        super().__init__()
+        self.heads, self.attention = heads, attention
+        self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.inner, self.outer = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(batch, tokens, width) -> the same."""
+        packed = self.inner(self.before_attention(hidden)).unflatten(-1, (3, self.heads, -1))
+        queries, keys, values = packed.unbind(2)
+        hidden = hidden + self.outer(self.attention(queries, keys, values, True).flatten(2))
+        return hidden + self.mlp(self.before_mlp(hidden))
+
+
+class Transformer(nn.Module):  # type: ignore[misc] # likewise
+    """Tokens and their places -> scores of the next token."""
+
+    def __init__(self, config: dict[str, Any], attention: Attention) -> None:
+        super().__init__()
+        width = config["d_model"]
+        self.tokens, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(config["seq_len"], width)
+        blocks = [Block(width, config["n_heads"], attention) for _ in range(config["n_layers"])]
+        self.blocks, self.norm, self.head = nn.Sequential(*blocks), nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, tokens) -> (batch, tokens, vocabulary)."""
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places(places))))
+
+
+class Training:
+    """A model with its data, ready for steps."""
+
+    def __init__(self, config: dict[str, Any], attention: Attention, device: str) -> None:
+        torch.manual_seed(SEED)  # made on the CPU: the same on every device
+        self.model = Transformer(config, attention).to(device)
+        half = torch.randint(VOCABULARY, (config["batch_size"], config["seq_len"] // 2 + 1))
+        self.data = torch.cat([half, half], 1)[:, : config["seq_len"] + 1].to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        self.device, self.dtype = device, getattr(torch, config["dtype"])
+        # gradients in float16 are lost below 6e-8 unless they are scaled up; with bfloat16 this does nothing
+        self.scaler = torch.amp.GradScaler(device, enabled=self.dtype is torch.float16)
+
+    def step(self) -> Tensor:
+        """One step; gives the loss before it."""
+        with torch.autocast(self.device, dtype=self.dtype):
+            scores = self.model(self.data[:, :-1])
+            loss = nn.functional.cross_entropy(scores.flatten(0, 1), self.data[:, 1:].flatten())
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+
+def timed(training: Training, count: int) -> tuple[list[float], list[Tensor]]:
+    """The milliseconds and the losses of so many steps."""
+    on_gpu = training.device == "cuda"
+
+    def mark() -> Any:
+        if not on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    marks, losses = [mark()], []
+    for _ in range(count):
+        losses.append(training.step())
+        marks.append(mark())
+    if on_gpu:
+        torch.cuda.synchronize()
+        return [marks[place].elapsed_time(marks[place + 1]) for place in range(count)], losses
+    return [(marks[place + 1] - marks[place]) * 1000 for place in range(count)], losses
+
+
+def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Warm up, then the timed steps."""
+    implementation = load(name, device, fallback)
+    training = Training(config, implementation.function, device)
+    found = {"version": implementation.version, "origin": implementation.origin}
+    losses = []
+    found["symbol"] = symbol_called(implementation, lambda: losses.append(training.step()))
+    for _ in range(config["warmup_steps"] - 1):
+        training.step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    milliseconds, more = timed(training, config["timed_steps"])
+    first, last = float(losses[0]), float(more[-1])
+    if not (math.isfinite(first) and math.isfinite(last)):
+        return {**found, "status": "failed", "reason": "the loss is not finite"}
+    peak = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
+    measured = {"step_times_ms": milliseconds, "peak_mib": peak, "loss_first": first, "loss_last": last}
+    return {**found, "status": "measured", **measured}
+
+
+def main(name: str, device: str, fallback: str, sizes: str) -> None:
+    """Measure, or say why that cannot be."""
+    config = json.loads(sizes)
+    dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
+    try:
+        report = measure(name, device, fallback, config)
+    except NotRunError as error:
+        report = {"status": "not run", "reason": str(error)}
+    except Exception as error:
+        status = "out of memory" if is_out_of_memory(error) else "failed"
+        report = {"status": status, "reason": last_line(error)}
+    report["dropped"] = None if dropped is None else sorted(dropped)
+    sys.stdout.write(f"\n{json.dumps(report)}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,104 @@
+"""A name or nothing in, the Python with torch that a user works with out, and the GPU that its torch computes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from wheelfactory.core.ask import Answer, ask
+from wheelfactory.core.errors import InputError
+
+SECONDS = 180.0
+"""For the import of torch and the first question for a GPU, on a machine with a cold disk."""
+
+OLDEST = (3, 9)
+"""The first Python that programs of the factory run in."""
+
+_MARK = "torch-python:"
+"""Begins the lines that are answers; torch and its libraries print what they like between them."""
+
+_ASK = r"""
+import json, sys
+def say(**found):
+    print("torch-python:" + json.dumps(found), flush=True)
+say(python=sys.executable, version=[sys.version_info[0], sys.version_info[1]])
+import torch
+try:
+    import triton
+    compiler = str(triton.__version__)
+except Exception:
+    compiler = None
+say(torch=str(torch.__version__), hip=torch.version.hip, cuda=torch.version.cuda, triton=compiler)
+if torch.cuda.is_available():
+    gpu = torch.cuda.get_device_properties(0)
+    if torch.version.hip:
+        arch = gpu.gcnArchName.partition(":")[0]
+    else:
+        arch = "sm_%d%d" % (gpu.major, gpu.minor)
+    say(vendor="amd" if torch.version.hip else "nvidia", device=gpu.name, arch=arch)
+"""
+
+
+@dataclass(frozen=True)
+class TorchPython:
+    """A Python with torch, and the GPU that torch computes on: the first one that is visible."""
+
+    python: Path
+    version: str
+    """Of Python: ``3.12``."""
+    torch: str
+    hip: str | None
+    cuda: str | None
+    """What torch was built for."""
+    triton: str | None
+    """The one that it imports; None without one."""
+    vendor: Literal["amd", "nvidia"] | None = None
+    device: str | None = None
+    """The name of the GPU, such as ``AMD Instinct MI300X``."""
+    arch: str | None = None
+    """``gfx942``, or ``sm_90`` for one of NVIDIA; None without a GPU, as are the two before it."""
+
+
+def users_python(environ: Mapping[str, str]) -> str:
+    """The interpreter of the environment that is activated, else the first on PATH; that of this program comes last."""
+    folders = [Path(environ["VIRTUAL_ENV"], "bin")] if environ.get("VIRTUAL_ENV") else []
+    folders += [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    found = [folder / "python3" for folder in folders if os.access(folder / "python3", os.X_OK)]
+    others = [path for path in found if path.parent.parent.resolve() != Path(sys.prefix).resolve()]
+    return str(others[0]) if others else sys.executable
+
+
+def find_torch_python(given: str | None, environ: Mapping[str, str]) -> TorchPython:
+    """The Python `given`, else the user's; asked as programs run in it: isolated, without PYTHONPATH or user packages.
+
+    Raises `InputError` if it cannot be run, is too old, or has no torch that imports and answers for a GPU.
+    """
+    python = given or users_python(environ)
+    answer = ask([python, "-I", "-B", "-c", _ASK], environ, SECONDS)
+    said = answer.said(_MARK)
+    if "python" not in said:
+        which = f"{python} ({answer.last_line or 'it said nothing'})"
+        raise InputError("cannot run this Python", which, "name another with --python")
+    if tuple(said["version"]) < OLDEST:
+        version, oldest = (".".join(map(str, numbers)) for numbers in (said["version"], OLDEST))
+        raise InputError("too old", f"{python} is Python {version}", f"name one from {oldest} on with --python")
+    if "torch" not in said:
+        raise InputError("no torch that imports", f"{python} ({answer.last_line})", _hint(answer))
+    if answer.trouble:
+        raise InputError("torch does not answer for a GPU", f"{python} ({answer.last_line})", _hint(answer))
+    said["version"] = ".".join(map(str, said["version"]))
+    said["python"] = Path(said["python"])
+    return TorchPython(**said)
+
+
+def _hint(answer: Answer) -> str:
+    if "No module named 'torch'" in answer.last_line:
+        return (
+            "name a Python that has torch with --python; what only PYTHONPATH or the user's own site-packages hold "
+            "does not count"
+        )
+    return "mend that torch (`wheelfactory doctor` says how), or name another Python with --python"

@@ -1,0 +1,63 @@
+"""What a program computed in, the cases of a report out: each with its errors and bounds, or why it was not run. Pure.
+
+The bounds are those of the gates (`verify.numbers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from wheelfactory.gpu.validate.report import Case, Error
+from wheelfactory.verify import numbers
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.numbers import FALLBACK, STANDARDS, Numbers, Standard
+from wheelfactory.verify.result import Status
+
+
+def find_standard(backend: str) -> Standard | None:
+    """What a module that computes is held to; None for one that nobody knows."""
+    return next((known for known in (*STANDARDS.values(), FALLBACK) if known.module == backend), None)
+
+
+def cases_of(found: Numbers, limits: Sequence[Limit]) -> Iterator[Case]:
+    """The cases that ran, and those that a limit left out."""
+    standard = find_standard(found.backend)
+    for case in found.cases:
+        if standard:
+            yield _case(case, standard, limits)
+        else:
+            yield Case(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
+    for name in found.left_out:
+        yield Case(name=name, status=Status.NOT_RUN, detail=_reason(name, limits))
+
+
+def _case(case: numbers.Case, standard: Standard, limits: Sequence[Limit]) -> Case:
+    if case.error:
+        return Case(name=case.name, status=Status.FAILED, detail=case.error)
+    bounded = numbers.bounded(case, standard)
+    right = bool(bounded) and all(numbers.is_within(*pair) for pair in bounded.values())
+    return Case(
+        name=case.name,
+        status=Status.PASSED if right else Status.FAILED,
+        # a report is JSON, which has no other numbers
+        errors=tuple(_error(name, pair) for name, pair in bounded.items() if all(map(math.isfinite, pair))),
+        detail=_not_finite(bounded) or _reason(case.name, [limit for limit in limits if not limit.whole]),
+    )
+
+
+def _error(name: str, pair: tuple[float, float]) -> Error:
+    return Error(result=name, error=pair[0], bound=pair[1])
+
+
+def _not_finite(bounded: dict[str, tuple[float, float]]) -> str:
+    return "; ".join(
+        f"{name} is off by {error:g} (at most {bound:g})"
+        for name, (error, bound) in bounded.items()
+        if not (math.isfinite(error) and math.isfinite(bound))
+    )
+
+
+def _reason(name: str, limits: Sequence[Limit]) -> str:
+    return "; ".join(str(limit) for limit in limits if fnmatchcase(name, limit.cases))

@@ -1,0 +1,119 @@
+"""The report of a validation: what ran, on which hardware, and how far off it was; light to import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from wheelfactory.verify.result import Status
+
+if TYPE_CHECKING:
+    from wheelfactory.gpu.torch_python import TorchPython  # which readers of reports need not
+
+FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
+"""What the file says that it is; another number is another form."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Validated(_Part):
+    """The flash-attn that was run."""
+
+    project: str
+    """The normalized name: ``flash-attn``, or ``flash-attention-amd``."""
+    version: str
+    """With its label."""
+    filename: str | None = None
+    """The wheel, where it is known: it is not for an installed one."""
+    sha256: str | None = None
+    """Of the wheel; for an installed one only what pip recorded of the archive."""
+    cell: str | None = None
+    label: str | None = None
+    offload_archs: tuple[str, ...] = ()
+    """What the build record promises; empty where there is none."""
+
+
+class Hardware(_Part):
+    """The GPU that it ran on; all None where there is none."""
+
+    vendor: Literal["amd", "nvidia"] | None = None
+    device: str | None = None
+    """Its name, such as ``AMD Instinct MI300X``."""
+    arch: str | None = None
+    """``gfx942``, or ``sm_90`` for one of NVIDIA."""
+
+
+class Software(_Part):
+    """What it ran with."""
+
+    python: str
+    torch: str
+    hip: str | None = None
+    cuda: str | None = None
+    triton: str | None = None
+
+
+def hardware_of(python: TorchPython) -> Hardware:
+    """The GPU that its torch computes on."""
+    return Hardware(vendor=python.vendor, device=python.device, arch=python.arch)
+
+
+def software_of(python: TorchPython) -> Software:
+    """What a program finds in that Python."""
+    return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
+
+
+class Check(_Part):
+    """One thing that is asked beside the numbers, such as that the backend of the label is the one that was called."""
+
+    name: str
+    status: Status
+    detail: str = ""
+
+
+class Error(_Part):
+    """How far a result is from the one in float64, and how far it may be."""
+
+    result: str
+    """``output``, ``dq``, ``dk`` or ``dv``."""
+    error: float
+    bound: float
+
+
+class Case(_Part):
+    """One call, forward and backward."""
+
+    name: str
+    status: Status
+    errors: tuple[Error, ...] = ()
+    detail: str = ""
+    """What was raised, or why it was not run."""
+
+
+class Validation(_Part):
+    """All of it; `wheelfactory validate --json` prints one."""
+
+    format: Literal["wheelfactory-validation/1"] = FORMAT
+    factory: str
+    """The version of the factory."""
+    time: AwareDatetime
+    """UTC."""
+    validated: Validated
+    hardware: Hardware
+    software: Software
+    dropped_launch_options: tuple[str, ...] | None = None
+    """The launch options that were dropped so that kernels for AMD run on the GPU of another vendor; None if this is
+    not that test mode."""
+    symbols: dict[str, int] = {}
+    """The functions of the backend that were called, and how often: ``flash_attn_2_cuda.fwd``."""
+    checks: tuple[Check, ...] = ()
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a number is wrong, or what runs is not what the wheel says."""
+        found = [part.status for part in self.checks] + [part.status for part in self.cases]
+        return Status.FAILED in found

@@ -1,0 +1,99 @@
+"""What is installed, or a wheel installed for the while, in; what it is and what it computed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+from wheelfactory.build.environments import build_environment, package_folders, wheel_environment
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.files import scratch_dir, sha256_of
+from wheelfactory.core.version import factory_version
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
+from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
+from wheelfactory.gpu.validate.compute import Computed, Place, compute
+from wheelfactory.gpu.validate.installed import PROJECTS, Installed, read_installed
+from wheelfactory.gpu.validate.report import Validated, Validation
+from wheelfactory.verify.proofs import HasPython, handed
+from wheelfactory.wheel.read import Wheel
+
+
+def validate(path: Path | None, given: str | None, workshop: Workshop, *, foreign: bool) -> Validation:
+    """Run a wheel, or what is installed if `path` is None, with the Python `given` or else the user's.
+
+    With `foreign` the kernels of a Triton wheel run on the GPU of another vendor. A wheel is validated without any
+    torch at hand too: a CPU torch stands in. Raises `InputError` if there is nothing to validate, or not in this way.
+    """
+    wheel = _open(path) if path else None
+    python, stand_in = _python(wheel, given, workshop)
+    with scratch_dir(workshop.cache) as scratch, _installed(wheel, python, workshop) as interpreter:
+        installed = read_installed(interpreter, handed(workshop.environ), scratch)
+        computed = compute(installed, Place(interpreter, python, scratch, workshop, wheel, foreign))
+    fitting = None if stand_in or computed.stand_in else python
+    checks = (
+        *checks_of(installed, fitting, foreign=foreign),
+        *checks_of_calls(installed, computed.numbers, elsewhere=computed.stand_in),
+        *computed.checks,
+    )
+    return Validation(
+        factory=factory_version(),
+        time=datetime.now(timezone.utc),
+        validated=_validated(installed, wheel),
+        hardware=computed.hardware,
+        software=computed.software,
+        dropped_launch_options=_dropped(computed, foreign=foreign),
+        symbols=computed.numbers.symbols if computed.numbers else {},
+        checks=checks,
+        cases=computed.cases,
+    )
+
+
+def _open(path: Path) -> Wheel:
+    wheel = Wheel.open(path)
+    if wheel.name not in PROJECTS:
+        raise InputError("no attention to validate", path.name, f"name a wheel of {' or '.join(PROJECTS)}")
+    return wheel
+
+
+def _python(wheel: Wheel | None, given: str | None, workshop: Workshop) -> tuple[TorchPython, bool]:
+    """The Python to run in, and whether it only stands in for one with the torch that the wheel is for."""
+    try:
+        return find_torch_python(given, workshop.environ), False
+    except InputError:
+        if given or not wheel:
+            raise
+        own = build_environment(workshop.cache)
+        return find_torch_python(str(own.python), workshop.clean_environ), True
+
+
+@contextmanager
+def _installed(wheel: Wheel | None, python: TorchPython, workshop: Workshop) -> Iterator[HasPython]:
+    """What has the package: the Python itself, or an environment over it with the wheel, gone afterwards."""
+    if wheel is None:
+        yield python
+        return
+    layers = package_folders(python.python, workshop.clean_environ)
+    with ExitStack() as stack:
+        try:
+            environment = stack.enter_context(
+                wheel_environment(workshop.cache, wheel.path, python.python, python.version, layers)
+            )
+        except BuildError as error:
+            said = error.which.splitlines()[-1]
+            hint = "name the Python that it is for with --python"
+            raise InputError("cannot be installed", f"{wheel.path.name} for {python.python} ({said})", hint) from None
+        yield environment
+
+
+def _validated(installed: Installed, wheel: Wheel | None) -> Validated:
+    said = installed.as_validated()
+    return said.model_copy(update={"filename": wheel.path.name, "sha256": sha256_of(wheel.path)}) if wheel else said
+
+
+def _dropped(computed: Computed, *, foreign: bool) -> tuple[str, ...] | None:
+    if not foreign:
+        return None
+    return computed.numbers.dropped if computed.numbers else ()

@@ -1,1 +1,0 @@
-"""Container images of the matrix: whether a disk holds them, and what a registry says of their tags and digests."""

@@ -1,0 +1,111 @@
+"""Which compiler this is, by its content: a reinstalled one is the same, a changed one is not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.core.digest import sha256_of
+from wheelfactory.kernels.compiler.flags import rocm_of
+
+RUNAWAY_UPSTREAM = 18
+"""LLVM's first release in which early inlining without function calls explodes (llvm/llvm-project#86332: 8 times the
+memory); with 21 a kernel of head dim 128 did not end in 9.5 CPU minutes instead of 24 s (measured)."""
+
+RUNAWAY_AMD = 23
+"""AMD's compilers keep the pass off that does it, until this version of theirs (ROCm/rocm-libraries#11183, August 2026;
+reported there, not measured here)."""
+
+_DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
+_LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")
+_TOOLS = ("clang++", "lld", "clang-offload-bundler")
+_HIPCC = ("hipcc", "hipcc.bin", "hipcc.pl", "hipconfig*", "hipvars.pm")
+"""Beside a hipcc that is only a wrapper."""
+_BESIDE_TOOLS = (
+    *("*.cfg", "../lib/clang/*/amdgcn/bitcode/*.bc", "../lib/clang/*/include/**/*"),  # the headers hold device code
+    *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is a shell around it
+    "../../*-linux-gnu/libLLVM.so.{llvm}*",  # Debian's place for it
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A HIP compiler."""
+
+    version: str
+    """What it says, such as ``AMD clang version 19.0.0git``."""
+    llvm: int
+    """LLVM's major version; 0 if it does not say."""
+    amd: bool
+    """Whether it is AMD's own build."""
+    content: str
+    """sha256 of what makes the objects: hipcc, clang, linker, bundler, device libraries and clang's own headers, and
+    the version of the C and C++ libraries whose headers it uses."""
+
+    @property
+    def runs_away(self) -> bool:
+        """Whether a compiler of this version runs away on upstream's pair of inlining flags (`flags.is_runaway`).
+
+        By the version alone: what a compiler does is not tried, and one that does not say its version is trusted.
+        """
+        return self.llvm >= (RUNAWAY_AMD if self.amd else RUNAWAY_UPSTREAM)
+
+
+def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
+    """The compiler behind a hipcc. Raises `OSError` if it cannot be run."""
+    done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", env=dict(environ))
+    lines = [line.strip() for line in done.stdout.splitlines() if "version" in line]
+    clang = next((line for line in lines if "clang version" in line), "")
+    number = re.search(r"clang version (\d+)", clang)
+    digest = hashlib.sha256("\n".join([*lines, *_host_libraries(hipcc, environ)]).encode())
+    llvm = int(number[1]) if number else 0
+    for path in sorted(set(_files(Path(hipcc), done.stdout, llvm, environ))):
+        digest.update(bytes.fromhex(sha256_of(path)))
+    return Compiler(
+        version=clang.partition(" (")[0] or "; ".join(lines),
+        llvm=llvm,
+        amd="AMD" in clang or "roc-" in clang,
+        content=digest.hexdigest(),
+    )
+
+
+def _host_libraries(hipcc: str, environ: Mapping[str, str]) -> list[str]:
+    """What the C and C++ headers say of their versions: the same compiler finds others on another system."""
+    command = [hipcc, "-x", "hip", "--cuda-host-only", "-include", "cstdlib", "-dM", "-E", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
+    return sorted(line for line in done.stdout.splitlines() if _LIBRARY_VERSION.match(line))
+
+
+def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:
+    """The files whose content decides what an object is, as far as this compiler has them."""
+    rocm = Path(rocm_of(str(hipcc)))
+    yield hipcc.resolve()
+    for pattern in _HIPCC:
+        yield from hipcc.resolve().parent.glob(pattern)
+    installed = re.search(r"^InstalledDir: (.+)$", said, re.MULTILINE)
+    candidates = [environ.get("HIP_CLANG_PATH", ""), str(rocm / "llvm/bin"), installed[1] if installed else ""]
+    for folder in [Path(text) for text in candidates if text and Path(text, "clang++").exists()][:1]:
+        yield from ((folder / tool).resolve() for tool in _TOOLS if (folder / tool).exists())
+        for pattern in _BESIDE_TOOLS:
+            found = folder.resolve().glob(pattern.format(llvm=llvm))
+            yield from (path.resolve() for path in found if path.is_file())
+    for pattern in _DEVICE_LIBRARIES:
+        yield from rocm.glob(pattern)
+
+
+def untargetable(hipcc: str, archs: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    """The archs that this compiler cannot make code for, and what it says; its driver knows without compiling."""
+    refused = {}
+    for arch in archs:
+        command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
+        # anything else that is wrong with it is told better by the compile itself
+        said = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
+        if said:
+            refused[arch] = said[0]
+    return refused

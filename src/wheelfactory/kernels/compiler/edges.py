@@ -1,0 +1,84 @@
+"""The build.ninja that torch wrote -> its compiles, and the build.ninja of those that are left to do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.kernels.compiler.errors import RefusedError
+from wheelfactory.kernels.compiler.flags import kernel_name, kernel_source
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One compile: the command line as ninja would give it to a shell, its source, its object."""
+
+    command: str
+    source: str
+    output: str
+
+    @property
+    def name(self) -> str:
+        """The name of its source, without extension."""
+        return kernel_name(self.source)
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether its source is a generated kernel."""
+        return kernel_source(["-c", self.source]) is not None
+
+    @property
+    def pattern(self) -> str:
+        """The command without what differs from source to source."""
+        return self.command.replace(self.output, "OUTPUT").replace(self.source, "SOURCE")
+
+
+def read_edges(ninja: str, folder: Path) -> list[Edge]:
+    """The compiles of the build.ninja in a folder, as ninja itself understands it."""
+    said = subprocess.run([ninja, "-t", "compdb"], cwd=folder, stdout=subprocess.PIPE, check=True).stdout
+    return [
+        Edge(entry["command"], str(folder / entry["file"]), str(folder / entry["output"])) for entry in json.loads(said)
+    ]
+
+
+def arguments_of(kernels: Sequence[Edge], launcher: str) -> list[str]:
+    """hipcc and its arguments, the same for all of these but for source and output.
+
+    Raises `RefusedError` if they differ, or if hipcc is not behind the launcher.
+    """
+    first = kernels[0]
+    other = next((edge for edge in kernels if edge.pattern != first.pattern), None)
+    if other:
+        raise RefusedError(
+            "kernels of one set are compiled with different flags",
+            f"{first.name} and {other.name}",
+            "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
+        )
+    words = shlex.split(first.command)
+    if launcher not in words:
+        raise RefusedError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
+    return words[words.index(launcher) + 1 :]
+
+
+def write_ninja(edges: Iterable[Edge], path: Path) -> None:
+    """A build.ninja of these compiles; ninja starts them in this order."""
+    lines = ["rule compile", "  command = $line", "  description = $name"]
+    for edge in edges:
+        lines += [
+            f"build {_path(edge.output)}: compile {_path(edge.source)}",
+            f"  line = {_value(edge.command)}",
+            f"  name = {edge.name}",
+        ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _value(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _path(text: str) -> str:
+    return _value(text).replace(" ", "$ ").replace(":", "$:")

@@ -1,0 +1,86 @@
+"""Sources, headers, flags, compiler and environment -> the key of a kernel set."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from wheelfactory.kernels.compiler.compiler import Compiler
+from wheelfactory.kernels.compiler.errors import RefusedError
+from wheelfactory.kernels.compiler.flags import COMPILER_ENVIRONMENT, HEADER_FOLDERS, appended_flags, kernel_name
+from wheelfactory.kernels.compiler.store import SetKey
+
+ROCM = "ROCM"
+"""Stands in the key for the folder of ROCm, wherever that is: the compiler's content is in the key."""
+
+UNSEEN = re.compile(
+    rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|__DATE__|__TIME__|__TIMESTAMP__"
+    rb"|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
+)
+"""What a kernel must not read, since the launcher drops the flags behind it and the key does not hold the time."""
+
+
+def make_key(
+    sources: Sequence[str],
+    flags: Sequence[str],
+    archs: Sequence[str],
+    compiler: Compiler,
+    rocm: str,
+    environ: Mapping[str, str],
+) -> SetKey:
+    """The key of the set of these generated sources (paths), compiled with these flags, as seen from their root.
+
+    Raises `RefusedError` if a source or header reads what the key does not hold.
+    """
+    root = Path(sources[0]).parent.parent
+    folders = [Path(root, folder) for folder in _folders(flags) if not Path(folder).is_absolute()]
+    parts = {
+        "compiler": asdict(compiler),
+        "flags": [flag.replace(rocm, ROCM) for flag in (*flags, *appended_flags(environ))],
+        "environment": key_environment(environ, rocm),
+        "archs": list(archs),
+        "sources": _digest((kernel_name(path), Path(path)) for path in sorted(sources)),
+        "headers": _digest(_headers(folders, root)),
+        "rocm headers": _digest(_headers([Path(rocm, "include/hip")], Path(rocm)), ours=False),
+    }
+    return SetKey(parts, tuple(sorted(kernel_name(path) for path in sources)))
+
+
+def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
+    """What the environment tells the compiler; a ROCm folder that names the compiler's own tells it nothing."""
+    found = {name: environ[name] for name in COMPILER_ENVIRONMENT if environ.get(name)}
+    own = os.path.realpath(rocm)
+    return {name: value for name, value in found.items() if os.path.realpath(value) != own}
+
+
+def _folders(flags: Sequence[str]) -> Iterable[str]:
+    for position, flag in enumerate(flags):
+        if flag in HEADER_FOLDERS:
+            yield flags[position + 1]
+        elif flag.startswith("-I"):
+            yield flag[2:]
+
+
+def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
+    # beside the headers is the generator, of which Python leaves what it compiled
+    found = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    return ((str(path.relative_to(base)), path) for path in sorted(found))
+
+
+def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
+    digest = hashlib.sha256()
+    for name, path in files:
+        data = path.read_bytes()
+        found = UNSEEN.search(data) if ours else None
+        if found:
+            raise RefusedError(
+                "a kernel reads what the factory keeps from it",
+                f"{found[0].decode()} in {name}",
+                "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags",
+            )
+        digest.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,83 @@
+"""What would stop a compile or a link, found before it starts."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from wheelfactory.kernels.compiler.compiler import untargetable
+from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.errors import RefusedError
+from wheelfactory.kernels.compiler.store import SetKey
+
+_POINTER = 8
+"""Bytes that each argument takes beside its text (Linux 4.13 and later)."""
+
+_OTHER_ARGUMENTS = 16 << 10
+"""Bytes to allow at a link for flags and libraries."""
+
+MOST_ARGUMENTS = 6 << 20
+"""Bytes that Linux allows for arguments and environment at most: three quarters of its default stack limit (exec.c)."""
+
+
+def argument_limit(stack: int) -> int:
+    """Bytes of arguments and environment that a program may be given under a soft stack limit: a quarter of it."""
+    return MOST_ARGUMENTS if stack == resource.RLIM_INFINITY else max(128 << 10, min(MOST_ARGUMENTS, stack // 4))
+
+
+def link_bytes(objects: Iterable[str], environment: int) -> int:
+    """Bytes that Linux counts at a link of objects at these paths, beside an environment that takes so many.
+
+    setuptools gives the compiler an argument list, without a shell and without a response file.
+    """
+    return sum(map(_taken, objects)) + environment + _OTHER_ARGUMENTS
+
+
+def _taken(text: str) -> int:
+    """Bytes that an argument or a variable takes: its own, a zero byte, a pointer."""
+    return len(os.fsencode(text)) + 1 + _POINTER
+
+
+def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
+    """See to it that a process may start a linker with the paths of all objects; raises its stack limit if need be.
+
+    Raises `RefusedError` if it may not be raised so far.
+    """
+    paths = list(objects)
+    needed = link_bytes(paths, sum(_taken(f"{name}={value}") for name, value in environ.items()))
+    soft, hard = resource.prlimit(process, resource.RLIMIT_STACK)
+    if needed <= argument_limit(soft):
+        return
+    allowed = argument_limit(hard)
+    if needed > allowed:
+        raise RefusedError(
+            "the link has more arguments than Linux lets a program have",
+            f"{len(paths)} objects take {needed} bytes, {allowed} are allowed with the stack limit that can be set",
+            "raise the hard limit of the stack (ulimit -H -s), or use a shorter --cache path",
+        )
+    resource.prlimit(process, resource.RLIMIT_STACK, (4 * allowed, hard))
+
+
+def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raises `RefusedError` if the compiler cannot make code for an arch."""
+    refused = untargetable(hipcc, tuple(archs), environ)
+    if refused:
+        raise RefusedError(
+            "the compiler cannot make code for",
+            "; ".join(f"{arch} ({reason})" for arch, reason in refused.items()),
+            "use an image with a newer ROCm, or leave the arch out",
+        )
+
+
+def refuse_other_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `RefusedError` if none of the archives handed over, told by the parts of their keys, is of this key."""
+    if any(dict(parts) == dict(key.parts) for parts in given):
+        return
+    nearest = min((differences(key.parts, parts) for parts in given), key=len)
+    raise RefusedError(
+        "kernel archive of another key",
+        "; ".join(nearest),
+        "compile the kernels with this compiler and these sources: wheelfactory kernels",
+    )

@@ -1,0 +1,51 @@
+"""Stands on PATH as ``ninja`` while setup.py runs: ``python -ISB ninja.py ARGUMENTS...``
+
+torch calls ninja to compile everything that its build.ninja names. This compiles what is missing instead, with the
+real ninja, and then torch links. A shard ends before the link. Any other call goes to the real ninja.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from wheelfactory.kernels.compiler import launcher
+from wheelfactory.kernels.compiler.conduct import conduct
+from wheelfactory.kernels.compiler.edges import read_edges
+from wheelfactory.kernels.compiler.errors import RefusedError, write_refusal
+from wheelfactory.kernels.compiler.order import Order
+from wheelfactory.kernels.compiler.survey import survey
+
+NOT_LINKED = 64
+"""Exit status that ends setup.py before the link: only a shard was asked for, or something is refused."""
+
+
+def main(arguments: list[str]) -> int:
+    """Do what torch wants of ninja; the exit status."""
+    order = Order.read(os.environ)
+    if "--version" in arguments or not Path("build.ninja").exists():
+        os.execv(order.ninja, [order.ninja, *arguments])
+    try:
+        found = survey(read_edges(order.ninja, Path.cwd()), str(Path(launcher.__file__).resolve()), os.environ)
+        if found is None:
+            os.execv(order.ninja, [order.ninja, *arguments])
+        code, report = conduct(order, found, os.environ)
+    except OSError as error:
+        return _refuse(order, RefusedError("cannot compile kernels", str(error), "mend that, and run it again"))
+    except RefusedError as refusal:
+        return _refuse(order, refusal)
+    report.write(order)
+    return NOT_LINKED if code == 0 and order.shard else code
+
+
+def _refuse(order: Order, refusal: RefusedError) -> int:
+    print(f"error: {refusal}", file=sys.stderr)
+    write_refusal(Path(order.report), refusal)
+    return NOT_LINKED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""matrix.yaml + a registry -> the same file with newer patch releases and pinned digests, or exactly what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+from wheelfactory.core.errors import FactoryError
+from wheelfactory.matrix.document import Place
+from wheelfactory.matrix.edit import rewrite
+from wheelfactory.matrix.facts import Image, Matrix, Rocm
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.refresh.image_edit import Pin, edit_images
+from wheelfactory.matrix.refresh.registry import Registry
+from wheelfactory.matrix.tags import further_tags, newest_patch, split_reference
+
+Listed: TypeAlias = Callable[[str], Sequence[str]]
+"""The tags of a repository."""
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """An image of the matrix, where it stands, and what it is to be."""
+
+    place: Place
+    image: Image
+    pin: Pin
+
+    @property
+    def moved(self) -> bool:
+        """Whether another tag takes its place."""
+        return self.pin.tag != self.image.tag
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything of it changes."""
+        return self.moved or self.pin.digest != self.image.digest
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a registry says of the images of a matrix, and images of the same ROCm that the matrix lacks."""
+
+    renewals: tuple[Renewal, ...]
+    suggestions: tuple[tuple[str, str], ...]
+    """(entry of the matrix, image)"""
+
+
+def refresh(path: Path, registry: Registry) -> Findings:
+    """Ask for every image of a matrix file, then write what changed, all at once.
+
+    Raises `FactoryError` if any request fails or a tag is gone, `InputError` for a bad matrix; the file is then
+    byte for byte what it was.
+    """
+    matrix = load_matrix(path)
+    content = path.read_bytes()
+    findings = look_up(matrix, registry)
+    pins = {renewal.place: renewal.pin for renewal in findings.renewals if renewal.changed}
+    if pins:
+        text = edit_images(content.decode(), pins)
+        rewrite(path, content, text, _renewed(matrix, pins), part="the images")
+    return findings
+
+
+def look_up(matrix: Matrix, registry: Registry) -> Findings:
+    """What the registry says of every image. Raises `FactoryError`; one that names all tags it does not have."""
+    listed, digest = cache(registry.tags), cache(registry.digest)
+    renewals, gone = [], []
+    for place, image, name in _newest(matrix, listed):
+        found = digest(*split_reference(name))
+        if found is None:
+            gone.append(image.tag)
+        else:
+            renewals.append(Renewal(place, image, Pin(name, found)))
+    if gone:
+        hint = "find out why, and write tags that exist; nothing was changed"
+        raise FactoryError("the registry does not have", ", ".join(dict.fromkeys(gone)), hint)
+    return Findings(tuple(renewals), tuple(_suggestions(matrix, renewals, listed)))
+
+
+def _images(matrix: Matrix) -> Iterator[tuple[Place, Image]]:
+    for entry, rocm in matrix.rocm.items():
+        for position, image in enumerate(rocm.images):
+            yield ("rocm", entry, "images", position), image
+        if rocm.slim:
+            yield ("rocm", entry, "slim"), rocm.slim
+
+
+def _newest(matrix: Matrix, listed: Listed) -> Iterator[tuple[Place, Image, str]]:
+    """Each image with that of the newest patch release that takes its place; no entry lists one twice for that."""
+    taken = {(place[1], image.tag) for place, image in _images(matrix)}
+    for place, image in _images(matrix):
+        entry = str(place[1])
+        repository, tag = split_reference(image.tag)
+        name = image.tag.removesuffix(tag) + newest_patch(tag, listed(repository), entry, matrix.rocm)
+        if (entry, name) in taken:
+            name = image.tag
+        taken.add((entry, name))
+        yield place, image, name
+
+
+def _suggestions(matrix: Matrix, renewals: Sequence[Renewal], listed: Listed) -> Iterator[tuple[str, str]]:
+    """Images of an entry's newest release that would be new to its list, in the order of the matrix."""
+    own: dict[tuple[str, str], list[str]] = {}
+    for renewal in renewals:
+        if "images" in renewal.place:
+            repository, tag = split_reference(renewal.pin.tag)
+            own.setdefault((str(renewal.place[1]), repository), []).append(tag)
+    for (entry, repository), tags in own.items():
+        for tag in further_tags(tags, listed(repository), entry, matrix.rocm):
+            yield entry, f"{repository}:{tag}"
+
+
+def _renewed(matrix: Matrix, pins: Mapping[Place, Pin]) -> Matrix:
+    """The matrix as it is meant to be when the text is edited."""
+
+    def renew(place: Place, image: Image) -> Image:
+        pin = pins.get(place)
+        return image.model_copy(update={"tag": pin.tag, "digest": pin.digest}) if pin else image
+
+    def of(entry: str, rocm: Rocm) -> Rocm:
+        images = [renew(("rocm", entry, "images", position), image) for position, image in enumerate(rocm.images)]
+        slim = renew(("rocm", entry, "slim"), rocm.slim) if rocm.slim else None
+        return rocm.model_copy(update={"images": tuple(images), "slim": slim})
+
+    return matrix.model_copy(update={"rocm": {entry: of(entry, rocm) for entry, rocm in matrix.rocm.items()}})

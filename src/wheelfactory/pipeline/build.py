@@ -1,0 +1,113 @@
+"""Cell -> finished wheel: sources unpacked, build_rocm.sh run, METADATA and label given, auditwheel run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheelfactory.build.environments import build_requirements
+from wheelfactory.build.executor import Executor
+from wheelfactory.build.recipe import Recipe, make_recipe
+from wheelfactory.build.setup_py import Handed, RawWheel, Setup, run_setup
+from wheelfactory.build.sources import Source, fetch_source
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.progress import Part
+from wheelfactory.kernels.compiler.order import Report
+from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard
+from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import BuildRecord, Toolchain
+from wheelfactory.wheel.repair import find_platform
+from wheelfactory.wheel.rewrite import finish_wheel, refuse_other
+
+
+def build_cell(
+    workshop: Workshop,
+    executor: Executor,
+    cell: Cell,
+    folder: Path,
+    part: Part,
+    *,
+    by_hand: bool = False,
+    wanted: Wanted = ALL,
+) -> Path:
+    """Build one cell into `folder` and give the finished wheel; `wanted` says where its kernels may come from.
+
+    Raises `InputError` or `BuildError` before anything is downloaded if the cell cannot be built here,
+    `SourceError` for its sources, `BuildError` with the log's place if the build fails, `RunAgainError` if the time
+    that was given is up.
+    """
+    recipe = make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=by_hand)
+    source = fetch_source(
+        cell.flash_attn,
+        workshop.matrix.flash_attn[cell.flash_attn],
+        workshop.cache / "sources",
+        workshop.environ,
+    )
+    if cell.backend is Backend.TRITON:
+        payload = _triton_payload(workshop, executor, Handed(deadline=wanted.deadline), recipe, source, part)
+        return finish(payload, _record(recipe, source, Toolchain()), folder, workshop.environ)
+    place = executor.place(cell, part)
+    with scratch_dir(workshop.cache) as scratch:
+        raw, report = _link(workshop, Setup(recipe, source, place, scratch), wanted, part)
+        record = _record(recipe, source, raw.toolchain, report.key if report else None)
+        return finish(raw.path, record, folder, workshop.environ)
+
+
+def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str | None = None) -> BuildRecord:
+    return BuildRecord(
+        cell=recipe.cell.id,
+        label=str(recipe.label),
+        offload_archs=recipe.archs,
+        source=source.identity,
+        kernels=kernels,
+        toolchain=toolchain,
+    )
+
+
+def _link(workshop: Workshop, setup: Setup, wanted: Wanted, part: Part) -> tuple[RawWheel, Report | None]:
+    """Compile the bindings and the kernels that are not there yet, and link."""
+    recipe = setup.recipe
+    abi = workshop.matrix.torch[recipe.cell.torch].cxx11_abi
+    kernel_set = KernelSet(recipe.cell.flash_attn, recipe.cell.rocm, recipe.archs, abi, (recipe.cell,))
+    handed = hand_over(workshop, setup, kernel_set.id, wanted)
+    try:
+        raw = run_setup(workshop, setup, recipe.cell.id, handed, part)
+    except BuildError:
+        heard(workshop, setup, recipe.cell.id)  # knows better why
+        raise
+    return raw, heard(workshop, setup, recipe.cell.id)
+
+
+def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`, once.
+
+    Raises `InputError` if `raw` is no wheel or one of another release or label, `VerificationError` if its compiled
+    code needs what neither torch nor ROCm nor the system brings.
+    """
+    refuse_other(Wheel.open(raw), record)  # a wrong file is told as such, whatever auditwheel thinks of it
+    platform = find_platform(raw, record.toolchain.glibc, folder, environ)
+    return finish_wheel(raw, record, folder, platform)
+
+
+def _triton_payload(
+    workshop: Workshop, executor: Executor, handed: Handed, recipe: Recipe, source: Source, part: Part
+) -> Path:
+    """The Triton wheel of a flash-attn release, built once for all its labels."""
+    content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.environment, sort_keys=True)])
+    key = hashlib.sha256(content.encode()).hexdigest()[:16]
+    kept = workshop.cache / "raw" / key
+    for path in kept.glob("*.whl"):
+        return path
+    place = executor.place(recipe.cell, part)
+    with scratch_dir(workshop.cache) as scratch:
+        raw = run_setup(workshop, Setup(recipe, source, place, scratch), recipe.cell.id, handed, part)
+        with atomic_path(kept / raw.path.name) as written:
+            shutil.copyfile(raw.path, written)
+    return kept / raw.path.name

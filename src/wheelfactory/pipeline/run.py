@@ -1,0 +1,238 @@
+"""The whole job for the cells selected: build, verify, publish into a directory, write its index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheelfactory.build.executor import Executor
+from wheelfactory.build.fallback import build_fallback
+from wheelfactory.build.fallback_project import Project
+from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
+from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.process import end_all
+from wheelfactory.core.progress import Part, Steps, unseen
+from wheelfactory.kernels.handover import ALL, Wanted
+from wheelfactory.kernels.kernel_set import kernel_sets
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.select import unpublished
+from wheelfactory.pipeline.build import build_cell
+from wheelfactory.release.additions import addition, missing_dependencies, missing_fallback
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.transaction import Publisher, publish
+from wheelfactory.site.site import make_site, write_site
+from wheelfactory.verify.gates import verify
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What has no wheel, and the error that says why: it cannot be built here, or its build or a gate failed."""
+
+    name: str
+    """A cell id, or flash-attention-amd."""
+    error: FactoryError
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done on this machine for a selection of cells."""
+
+    todo: tuple[Cell, ...]
+    already: tuple[Cell, ...]
+    refusals: tuple[Failure, ...]
+
+
+def plan_job(workshop: Workshop, executor: Executor, cells: Sequence[Cell], publisher: Publisher) -> Job:
+    """Split the cells into those to build, those published already, and those this machine cannot build.
+
+    A cell whose published file is gone is built again, which gives the same file. Raises `PublishError` if a
+    published file was changed.
+    """
+    held = [row for row in publisher.rows() if publisher.holds(row)]
+    missing = unpublished(cells, published_cells(held))
+    refusals = tuple(_refusals(workshop, executor, missing))
+    refused_cells = {refusal.name for refusal in refusals}
+    return Job(
+        todo=tuple(cell for cell in missing if cell.id not in refused_cells),
+        already=tuple(cell for cell in cells if cell not in missing),
+        refusals=refusals,
+    )
+
+
+def _refusals(workshop: Workshop, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+    for cell in cells:
+        try:
+            make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=False)
+        except BuildError as error:
+            yield Failure(cell.id, error)
+
+
+def run_job(
+    workshop: Workshop,
+    executor: Executor,
+    job: Job,
+    publisher: DirectoryPublisher,
+    extended: Collection[str] = (),
+    wanted: Wanted = ALL,
+) -> tuple[Failure, ...]:
+    """Build, verify and publish what is to do, wheel by wheel, then write the index of the release.
+
+    `extended` names the gates to run beside the required ones; `wanted` says where kernels may come from, and how long
+    it may take. As many cells are built at a time as the executor allows.
+
+    A wheel is published as soon as it is verified, so an interrupted run has lost what was under way at most. A cell
+    that fails does not stop the others; gives those that did. With the first wheels come the dependencies that the
+    release lacks, and flash-attention-amd, which is built and verified for that; no cell needs it, so none is stopped
+    where it fails, as on a machine that has no CPU torch for it.
+    """
+    fallback = missing_fallback(publisher) if job.todo else None
+    with Steps(len(job.todo) + (fallback is not None) + 1) as steps, scratch_dir(workshop.cache) as scratch:
+        if job.todo:
+            publish(publisher, missing_dependencies(workshop, publisher))
+        line = Line(workshop, publisher, scratch, steps, extended, wanted)
+        failures = list(line.bring(fallback)) if fallback else []
+        for wave in waves(workshop.matrix, job.todo) if executor.at_once > 1 else (job.todo,):
+            failures += build_side_by_side(line, executor, wave)
+            if any(isinstance(failure.error, RunAgainError) for failure in failures):
+                break  # the others would only get as far
+        with steps.step("index and search page"):
+            write_site(publisher.folder, make_site(workshop.matrix, publisher.rows()))
+    return tuple(failures)
+
+
+def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
+    """The cells in groups to build one after the other; those of a group share nothing that takes long to make.
+
+    First one cell of each release's Triton wheel, which takes seconds; then one of each kernel set, among which the
+    machine is divided for hours; then those that only link or label.
+    """
+    triton: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.backend is Backend.TRITON:
+            triton.setdefault(cell.flash_attn, cell)
+    leaders = [set(triton.values()), {kernel_set.cells[0] for kernel_set in kernel_sets(matrix, cells)}]
+    others = set(cells).difference(*leaders)
+    return tuple(tuple(cell for cell in cells if cell in group) for group in (*leaders, others) if group)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a cell passes through from its build to the release."""
+
+    workshop: Workshop
+    publisher: DirectoryPublisher
+    scratch: Path
+    steps: Steps
+    extended: Collection[str]
+    wanted: Wanted
+    publishing: threading.Lock = field(default_factory=threading.Lock)
+    """A release is changed by one cell at a time."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, executor: Executor, cell: Cell) -> None:
+        """Build, verify and publish a cell. Raises `FactoryError`."""
+        with self.steps.step(cell.id) as part:
+            path = build_cell(
+                self.workshop, executor, cell, self.scratch, self._stopping_with(part), wanted=self.wanted
+            )
+            added = addition(path, verify(path, self.workshop, cell, self.extended, executor.elsewhere))
+            with self.publishing:
+                publish(self.publisher, [added])
+
+    def bring(self, project: Project) -> Iterator[Failure]:
+        """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""
+        try:
+            with self.steps.step(FALLBACK_NAME):
+                path = build_fallback(self.workshop, project, self.scratch)
+                publish(self.publisher, [addition(path, verify(path, self.workshop))])
+        except PublishError:
+            raise
+        except FactoryError as error:
+            yield Failure(FALLBACK_NAME, error)
+
+    def _stopping_with(self, part: Part) -> Part:
+        def checked(done: int, total: int, told: str = "") -> None:
+            if self.stopping.is_set():
+                raise FactoryError("interrupted", "while another cell was", "run the same command again to go on")
+            part(done, total, told)
+
+        return checked
+
+
+def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    """Put cells through the line, as many at a time as the executor allows; gives those that failed.
+
+    After one whose time is up no other is begun. Raises `PublishError` if the release is not as it should be, as no
+    other wheel may go into it then.
+    """
+    count = min(executor.at_once, len(cells))
+    if count <= 1:
+        return list(_build_in_turn(line, executor, cells))
+    failures = list(_without_place(executor, cells))
+    rest = [cell for cell in cells if cell.id not in {failure.name for failure in failures}]
+    with ThreadPoolExecutor(count) as pool:
+        waiting = {pool.submit(line.run, executor.divided(count), cell): cell for cell in rest}
+        try:
+            for done in as_completed(waiting):
+                error = None if done.cancelled() else done.exception()
+                if isinstance(error, FactoryError) and not isinstance(error, PublishError):
+                    failures.append(Failure(waiting[done].id, error))
+                elif error:
+                    raise error
+                if isinstance(error, RunAgainError):
+                    _cancel(waiting)
+        except BaseException:
+            _cancel(waiting)
+            line.stopping.set()
+            while wait(waiting, timeout=1).not_done:
+                executor.stop()
+                end_all()
+            raise
+    order = [cell.id for cell in cells]
+    return sorted(failures, key=lambda failure: order.index(failure.name))
+
+
+def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+    """Make the places of CK cells, here, where an interruption ends it; gives the cells that cannot have one.
+
+    Of Triton cells most only get a label, for which no image need be made.
+    """
+    for cell in cells:
+        try:
+            if cell.backend is Backend.CK:
+                executor.place(cell, unseen)
+        except FactoryError as error:
+            yield Failure(cell.id, error)
+
+
+def exit_code(failures: Sequence[Failure]) -> int:
+    """What a command ends with for failures: run again if any cell's time was up, else the code of the first."""
+    if any(isinstance(failure.error, RunAgainError) for failure in failures):
+        return RUN_AGAIN
+    return failures[0].error.exit_code if failures else DONE
+
+
+def _cancel(futures: Iterable[Future[None]]) -> None:
+    """Begin none of these any more; unlike those that `shutdown` drops, they are still told of as done."""
+    for future in futures:
+        future.cancel()
+
+
+def _build_in_turn(line: Line, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+    for cell in cells:
+        try:
+            line.run(executor, cell)
+        except PublishError:
+            raise
+        except FactoryError as error:
+            yield Failure(cell.id, error)
+            if isinstance(error, RunAgainError):
+                return

@@ -1,0 +1,184 @@
+"""What is added to a release: the row of a verified wheel, and the dependencies that each index must carry."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from wheelfactory.build.fallback_project import Project, find_project, is_of_other_sources
+from wheelfactory.build.sources import fetch_file
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import VerificationError
+from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.files import sha256_of
+from wheelfactory.core.progress import logger
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.release.transaction import Addition, Publisher
+from wheelfactory.verify.gates import (
+    ALONE,
+    FALLBACK_ALONE,
+    FALLBACK_REQUIRED,
+    refused,
+    required_gates,
+    verify,
+    verify_fallback,
+)
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import read_record
+
+
+def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]:
+    """A wheel that has been verified. Raises `VerificationError` unless it passed every required gate.
+
+    Each finding is one line of the error.
+    """
+    if refused(gates):
+        lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
+        lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
+        raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), "nothing was published of it")
+    return wheel_row(path, gates), path
+
+
+def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None = None) -> tuple[Addition, ...]:
+    """What a release directory has, with its gates as its manifest records them; nothing of it is run.
+
+    The gates that look at nothing but the wheel are asked again, as a manifest says what it was told.
+
+    `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
+    A flash-attention-amd of another version than this checkout's is left out: its sources are not here to compare it
+    with, and no wheel beside it needs it.
+    Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor of
+    flash-attention-amd nor a dependency that the matrix pins, or that is not what its file says of itself, and
+    `InputError` if there is no manifest.
+    """
+    additions: list[Addition] = []
+    for row in read_manifest(folder / MANIFEST_NAME):
+        path = DirectoryPublisher(folder).wheels / row.filename
+        there = path.is_file()
+        wrong = _unexpected(row, expected) or _not_verified(row, workshop.matrix)
+        wrong = wrong or (_differs(row, path) if there else None)
+        if not wrong and there and is_of_other_sources(row.project, row.version):
+            logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
+            continue
+        wrong = wrong or (_refused(row, path, workshop) if there else None)
+        if wrong:
+            hint = f"nothing was published of {folder}"
+            raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
+        additions.append((row, path if there else None))
+    return tuple(additions)
+
+
+def _refused(row: WheelRow, path: Path, workshop: Workshop) -> str | None:
+    """What the gates that look at nothing but the wheel find against it, or None."""
+    if row.cell:
+        results = verify(path, workshop, Cell.parse(row.cell), gates=ALONE)
+    elif row.project == FALLBACK_NAME:
+        results = verify_fallback(path, workshop, FALLBACK_ALONE)
+    else:
+        return None
+    found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
+    return "; ".join(found) or "a gate did not pass" if refused(results) else None
+
+
+def without_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:
+    """The additions that are new or the same as what is published, and the names of those that are neither.
+
+    Two runs at once can build the same cell; the wheel that was published first stays, and the other is not needed.
+    """
+    known = {row.filename: row.sha256 for row in published}
+    kept, other = [], []
+    for row, path in additions:
+        if known.get(row.filename, row.sha256) == row.sha256:
+            kept.append((row, path))
+        else:
+            other.append(row.filename)
+    return kept, other
+
+
+def _differs(row: WheelRow, path: Path) -> str | None:
+    """What a row says other than the wheel does, as field names, or None."""
+    found = wheel_row(path, row.gates)
+    wrong = [
+        name
+        for name in WheelRow.model_fields
+        if name not in ("published", "yanked", "evidence") and getattr(found, name) != getattr(row, name)
+    ]
+    return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
+
+
+def _unexpected(row: WheelRow, expected: Collection[str] | None) -> str | None:
+    """Why a row is not one of those that were asked for, or None."""
+    return f"{row.cell} was not expected" if row.cell and expected is not None and row.cell not in expected else None
+
+
+def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:
+    """Why a row must not be published as it stands, or None.
+
+    What is required is what the gates of this checkout require, whatever the row says of it.
+    """
+    if Path(row.filename).name != row.filename:
+        return "not a file name"
+    if row.cell is None and row.project != FALLBACK_NAME:
+        dependency = matrix.dependencies.get(row.project)
+        pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
+        return None if pinned else "it is of no cell, and no dependency that the matrix pins"
+    required = required_gates(Cell.parse(row.cell).backend) if row.cell else FALLBACK_REQUIRED
+    passed = {gate.gate for gate in row.gates if gate.status is Status.PASSED}
+    missed = [name for name in required if name not in passed]
+    if missed:
+        return f"{', '.join(missed)} not passed"
+    return "a gate failed" if refused(row.gates) else None
+
+
+def missing_dependencies(
+    workshop: Workshop, publisher: Publisher, brought: Collection[str] = ()
+) -> Iterator[tuple[WheelRow, Path]]:
+    """The wheels that every index carries beside flash-attn, as far as the release does not hold them.
+
+    `brought` names files that are being added anyway.
+    """
+    present = {row.filename for row in publisher.rows() if publisher.holds(row)}.union(brought)
+    for project, dependency in workshop.matrix.dependencies.items():
+        if dependency.wheel not in present:
+            cache = workshop.cache / "sources"
+            path = fetch_file(project, dependency.wheel, dependency.sha256, cache, workshop.environ)
+            yield wheel_row(path), path
+
+
+def missing_fallback(publisher: Publisher) -> Project | None:
+    """The sources of flash-attention-amd if the release does not hold the wheel of their version; else None.
+
+    None too where there are none. Raises `PublishError` if its published file was changed.
+    """
+    project = find_project()
+    held = {row.filename for row in publisher.rows() if row.project == FALLBACK_NAME and publisher.holds(row)}
+    return None if project is None or project.filename in held else project
+
+
+def wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
+    """The manifest row of a wheel, with the time of now."""
+    wheel = Wheel.open(path)
+    record = read_record(wheel)
+    return WheelRow(
+        project=str(wheel.name),
+        version=str(wheel.version),
+        filename=path.name,
+        sha256=sha256_of(path),
+        size=path.stat().st_size,
+        requires_python=str(wheel.metadata["Requires-Python"] or ""),
+        metadata_sha256=hashlib.sha256(wheel.metadata_bytes).hexdigest(),
+        published=datetime.now(timezone.utc).replace(microsecond=0),
+        cell=record.cell if record else None,
+        label=record.label if record else None,
+        offload_archs=record.offload_archs if record else (),
+        cxx11_abi=record.toolchain.cxx11_abi if record else None,
+        glibc=str(wheel.glibc) if wheel.glibc else None,
+        source=record.source if record else None,
+        gates=tuple(gates),
+    )

@@ -1,0 +1,118 @@
+"""Publishes into a directory: ``wheels/``, ``SHA256SUMS`` and the manifest, which is what makes a wheel published."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.core.errors import PublishError
+from wheelfactory.core.files import atomic_path, sha256_of, write_atomic
+from wheelfactory.core.progress import Part, unseen
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.transaction import Asset
+from wheelfactory.site.site import Site, write_site
+
+
+@dataclass(frozen=True)
+class DirectoryPublisher:
+    """A release in a local directory."""
+
+    folder: Path
+
+    @property
+    def wheels(self) -> Path:
+        """Where the files are."""
+        return self.folder / "wheels"
+
+    def rows(self) -> tuple[WheelRow, ...]:
+        """The rows of its manifest; raises `PublishError` for a folder with an index and no manifest.
+
+        The manifest is written first, so such an index is somebody else's and must not be overwritten.
+        """
+        if (self.folder / "simple").exists() and not (self.folder / MANIFEST_NAME).exists():
+            hint = f"choose another directory, or restore {MANIFEST_NAME} if it is a release that lost it"
+            raise PublishError("not a release of this factory", str(self.folder), hint)
+        return read_manifest(self.folder) if self.folder.is_dir() else ()
+
+    def holds(self, row: WheelRow) -> bool:
+        """See `Publisher.holds`; a published file by its size, because to hash a whole release each time takes long."""
+        path = self.wheels / row.filename
+        metadata = self.wheels / f"{row.filename}.metadata"
+        if not (path.is_file() and metadata.is_file()):
+            return False
+        if not self._publishes(row):
+            return (sha256_of(path), sha256_of(metadata)) == (row.sha256, row.metadata_sha256)
+        if path.stat().st_size != row.size:
+            raise _changed(path)
+        return True
+
+    def _publishes(self, row: WheelRow) -> bool:
+        """Whether the manifest has this row, by its line: to parse the manifest for every row would take long."""
+        manifest = self.folder / MANIFEST_NAME
+        return manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()
+
+    def ensure(self, asset: Asset, _part: Part = unseen) -> None:
+        """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
+        path = self.wheels / asset.name
+        if path.is_file() and sha256_of(path) == asset.sha256:
+            return
+        if path.is_file() and any(asset.name in (row.filename, f"{row.filename}.metadata") for row in self.rows()):
+            raise _changed(path)
+        self._store(path, asset)
+
+    def _store(self, path: Path, asset: Asset) -> None:
+        with atomic_path(path) as written:
+            if isinstance(asset.content, bytes):
+                written.write_bytes(asset.content)
+            else:
+                shutil.copyfile(asset.content, written)
+            if sha256_of(written) != asset.sha256:
+                raise PublishError("damaged while copying", str(path), "check the disk and run the same command again")
+
+    def commit(self, rows: Sequence[WheelRow]) -> None:
+        """Write SHA256SUMS, then the manifest."""
+        sums = sorted(
+            (name, digest)
+            for row in rows
+            for name, digest in (
+                (row.filename, row.sha256),
+                (f"{row.filename}.metadata", row.metadata_sha256),
+            )
+        )
+        text = "".join(f"{digest}  wheels/{name}\n" for name, digest in sums)
+        self._write("SHA256SUMS", text.encode("utf-8"))
+        self._write(MANIFEST_NAME, write_rows(rows))
+
+    def index(self, site: Site) -> None:
+        """Rewrite what is generated from the manifest."""
+        write_site(self.folder, site)
+
+    def _write(self, name: str, data: bytes) -> None:
+        write_atomic(self.folder / name, data)
+
+
+@dataclass(frozen=True)
+class DirectoryRehearsal(DirectoryPublisher):
+    """A release in a local directory that says what it would write, and writes nothing."""
+
+    show: Callable[[str], None]
+
+    def index(self, site: Site) -> None:
+        """Say how many pages there would be."""
+        self.show(f"write {self.folder / 'simple'}  {len(site.pages)} pages")
+
+    def _store(self, path: Path, asset: Asset) -> None:
+        self.show(f"write {path}  {asset.size} bytes")
+
+    def _write(self, name: str, data: bytes) -> None:
+        self.show(f"write {self.folder / name}  {len(data)} bytes")
+
+
+def _changed(path: Path) -> PublishError:
+    return PublishError(
+        "a published file was changed in place",
+        str(path),
+        "restore it from a backup, or remove it and run the same command again",
+    )

@@ -1,0 +1,180 @@
+"""Evidence: what the manifest keeps of a validation on a GPU, and what it says about GPUs of AMD. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.gpus import by_generation
+from wheelfactory.gpu.validate.report import Case, Check, Error, Validation
+from wheelfactory.verify.result import GateResult, Status
+
+if TYPE_CHECKING:
+    from wheelfactory.release.manifest import WheelRow  # whose rows hold evidence
+
+_AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Nearest(_Part):
+    """The result of all cases that comes nearest to its bound."""
+
+    case: str
+    result: str
+    """``output``, ``dq``, ``dk`` or ``dv``."""
+    error: float
+    bound: float
+
+
+class Evidence(_Part):
+    """A validation in which a GPU computed, and no number was wrong."""
+
+    vendor: Literal["amd", "nvidia"]
+    device: str
+    """Its name, such as ``AMD Instinct MI300X``."""
+    arch: str
+    """``gfx942``, or ``sm_90`` for one of NVIDIA."""
+    torch: str
+    hip: str | None = None
+    cuda: str | None = None
+    triton: str | None = None
+    modules: tuple[str, ...]
+    """Those whose functions were called, such as ``flash_attn_2_cuda``."""
+    cases: int
+    """How many passed."""
+    not_run: int = 0
+    """How many did not run; the report says why of each."""
+    nearest: Nearest
+    time: AwareDatetime
+    """UTC."""
+    factory: str
+    """The version of the factory that validated."""
+    dropped_launch_options: tuple[str, ...] | None = None
+    """The launch options that the foreign-GPU test mode dropped; None if this is not that mode."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the kernels ran in the test mode, on a GPU that they are not made for."""
+        return self.dropped_launch_options is not None
+
+    @property
+    def proves(self) -> bool:
+        """Whether it says anything about GPUs of AMD: no other vendor's does, nor the test mode."""
+        return self.vendor == "amd" and not self.foreign
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """A row has one piece of evidence for each."""
+        return self.arch, self.foreign
+
+
+def evidence_of(validation: Validation) -> Evidence:
+    """What a manifest row keeps of a validation. Raises `InputError` with the reason if it is no evidence."""
+    reason = next(filter(None, _doubts(validation)), None)
+    hardware, software, validated = validation.hardware, validation.software, validation.validated
+    if reason or not (hardware.vendor and hardware.device and hardware.arch):
+        named = validated.filename or f"{validated.project} {validated.version}"
+        where = f" on {hardware.device}" if hardware.device else ""
+        raise InputError("no evidence", f"{named}{where} ({reason or 'its GPU has no name or arch'})", _AGAIN)
+    passed = _passed(validation)
+    return Evidence(
+        vendor=hardware.vendor,
+        device=hardware.device,
+        arch=hardware.arch.partition(":")[0],  # without features such as :xnack-
+        torch=software.torch,
+        hip=software.hip,
+        cuda=software.cuda,
+        triton=software.triton,
+        modules=tuple(sorted({symbol.rpartition(".")[0] for symbol in validation.symbols})),
+        cases=len(passed),
+        not_run=len(validation.cases) - len(passed),
+        nearest=_nearest(passed),
+        time=validation.time,
+        factory=validation.factory,
+        dropped_launch_options=validation.dropped_launch_options,
+    )
+
+
+def _doubts(validation: Validation) -> Iterator[str]:
+    """Why a validation says nothing about its wheel on a GPU."""
+    yield from (f"failed: {part.name}" for part in _parts(validation) if part.status is Status.FAILED)
+    yield from map(_doubt_of_case, validation.cases)
+    if validation.hardware.vendor is None:
+        yield "no GPU computed"
+    if not _passed(validation):
+        yield "no case was computed"
+    if not validation.symbols:
+        yield "no function was seen to be called"
+    if validation.validated.sha256 is None:
+        yield "it does not say of which file: validate the wheel and not what is installed"
+    yield _doubt_of_mode(validation)
+
+
+def _parts(validation: Validation) -> tuple[Check | Case, ...]:
+    return (*validation.checks, *validation.cases)
+
+
+def _doubt_of_case(case: Case) -> str:
+    """What is wrong with a case that did not fail, or nothing; a file may say anything, so its numbers are asked."""
+    if case.status is Status.NOT_RUN and not case.detail:
+        return f"not run, and no reason given: {case.name}"
+    if case.status is Status.PASSED and not (case.errors and all(map(_within, case.errors))):
+        return f"said to have passed, and its numbers do not: {case.name}"
+    return ""
+
+
+def _doubt_of_mode(validation: Validation) -> str:
+    """What is wrong with the mode on this GPU, or nothing. The fallback, which has no label, runs on every GPU."""
+    vendor, foreign = validation.hardware.vendor, validation.dropped_launch_options is not None
+    if vendor == "amd" and foreign:
+        return "the foreign-GPU test mode proves nothing on a GPU of AMD"
+    if vendor == "nvidia" and not foreign and validation.validated.label is not None:
+        return "kernels for AMD run on another GPU in the foreign-GPU test mode alone"
+    return ""
+
+
+def _passed(validation: Validation) -> list[Case]:
+    return [case for case in validation.cases if case.status is Status.PASSED]
+
+
+def _within(error: Error) -> bool:
+    """As `verify.numbers.is_within`, which is heavy to import, and no less than nothing, which no program says."""
+    return 0 <= error.error <= error.bound < math.inf  # NaN is not
+
+
+def _nearest(cases: Iterable[Case]) -> Nearest:
+    """Of cases that all have errors within their bounds."""
+    case, nearest = max(
+        ((case, error) for case in cases for error in case.errors),
+        key=lambda found: found[1].error / found[1].bound if found[1].bound else 0.0,
+    )
+    return Nearest(case=case.name, result=nearest.result, error=nearest.error, bound=nearest.bound)
+
+
+def with_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:
+    """The evidence of a row with one piece more, which takes the place of the one with its arch and mode.
+
+    What proves something comes first.
+    """
+    kept = (other for other in held if other.key != piece.key)
+    return tuple(sorted([*kept, piece], key=lambda one: (not one.proves, by_generation(one.arch), one.foreign)))
+
+
+def verified_on(row: WheelRow) -> tuple[str, ...]:
+    """The offload archs of AMD whose GPUs computed what they should: by evidence, and by a ``gpu`` gate that passed."""
+    archs = {piece.arch for piece in row.evidence if piece.proves}
+    archs |= {gate.versions["gpu"].partition(":")[0] for gate in gpu_gates(row)}
+    return tuple(sorted(archs, key=by_generation))
+
+
+def gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
+    """The ``gpu`` gates that a wheel passed before it was published, with the arch as ``gpu`` among their versions."""
+    passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
+    return tuple(gate for gate in passed if "gpu" in gate.versions)

@@ -1,0 +1,99 @@
+"""How wheels are divided among releases: the tags of the parts, and which part a file goes to; pure.
+
+A release on GitHub takes 1000 assets and, once published, no more. What does not fit, or comes later, goes to another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.kernels.kernel_set import KEPT
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow
+from wheelfactory.release.transaction import Asset
+
+SUMS_NAME = "SHA256SUMS"
+WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
+"""What a part has beside wheels, written when it is known which wheels those are."""
+
+MOST_ASSETS = 1000
+"""Assets of one release: GitHub refuses more (documentation of releases)."""
+MOST_WHEELS = (MOST_ASSETS - len(WRITTEN_LAST)) // 2
+"""Wheels of one part: each is two assets."""
+
+TOO_LARGE = 1 << 31
+"""Bytes: every asset must be under 2 GiB (documentation of releases); exactly 2 GiB is refused."""
+
+_MORE = "wheels-"
+_TAG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+])?")
+
+
+def require_size(asset: Asset) -> None:
+    """Raises `PublishError` for a file that GitHub would not take."""
+    if asset.size >= TOO_LARGE:
+        hint = "GitHub takes files under 2 GiB: build it for fewer offload archs"
+        raise PublishError("too large for a release", f"{asset.name} has {asset.size} bytes", hint)
+
+
+def check_tag(tag: str) -> str:
+    """A tag that releases may be made of. Raises `InputError` for one that git or this scheme cannot have."""
+    if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith(".lock"):
+        raise InputError("not a tag", tag, "letters, digits and . _ + - as in v1.2.0")
+    if tag.startswith((_MORE, KEPT, "untagged-")):
+        raise InputError("a tag with another meaning", tag, f"it must not begin with {_MORE}, {KEPT} or untagged-")
+    return tag
+
+
+def part_tag(tag: str, number: int) -> str:
+    """The tag of a part, counted from 1; those after the first do not begin as tags that start a build."""
+    return tag if number == 1 else f"{_MORE}{tag}-{number}"
+
+
+def part_number(tag: str, found: str) -> int | None:
+    """Which part of `tag` a release's tag is, or None."""
+    if found == tag:
+        return 1
+    match = re.fullmatch(rf"{_MORE}{re.escape(tag)}-([1-9][0-9]*)", found)
+    number = int(match[1]) if match else 1
+    return number if number > 1 else None
+
+
+def wheel_of(name: str) -> str:
+    """The wheel that an asset belongs to: itself, or the one that it is the metadata of."""
+    return name.removesuffix(".metadata")
+
+
+def wheels_in(names: Iterable[str]) -> frozenset[str]:
+    """The wheels that a part has, or has only the half of."""
+    return frozenset(wheel_of(name) for name in names if name not in WRITTEN_LAST)
+
+
+def with_room(parts: Mapping[int, Iterable[str]], wheel: str) -> int | None:
+    """The part (of those that are drafts, with the names each has) that a file of a wheel goes to; None: a new one.
+
+    A wheel and its metadata are always in one part, because installers look for the one beside the other.
+    """
+    wheels = {number: wheels_in(names) for number, names in sorted(parts.items())}
+    for number, held in wheels.items():
+        if wheel in held:
+            return number
+    return next((number for number, held in wheels.items() if len(held) < MOST_WHEELS), None)
+
+
+def digests(rows: Iterable[WheelRow]) -> dict[str, str]:
+    """The assets of rows and the sha256 of each."""
+    found: dict[str, str] = {}
+    for row in rows:
+        found |= {row.filename: row.sha256, f"{row.filename}.metadata": row.metadata_sha256}
+    return found
+
+
+def sums(assets: Mapping[str, str]) -> bytes:
+    """SHA256SUMS of assets with these digests, as ``sha256sum --check`` reads it."""
+    return "".join(f"{assets[name]}  {name}\n" for name in sorted(assets)).encode()
+
+
+def without_urls(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:
+    """The rows as a release's manifest has them."""
+    return tuple(row.model_copy(update={"url": None}) for row in rows)

@@ -1,0 +1,94 @@
+"""What the published releases of a repository hold: their files, and the manifest that names all rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.core.errors import PublishError
+from wheelfactory.release.github.parts import digests, wheel_of
+from wheelfactory.release.github.releases import Release, Releases, Stored
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, parse_rows
+from wheelfactory.release.transaction import Asset
+
+
+@dataclass(frozen=True)
+class Held:
+    """A published release and its assets by name."""
+
+    release: Release
+    assets: Mapping[str, Stored]
+
+
+class Published:
+    """The published releases of wheels; a prerelease is none of them, it keeps kernels."""
+
+    def __init__(self, releases: Releases) -> None:
+        self._releases = releases
+        self._held: dict[int, Held] = {}
+        self._manifests: dict[int, tuple[WheelRow, ...]] = {}
+
+    def take(self, listed: Iterable[Release]) -> None:
+        """Know exactly the published ones of these; what a release holds is asked once, since it does not change."""
+        self._held = {
+            release.id: self._held.get(release.id) or Held(release, self._releases.assets(release))
+            for release in listed
+            if not (release.draft or release.prerelease)
+        }
+
+    def newest(self) -> tuple[int | None, tuple[WheelRow, ...]]:
+        """The id of the newest release with a manifest, and its rows; None and none without one.
+
+        Raises `InputError` for a manifest that cannot be read.
+        """
+        named = [held for held in self._held.values() if MANIFEST_NAME in held.assets]
+        if not named:
+            return None, ()
+        newest = max(named, key=lambda held: (str(held.release.published_at), held.release.id))
+        if newest.release.id not in self._manifests:
+            self._manifests[newest.release.id] = self._rows(newest)
+        return newest.release.id, self._manifests[newest.release.id]
+
+    def _rows(self, held: Held) -> tuple[WheelRow, ...]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, MANIFEST_NAME)
+            self._releases.download(held.assets[MANIFEST_NAME], path)
+            return parse_rows(path.read_bytes(), f"{MANIFEST_NAME} of {held.release.tag_name}")
+
+    def url(self, row: WheelRow) -> str | None:
+        """Where everyone gets the wheel of a row, in a release that has its metadata too; None if none has both.
+
+        It is what GitHub says, never put together here.
+        """
+        for held in self._held.values():
+            if all(self._same(held, name, sha256) for name, sha256 in digests([row]).items()):
+                return held.assets[row.filename].browser_download_url
+        return None
+
+    def has(self, asset: Asset) -> bool:
+        """Whether this very file is published.
+
+        Raises `PublishError` if one of its name is that has other bytes, or one half of the pair without the other.
+        """
+        wheel = wheel_of(asset.name)
+        for held in self._held.values():
+            if asset.name in held.assets:
+                if self._same(held, asset.name, asset.sha256):
+                    return True
+                raise self._refusal("already published with other bytes", asset.name, held)
+            if not held.assets.keys().isdisjoint((wheel, f"{wheel}.metadata")):
+                raise self._refusal("published before it was complete", wheel, held)
+        return False
+
+    def _same(self, held: Held, name: str, sha256: str) -> bool:
+        return name in held.assets and self._releases.is_same(held.assets[name], sha256)
+
+    @staticmethod
+    def _refusal(what: str, name: str, held: Held) -> PublishError:
+        hint = (
+            "if the manifest names it, yank it and publish the new one under another version or build tag; "
+            "if not, delete that release on GitHub and publish under another --tag"
+        )
+        return PublishError(what, f"{name} in {held.release.tag_name}", hint)

@@ -1,0 +1,170 @@
+"""Publishes into releases of a GitHub repository: drafts are filled, compared, then published, the manifest last.
+
+The manifest of the newest published release that has one names every row; a release is never changed afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.progress import Part, logger, unseen
+from wheelfactory.release.github.draft import Draft
+from wheelfactory.release.github.drafts import Drafts
+from wheelfactory.release.github.parts import SUMS_NAME, check_tag, digests, require_size, sums, wheel_of, without_urls
+from wheelfactory.release.github.published import Published
+from wheelfactory.release.github.releases import Release, Releases
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.release.transaction import Asset
+
+Notes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
+"""The text of a release, in Markdown, from the rows published before it and those published with it."""
+
+
+def no_notes(_before: Sequence[WheelRow], _after: Sequence[WheelRow]) -> str:
+    """`Notes` that say nothing."""
+    return ""
+
+
+class GitHubPublisher:
+    """The wheels of a repository, and the drafts of one tag; without a tag it can only be read."""
+
+    def __init__(self, releases: Releases, tag: str | None = None, notes: Notes = no_notes) -> None:
+        """Raises `InputError` for a tag that cannot be used."""
+        self._releases = releases
+        self._tag = check_tag(tag) if tag is not None else None
+        self._notes = notes
+        self._published = Published(releases)
+        self._listing: tuple[Release, ...] | None = None
+        self._drafts: Drafts | None = None
+        self._read: int | None = None
+        """The release whose manifest was read last."""
+
+    def rows(self) -> tuple[WheelRow, ...]:
+        """See `Publisher.rows`; `url` is where everyone gets a file, None if no published release has it any more."""
+        self._list()
+        self._read, rows = self._published.newest()
+        return tuple(row.model_copy(update={"url": self._published.url(row)}) for row in rows)
+
+    def holds(self, row: WheelRow) -> bool:
+        """See `Publisher.holds`."""
+        if self._listing is None:
+            self._list()
+        if self._published.url(row) is not None:
+            return True
+        return self._drafts is not None and any(draft.has(digests([row])) for draft in self._drafts)
+
+    def ensure(self, asset: Asset, part: Part = unseen) -> None:
+        """See `Publisher.ensure`. Raises `PublishError` for a file of 2 GiB or more before any of it is sent."""
+        require_size(asset)
+        drafts = self._ours()
+        if not self._published.has(asset):
+            drafts.for_wheel(wheel_of(asset.name)).put(asset, part)
+
+    def commit(self, rows: Sequence[WheelRow]) -> None:
+        """See `Publisher.commit`: complete every draft and compare it, then publish them in order.
+
+        Raises `PublishError`, with nothing published, if a new row's file is not there, or if something was published
+        since the rows were read.
+        """
+        before = self._still()
+        after = without_urls(rows)
+        drafts = self._ours()
+        divided = self._divide(after, before)
+        if not divided and write_rows(after) != write_rows(before):
+            divided = {next(iter(drafts.parts()), None) or drafts.new(): ()}
+        for number in drafts.parts():
+            if number not in divided:
+                drafts.discard(number)
+        if divided:
+            self._publish(divided, before, after)
+
+    def _publish(
+        self, divided: Mapping[int, tuple[WheelRow, ...]], before: Sequence[WheelRow], after: Sequence[WheelRow]
+    ) -> None:
+        parts, last = self._ours().parts(), max(divided)
+        for number, rows in sorted(divided.items()):
+            _complete(parts[number], rows, after if number == last else None)
+        for number in sorted(divided):
+            release = parts[number].release
+            if number == last:
+                text = self._notes(before, after)
+            else:
+                text = f"Files of {parts[last].release.tag_name}, which has the manifest and the notes."
+            published = self._releases.publish(release, text, latest=number == last)
+            if not published.immutable:
+                logger.warning("%s is not immutable: switch that on in the repository's settings", release.tag_name)
+        self._read_back(after)
+
+    def _read_back(self, rows: Sequence[WheelRow]) -> None:
+        """Raises `PublishError` unless these rows are what everyone now finds.
+
+        Times of publishing are whole seconds, so that a release which was published in the same one may hide this.
+        """
+        self._list()
+        self._read, found = self._published.newest()
+        if write_rows(found) != write_rows(rows):
+            told = f"{self._tag} in {self._releases.client.repository}"
+            raise PublishError("another release hides this one", told, "run the same command again")
+
+    def _divide(self, rows: Iterable[WheelRow], before: Sequence[WheelRow]) -> dict[int, tuple[WheelRow, ...]]:
+        """The rows that each draft is to publish, by its number; a published wheel is in none.
+
+        Raises `PublishError` for a new row whose file is nowhere.
+        """
+        known = {(row.filename, row.sha256) for row in before}
+        parts = self._ours().parts()
+        divided: dict[int, tuple[WheelRow, ...]] = {}
+        for row in rows:
+            if self._published.url(row) is not None:
+                continue
+            number = next((number for number, draft in parts.items() if draft.has(digests([row]))), None)
+            if number is not None:
+                divided[number] = (*divided.get(number, ()), row)
+            elif (row.filename, row.sha256) not in known:  # what somebody deleted on GitHub is no reason to stop
+                raise PublishError("not staged", row.filename, "stage it: publish with --stage and its file")
+        return divided
+
+    def _still(self) -> tuple[WheelRow, ...]:
+        """The rows that were read, looked up again. Raises `PublishError` if others were published since."""
+        read, seen = self._read, self._listing is not None
+        self._list()
+        self._read, rows = self._published.newest()
+        if seen and self._read != read:
+            raise PublishError(
+                "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
+            )
+        return rows
+
+    def _list(self) -> None:
+        self._listing = self._releases.all()
+        self._published.take(self._listing)
+        self._drafts = Drafts(self._releases, self._tag, self._listing) if self._tag is not None else None
+
+    def _ours(self) -> Drafts:
+        if self._listing is None:
+            self._list()
+        if self._drafts is None:
+            raise InputError("no tag to publish under", self._releases.client.repository, "name one with --tag")
+        return self._drafts
+
+
+def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRow] | None) -> None:
+    """Make a draft hold exactly the files of these rows, SHA256SUMS of them, and the manifest if it gets one."""
+    wanted = digests(rows)
+    written = []
+    if manifest is not None:
+        written.append(_asset(MANIFEST_NAME, write_rows(manifest)))
+        wanted[MANIFEST_NAME] = written[0].sha256
+    written.append(_asset(SUMS_NAME, sums(wanted)))
+    wanted[SUMS_NAME] = written[-1].sha256
+    draft.keep_only(wanted)
+    for asset in written:
+        draft.put(asset)
+    draft.check(wanted)
+
+
+def _asset(name: str, content: bytes) -> Asset:
+    return Asset(name, hashlib.sha256(content).hexdigest(), content)

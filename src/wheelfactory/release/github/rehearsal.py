@@ -1,0 +1,94 @@
+"""A publish that changes nothing: each call that would change something is shown, and remembered as if it were done."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from wheelfactory.core.files import sha256_of
+from wheelfactory.core.progress import Part, unseen
+from wheelfactory.release.github.client import Call, Client
+from wheelfactory.release.github.releases import Release, Releases, Stored
+from wheelfactory.release.transaction import Asset
+
+
+class Rehearsal(Releases):
+    """Releases that are read from GitHub once, and changed in memory only."""
+
+    def __init__(self, client: Client, show: Callable[[str], None]) -> None:
+        """`show` is given each call as a line."""
+        super().__init__(client)
+        self._show = show
+        self._known: dict[str, Release] | None = None
+        self._stored: dict[str, dict[str, Stored]] = {}
+        self._contents: dict[str, Path | bytes] = {}
+        self._made = 0
+
+    def all(self) -> tuple[Release, ...]:
+        """See `Releases.all`."""
+        return tuple(self._by_address().values())
+
+    def assets(self, release: Release) -> dict[str, Stored]:
+        """See `Releases.assets`."""
+        if release.url not in self._stored:
+            self._stored[release.url] = super().assets(release)
+        return dict(self._stored[release.url])
+
+    def download(self, stored: Stored, path: Path) -> None:
+        """See `Releases.download`."""
+        content = self._contents.get(stored.url)
+        if content is None:
+            super().download(stored, path)
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+
+    def _by_address(self) -> dict[str, Release]:
+        if self._known is None:
+            self._known = {release.url: release for release in super().all()}
+        return self._known
+
+    def _look(self, release: Release) -> Release:
+        return self._by_address()[release.url]
+
+    def _send(self, call: Call, _part: Part = unseen) -> Any:
+        self._show(str(call))
+        if call.file is not None:
+            return self._upload(call, call.file)
+        if call.method == "DELETE":
+            self._by_address().pop(call.url, None)
+            for assets in self._stored.values():
+                for name in [name for name, stored in assets.items() if stored.url == call.url]:
+                    del assets[name]
+            return None
+        return self._release(call)
+
+    def _release(self, call: Call) -> dict[str, Any]:
+        """What GitHub would answer to a release made or edited; the number and the host of a new one are not known."""
+        if call.method == "POST":
+            self._made += 1
+            url = f"{call.url}/NEW{self._made}"
+            found: dict[str, Any] = {"id": -self._made, "url": url, "upload_url": f"{url}/assets{{?name,label}}"}
+            self._stored[url] = {}
+        else:
+            found = self._by_address()[call.url].model_dump()
+        # it is published now, and nothing is said of whether it could be changed
+        known = {"published_at": datetime.now(timezone.utc), "immutable": True}
+        release = Release.model_validate({**found, **(call.body or {}), **known})
+        self._by_address()[release.url] = release
+        return release.model_dump()
+
+    def _upload(self, call: Call, asset: Asset) -> dict[str, Any]:
+        """What GitHub would answer to an upload."""
+        content = asset.content
+        digest = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
+        self._made += 1
+        home = next(one.url for one in self.all() if one.upload_url.partition("{")[0] == call.url)
+        url = f"{home.rpartition('/')[0]}/assets/NEW{self._made}"
+        self._contents[url] = content
+        facts = {"id": -self._made, "name": asset.name, "size": asset.size, "state": "uploaded"}
+        stored = Stored.model_validate({**facts, "digest": f"sha256:{digest}", "url": url, "browser_download_url": url})
+        self._stored.setdefault(home, {})[asset.name] = stored
+        return stored.model_dump()

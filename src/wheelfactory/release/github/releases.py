@@ -1,0 +1,178 @@
+"""Releases and their assets on GitHub: what is there, and the few calls that change it, each safe to make again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wheelfactory.core.errors import PublishError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.core.progress import Part, unseen
+from wheelfactory.release.github.answers import RefusedError
+from wheelfactory.release.github.client import Call, Client
+from wheelfactory.release.transaction import Asset
+
+
+class Stored(BaseModel):
+    """An asset as GitHub has it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int
+    name: str
+    size: int
+    state: str
+    """``uploaded``; an upload that failed may leave an empty one that is ``starter`` (GitHub's documentation)."""
+    digest: str | None = None
+    """``sha256:...``; None for an asset from before GitHub made them (June 2025)."""
+    url: str
+    """In the API, for drafts too."""
+    browser_download_url: str
+    """For everyone; that of a draft's asset is another one than when it is published."""
+
+
+class Release(BaseModel):
+    """A release as GitHub has it, a draft until it is published."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int
+    tag_name: str
+    draft: bool
+    prerelease: bool
+    immutable: bool = False
+    published_at: datetime | None = None
+    url: str
+    upload_url: str
+    """Followed by ``{?name,label}``."""
+
+
+_Value = TypeVar("_Value", bound=BaseModel)
+
+
+class Releases:
+    """The releases of one repository. Everything raises `PublishError` for what GitHub refuses or does not do."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._home = f"{client.url}/releases"
+        self._hashed: dict[int, str] = {}
+
+    def all(self) -> tuple[Release, ...]:
+        """Every release; drafts only if the token may write contents."""
+        return tuple(_read(Release, found) for found in self.client.pages(self._home))
+
+    def published(self, tag: str) -> Release | None:
+        """The published release of a tag."""
+        try:
+            return _read(Release, self.client.get(f"{self._home}/tags/{tag}"))
+        except RefusedError as refused:
+            if refused.status == requests.codes.not_found:
+                return None
+            raise
+
+    def assets(self, release: Release) -> dict[str, Stored]:
+        """All assets of a release by name, those that are half there too."""
+        found = (_read(Stored, entry) for entry in self.client.pages(f"{release.url}/assets"))
+        return {asset.name: asset for asset in found}
+
+    def is_same(self, stored: Stored, sha256: str) -> bool:
+        """Whether an asset is whole and has this sha256; one without a digest is downloaded to be hashed."""
+        if stored.state != "uploaded":
+            return False
+        if stored.digest is not None:
+            return stored.digest == f"sha256:{sha256}"
+        if stored.id not in self._hashed:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "asset")
+                self.client.download(stored.url, path)
+                self._hashed[stored.id] = sha256_of(path)
+        return self._hashed[stored.id] == sha256
+
+    def download(self, stored: Stored, path: Path) -> None:
+        """The content of an asset into a file. Raises `PublishError` if it does not have the asset's digest."""
+        self.client.download(stored.url, path)
+        if stored.digest not in (None, f"sha256:{sha256_of(path)}"):
+            raise PublishError("damaged on the way", stored.name, "run the same command again")
+
+    def create(self, tag: str, *, prerelease: bool = False) -> Release:
+        """A new draft. If the answer is lost and a draft of that tag is there, that is it."""
+        body = {"tag_name": tag, "name": tag, "draft": True, "prerelease": prerelease}
+        return self.client.change(
+            lambda: _read(Release, self._send(Call("POST", self._home, body))),
+            lambda: next((one for one in self.all() if one.draft and one.tag_name == tag), None),
+        )
+
+    def rename(self, draft: Release, tag: str) -> Release:
+        """Give a draft another tag."""
+        return self._edit(draft, {"tag_name": tag, "name": tag}, lambda found: found.tag_name == tag)
+
+    def publish(self, draft: Release, notes: str, *, latest: bool) -> Release:
+        """Publish a draft with a text; `latest` makes it the one that the repository shows first."""
+        body = {"tag_name": draft.tag_name, "draft": False, "body": notes, "make_latest": str(latest).lower()}
+        published = self._edit(draft, body, lambda found: not found.draft)
+        if published.draft or published.tag_name != draft.tag_name:
+            found = f"{draft.tag_name} is {'a draft' if published.draft else published.tag_name}"
+            raise PublishError("GitHub did not publish as it was asked", found, "look at the release on GitHub")
+        return published
+
+    def _edit(self, release: Release, body: dict[str, object], done: Callable[[Release], bool]) -> Release:
+        def look() -> Release | None:
+            found = self._look(release)
+            return found if done(found) else None
+
+        call = Call("PATCH", release.url, body)
+        return self.client.change(lambda: _read(Release, self._send(call)), look)
+
+    def upload(self, draft: Release, asset: Asset, part: Part) -> Stored:
+        """Send an asset, once; raises `UnansweredError` if that must be looked after."""
+        address = draft.upload_url.partition("{")[0]
+        return _read(Stored, self._send(Call("POST", address, file=asset), part))
+
+    def remove(self, stored: Stored) -> None:
+        """Delete an asset of a draft; one that is gone is no error."""
+        self._delete(stored.url)
+
+    def discard(self, draft: Release) -> None:
+        """Delete a draft; one that is gone is no error, one that was published meanwhile is a `PublishError`."""
+        try:
+            now = self._look(draft)
+        except RefusedError as refused:
+            if refused.status == requests.codes.not_found:
+                return
+            raise
+        if not now.draft:
+            raise PublishError("published meanwhile", now.tag_name, "run the same command again")
+        self._delete(draft.url)
+
+    def _look(self, release: Release) -> Release:
+        return _read(Release, self.client.get(release.url))
+
+    def _delete(self, url: str) -> None:
+        def attempt() -> bool:
+            try:
+                self._send(Call("DELETE", url))
+            except RefusedError as refused:
+                if refused.status != requests.codes.not_found:
+                    raise
+            return True
+
+        self.client.change(attempt, lambda: None)
+
+    def _send(self, call: Call, part: Part = unseen) -> Any:
+        return self.client.send(call, part)
+
+
+def _read(kind: type[_Value], found: object) -> _Value:
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise PublishError("not what GitHub answers", f"{place}: {first['msg']}", "check GITHUB_API_URL") from None

@@ -1,0 +1,127 @@
+"""The manifest: one JSON line a wheel, the only store; every page is generated from it and none is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label
+from wheelfactory.release.evidence import Evidence
+from wheelfactory.verify.result import GateResult
+
+MANIFEST_NAME = "manifest.jsonl"
+
+_RESTORE = "the manifest is written by `wheelfactory publish`; restore it from the release"
+
+
+class WheelRow(BaseModel):
+    """A published wheel: what an index needs, what a person chooses by, and how it was verified."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str
+    """The normalized project name: ``flash-attn``, or a dependency that the index carries."""
+    version: str
+    filename: str
+    sha256: str
+    size: int
+    """Bytes."""
+    requires_python: str
+    metadata_sha256: str
+    """Of the ``.metadata`` file beside the wheel, byte for byte its METADATA."""
+    published: datetime
+    """When it first was published, UTC."""
+    yanked: str | None = None
+    """Why it must not be installed any more, or None."""
+    cell: str | None = None
+    """The cell id; None for a dependency."""
+    label: str | None = None
+    offload_archs: tuple[str, ...] = ()
+    cxx11_abi: bool | None = None
+    glibc: str | None = None
+    """The oldest glibc it runs on; None for a wheel without compiled code."""
+    source: str | None = None
+    gates: tuple[GateResult, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    """Validations on GPUs, added after it was published; one for each arch and mode."""
+    url: str | None = None
+    """Where the file is; None in a release itself, whose files are beside its manifest."""
+
+    @field_validator("cell", "label")
+    @classmethod
+    def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
+        try:
+            if text is not None:
+                (Cell.parse if field.field_name == "cell" else Label.parse)(text)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    @property
+    def index_key(self) -> tuple[str, str, str] | None:
+        """The index that lists it, as folder names: ``("rocm64", "torch2.9", "ck")``; None for every index."""
+        if self.label is None:
+            return None
+        label = Label.parse(self.label)
+        return label.rocm_text, label.torch_text, str(label.backend)
+
+
+def read_manifest(path: Path) -> tuple[WheelRow, ...]:
+    """The rows of a manifest, or of the one in a release directory; none if a directory has none yet.
+
+    Raises `InputError` with file and line for a row that is none.
+    """
+    if path.is_dir():
+        path = path / MANIFEST_NAME
+        if not path.exists():
+            return ()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("no such manifest", str(path), "name a manifest file or a release directory") from None
+    except OSError as error:
+        raise InputError("cannot read", f"{path} ({error.strerror})", _RESTORE) from None
+    return parse_rows(data, str(path))
+
+
+def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
+    """The rows of a manifest's bytes; `which` names it in errors.
+
+    Raises `InputError` with `which` and the line for a row that is none.
+    """
+    lines = data.splitlines()  # of bytes, because text also ends lines at U+2028 and the like
+    return tuple(_row(which, number, line) for number, line in enumerate(lines, 1))
+
+
+def _row(which: str, number: int, line: bytes) -> WheelRow:
+    try:
+        return WheelRow.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "line"
+        message = first["msg"].removeprefix("Value error, ")
+        raise InputError("not a manifest row", f"{which}:{number}: {place}: {message}", _RESTORE) from None
+
+
+def write_rows(rows: Iterable[WheelRow]) -> bytes:
+    """The manifest of these rows, sorted by file name: the same rows give the same bytes.
+
+    A row without evidence does not name it: it stays what it was before there was any, byte for byte, so that nothing
+    published changes, and older factories, which refuse keys that they do not know, read it.
+    """
+    lines = map(_line, sorted(rows, key=lambda row: row.filename))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def _line(row: WheelRow) -> str:
+    return row.model_dump_json(exclude=None if row.evidence else {"evidence"})
+
+
+def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
+    """The cell ids that have a published wheel; a yanked one counts, because its file name is taken for good."""
+    return frozenset(row.cell for row in rows if row.cell)

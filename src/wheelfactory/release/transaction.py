@@ -1,0 +1,142 @@
+"""The publish transaction, for any place that can hold files: assets first, then what names them, the index last.
+
+Every step can be done again: an asset that is there and the same is kept, so an interrupted publish is resumed by
+running the same command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from wheelfactory.core.errors import PublishError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.core.progress import Part, unseen
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.wheel.read import Wheel
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file to publish: its name, its sha256, and where its bytes are (a file, or the bytes themselves)."""
+
+    name: str
+    sha256: str
+    content: Path | bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+
+Addition: TypeAlias = tuple[WheelRow, Path | None]
+"""A row and the file it is of; without one the place must hold that file already, staged by an earlier call."""
+
+Step: TypeAlias = Callable[[str], AbstractContextManager[Part]]
+"""Begins a step of what a person sees, such as `Steps.step`."""
+
+
+@contextmanager
+def unseen_step(_text: str) -> Iterator[Part]:
+    """A `Step` for what nobody waits for."""
+    yield unseen
+
+
+class Publisher(Protocol):
+    """A place that wheels are published to."""
+
+    def rows(self) -> tuple[WheelRow, ...]:
+        """What is published there."""
+
+    def holds(self, row: WheelRow) -> bool:
+        """Whether the wheel of a row and its metadata are there, published or staged, and are what the row says.
+
+        Raises `PublishError` if a published file was changed.
+        """
+
+    def ensure(self, asset: Asset, part: Part = unseen) -> None:
+        """Make the place hold this asset: keep an identical one, replace a half-written or unpublished one.
+
+        `part` is told the bytes done and to do. Raises `PublishError` if a published file of that name has other bytes.
+        """
+
+    def commit(self, rows: Sequence[WheelRow]) -> None:
+        """Make exactly these rows what is published; the last step, and the one that counts."""
+
+
+def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> None:
+    """Bring wheels to where they will be published, and publish nothing.
+
+    Raises `PublishError` if a name is published with other bytes, or a file is neither given nor there.
+    """
+    _stage(publisher, additions, step)
+
+
+def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
+    """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
+
+    Raises as `stage` does; nothing is committed then.
+    """
+    rows = _stage(publisher, additions, step)
+    with step("publish"):
+        publisher.commit(rows)
+    return rows
+
+
+def _stage(publisher: Publisher, additions: Iterable[Addition], step: Step) -> tuple[WheelRow, ...]:
+    """Make the place hold the additions; gives all rows that there then are, sorted by file name."""
+    rows = {row.filename: row for row in publisher.rows()}
+    for row, path in additions:
+        present = rows.setdefault(row.filename, row)
+        if present.sha256 != row.sha256:
+            raise PublishError(
+                "already published with other bytes",
+                row.filename,
+                "a published file is never replaced: yank it (`wheelfactory publish TARGET --yank NAME --reason WHY`) "
+                "and publish the new one under another version or build tag",
+            )
+        with step(row.filename) as part:
+            _bring(publisher, row, path, part)
+    return tuple(rows[name] for name in sorted(rows))
+
+
+def _bring(publisher: Publisher, row: WheelRow, path: Path | None, part: Part) -> None:
+    if path is not None:
+        for asset in wheel_assets(row, path):
+            publisher.ensure(asset, part)
+    elif not publisher.holds(row):
+        raise PublishError("neither given nor staged", row.filename, "stage it: publish with --stage and its file")
+
+
+def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:
+    """The wheel, and its METADATA as the file that an index points resolvers to (PEP 658)."""
+    metadata = Wheel.open(path).metadata_bytes
+    found = sha256_of(path)
+    if (found, hashlib.sha256(metadata).hexdigest()) != (row.sha256, row.metadata_sha256):
+        raise PublishError("changed since it was verified", str(path), "verify it again")
+    return (
+        Asset(row.filename, row.sha256, path),
+        Asset(f"{row.filename}.metadata", row.metadata_sha256, metadata),
+    )
+
+
+def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ...]:
+    """Mark a published wheel as not to be installed; the file stays, for those who pinned it.
+
+    Raises `PublishError` if no such file is published, or no reason is given.
+    """
+    if not reason.strip():
+        raise PublishError("no reason given to yank", filename, "say why with --reason; pip shows it to users")
+    rows = publisher.rows()
+    if filename not in {row.filename for row in rows}:
+        raise PublishError("not published, so it cannot be yanked", filename, "its manifest lists what is")
+    changed = tuple(
+        row.model_copy(update={"yanked": " ".join(reason.split())}) if row.filename == filename else row for row in rows
+    )
+    publisher.commit(changed)
+    return changed

@@ -1,0 +1,75 @@
+"""Rows -> pages (PEP 503 with hashes, requires-python, core metadata and yank marks); pure.
+
+One index per (ROCm, torch, backend), because a flat one makes pip take the highest label, whatever the machine has.
+Only ``data-core-metadata`` is written: its older name makes pip 22.3 to 23.1 refuse every file (facts, measured).
+HTML, not JSON: a static host cannot send JSON's content type.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from wheelfactory.release.manifest import WheelRow
+
+IndexKey = tuple[str, str, str]
+"""ROCm, torch and backend of an index, as folder names."""
+
+
+def _url(row: WheelRow, depth: int) -> str:
+    """The file, from a page `depth` folders down; ``+`` as ``%2B``, for servers that read it as a blank."""
+    return row.url or "../" * depth + "wheels/" + quote(row.filename)
+
+
+def index_path(key: IndexKey) -> str:
+    """The folder of an index below the release: ``simple/rocm64/torch2.9/ck``."""
+    return "/".join(("simple", *key))
+
+
+def make_pages(rows: Iterable[WheelRow]) -> dict[str, str]:
+    """Every page of every index, by its path below the release."""
+    templates = Environment(
+        loader=PackageLoader("wheelfactory.site"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    links, files = templates.get_template("links.html"), templates.get_template("files.html")
+    pages: dict[str, str] = {}
+    children: dict[str, set[str]] = defaultdict(set)
+    for key, projects in _by_index(rows).items():
+        for project, members in projects.items():
+            folder = f"{index_path(key)}/{project}"
+            depth = folder.count("/") + 1
+            listed = [(row, _url(row, depth)) for row in members]
+            pages[f"{folder}/index.html"] = files.render(title=project, files=listed)
+            for parent, child in _parents(folder):
+                children[parent].add(child)
+    for folder, names in children.items():
+        pages[f"{folder}/index.html"] = links.render(title=folder, names=sorted(names))
+    return pages
+
+
+def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:
+    """The rows of each index by project; those without a key of their own (dependencies) are in every index."""
+    ordered = sorted(rows, key=lambda row: row.filename)
+    everywhere = [row for row in ordered if row.index_key is None]
+    indexes: dict[IndexKey, dict[str, list[WheelRow]]] = {}
+    for row in ordered:
+        if row.index_key is not None:
+            indexes.setdefault(row.index_key, defaultdict(list))[row.project].append(row)
+    for projects in indexes.values():
+        for row in everywhere:
+            projects[row.project].append(row)
+    return indexes
+
+
+def _parents(folder: str) -> Iterable[tuple[str, str]]:
+    """Each folder above, with the name below it that leads here."""
+    parts = folder.split("/")
+    return [("/".join(parts[:end]), parts[end]) for end in range(1, len(parts))]

@@ -1,0 +1,180 @@
+"""Manifest rows before and after -> the notes of a release, in Markdown that fits GitHub's limit."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from wheelfactory.core.gpus import product
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.evidence import Evidence
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.advice import file_line, index_line
+from wheelfactory.site.evidence import evidence_lines
+from wheelfactory.site.index import IndexKey
+from wheelfactory.site.markdown import code, count_text, fence, one_line, prose, size_text, table
+from wheelfactory.site.sections import Section, fitted
+from wheelfactory.site.wheels import axes, newest_first, pythons, versions
+from wheelfactory.verify.result import GateResult, Status
+
+BODY_LIMIT = 125_000
+"""Characters that GitHub takes as the text of a release; its API refuses a longer one ("body is too long")."""
+
+_REASONS = 3
+"""Reasons for a gate that did not run that are shown; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a release brings: wheels that are new and can be installed, were yanked since, or ran on a GPU."""
+
+    new: tuple[WheelRow, ...]
+    yanked: tuple[WheelRow, ...]
+    validated: tuple[WheelRow, ...]
+    """Those that have other evidence than before."""
+    total: int
+    """Files of the manifest afterwards, dependencies and yanked ones included."""
+
+
+def changes(before: Iterable[WheelRow], after: Sequence[WheelRow]) -> Changes:
+    """The difference of two manifests, by file name."""
+    known = {old.filename: old for old in before}
+    ordered = sorted(after, key=newest_first)
+    return Changes(
+        tuple(now for now in ordered if now.filename not in known and now.yanked is None),
+        tuple(now for now in ordered if now.yanked is not None and _was_good(known.get(now.filename))),
+        tuple(now for now in ordered if now.evidence and now.evidence != _evidence(known.get(now.filename))),
+        len(after),
+    )
+
+
+def _was_good(old: WheelRow | None) -> bool:
+    return old is None or old.yanked is None
+
+
+def _evidence(old: WheelRow | None) -> tuple[Evidence, ...]:
+    return old.evidence if old else ()
+
+
+def release_notes(
+    before: Iterable[WheelRow],
+    after: Sequence[WheelRow],
+    *,
+    matrix: Matrix,
+    site: str | None,
+    repository: str | None,
+    limit: int = BODY_LIMIT,
+) -> str:
+    """The notes of the release that made `after` of `before`, at most `limit` characters.
+
+    `site` is the address below which ``simple/`` is; without it each wheel is installed by its own address.
+    `repository` is ``OWNER/REPO``, for the lines that check where a wheel comes from; None leaves them out.
+    """
+    found = changes(before, after)
+    wheels = tuple(wheel for wheel in found.new if wheel.label)
+    sections = [Section((_headline(found),))]
+    if wheels:
+        sections += [_by_index(wheels, site) if site else _by_file(wheels, matrix)]
+    if found.yanked:
+        sections += [_yanked(found.yanked)]
+    if found.validated:
+        sections += [_validated(found.validated)]
+    if wheels:
+        sections += [_gpus(wheels), _gates(wheels)]
+    sections += [_verify(repository)] if repository else []
+    sections += [_files(found.new)] if found.new else []
+    return fitted(sections, limit)
+
+
+def _headline(found: Changes) -> str:
+    wheels = sum(wheel.label is not None for wheel in found.new)
+    yanked = f", {len(found.yanked)} yanked" if found.yanked else ""
+    validated = f", {len(found.validated)} with new evidence" if found.validated else ""
+    return f"{count_text(wheels, 'new flash-attn wheel')}{yanked}{validated}; {count_text(found.total, 'file')} in all."
+
+
+def _by_index(wheels: Iterable[WheelRow], site: str) -> Section:
+    groups: dict[IndexKey, list[WheelRow]] = {}
+    for wheel in wheels:
+        if wheel.index_key:
+            groups.setdefault(wheel.index_key, []).append(wheel)
+    rows = [
+        [*axes(members[0]), versions(members), pythons(members), code(index_line(key, site))]
+        for key, members in groups.items()
+    ]
+    told = "One index for each ROCm, torch and backend; install ROCm's torch first."
+    return _install(told, rows)
+
+
+def _by_file(wheels: Sequence[WheelRow], matrix: Matrix) -> Section:
+    rows = [[*axes(wheel), versions([wheel]), pythons([wheel]), code(file_line(wheel, matrix))] for wheel in wheels]
+    download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it where it lies."
+    return _install(f"Install ROCm's torch first.{download}", rows)
+
+
+def _install(told: str, rows: Iterable[Sequence[str]]) -> Section:
+    header, rule, *lines = table(("ROCm", "torch", "backend", "flash-attn", "Python", "install"), rows)
+    return Section(("## Install", "", told, "", header, rule), tuple(lines))
+
+
+def _yanked(wheels: Iterable[WheelRow]) -> Section:
+    rows = tuple(f"- {code(wheel.filename)}: {prose(str(wheel.yanked))}" for wheel in wheels)
+    return Section(("## Yanked", "", "Installers pass these over unless they are pinned.", ""), rows)
+
+
+def _validated(wheels: Iterable[WheelRow]) -> Section:
+    rows = (f"- {code(wheel.filename)}: {prose(line)}" for wheel in wheels for line in evidence_lines(wheel))
+    return Section(("## Evidence", "", "What GPUs computed with these wheels, against float64.", ""), tuple(rows))
+
+
+def _gpus(wheels: Sequence[WheelRow]) -> Section:
+    counts = Counter(arch for wheel in wheels for arch in wheel.offload_archs)
+    rows = (
+        [code(arch), prose(product(arch)) or "not known by name", f"{number} of {len(wheels)}"]
+        for arch, number in sorted(counts.items())
+    )
+    return Section(("## GPUs", "", *table(("arch", "GPUs", "new wheels for it"), rows)))
+
+
+def _gates(wheels: Sequence[WheelRow]) -> Section:
+    """Each gate with what it said; a wheel that has no result of a gate is not counted for it."""
+    results: dict[str, list[GateResult]] = {}
+    for result in (result for wheel in wheels for result in wheel.gates):
+        results.setdefault(result.gate, []).append(result)
+    silent = sum(not wheel.gates for wheel in wheels)
+    told = "What was checked before publishing. A gate that did not run says nothing about a wheel."
+    more = ("", f"{count_text(silent, 'wheel')} without any recorded gate.") if silent else ()
+    rows = ([*_gate_cells(gate, said)] for gate, said in results.items())
+    return Section(("## Gates", "", told, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
+
+
+def _gate_cells(gate: str, results: Sequence[GateResult]) -> Iterator[str]:
+    counts = Counter(result.status for result in results)
+    details = dict.fromkeys(one_line(result.detail) for result in results if result.status is Status.NOT_RUN)
+    reasons = [prose(detail) for detail in details if detail]
+    shown = [*reasons[:_REASONS], *([f"and {len(reasons) - _REASONS} more reasons"] if reasons[_REASONS:] else [])]
+    yield prose(gate)
+    yield str(counts[Status.PASSED])
+    yield str(counts[Status.FAILED])
+    yield f"{counts[Status.NOT_RUN]} ({'; '.join(shown)})" if shown else str(counts[Status.NOT_RUN])
+
+
+def _verify(repository: str) -> Section:
+    lines = [
+        shlex.join(["gh", "attestation", "verify", "FILE", "--repo", repository]),
+        shlex.join(["gh", "release", "verify-asset", "TAG", "FILE", "--repo", repository]),
+    ]
+    told = "Who built a file, and that the release was not changed since:"
+    return Section(("## Check what you downloaded", "", told, "", *fence(lines)))
+
+
+def _files(wheels: Iterable[WheelRow]) -> Section:
+    rows = (
+        [code(wheel.filename), size_text(wheel.size), prose(wheel.glibc or "any"), code(wheel.sha256)]
+        for wheel in wheels
+    )
+    header, rule, *lines = table(("file", "size", "glibc", "sha256"), rows)
+    opened = ("## Files", "", "<details><summary>Names, sizes, digests</summary>", "", header, rule)
+    return Section(opened, tuple(lines), ("", "</details>"))

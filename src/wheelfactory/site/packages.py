@@ -1,0 +1,80 @@
+"""Manifest rows -> a page that lists every published wheel; ordered by what it is for, the same rows the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote
+
+from wheelfactory.core.gpus import product
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.advice import index_line
+from wheelfactory.site.evidence import marks
+from wheelfactory.site.index import IndexKey
+from wheelfactory.site.markdown import code, count_text, fence, link, prose, size_text, table
+from wheelfactory.site.wheels import axes, flash_attn_version, newest_first, pythons
+
+GENERATED = (
+    "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"
+)
+
+_SHORT = 12
+"""Hex digits of a sha256 that are shown; the link of the file ends in all of them, for pip to check."""
+
+_HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", "")
+
+
+def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
+    """The page as Markdown.
+
+    `site` is the address below which ``simple/`` and ``wheels/`` are; empty if that is the folder of the page, and no
+    install lines are given then, because pip takes no relative address. A file that has an address of its own is
+    linked there.
+    """
+    ordered = sorted(rows, key=newest_first)
+    groups: dict[IndexKey, list[WheelRow]] = {}
+    for row in ordered:
+        if row.index_key:
+            groups.setdefault(row.index_key, []).append(row)
+    lines = [GENERATED, "", "# Packages", "", _headline(ordered), ""]
+    for key, members in groups.items():
+        rocm, torch, backend = axes(members[0])
+        lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
+        lines += [*fence([index_line(key, site)]), ""] if site else []
+        lines += [*_files(members, site), ""]
+    others = [row for row in ordered if not row.label]
+    if others:
+        lines += ["## Dependencies", "", "Every index has them too.", "", *_files(others, site), ""]
+    return "\n".join([*lines, *_gpus(ordered)])
+
+
+def _headline(rows: Sequence[WheelRow]) -> str:
+    wheels = [row for row in rows if row.label]
+    yanked = sum(row.yanked is not None for row in wheels)
+    return f"{count_text(len(wheels), 'flash-attn wheel')}" + (f", {yanked} of them yanked." if yanked else ".")
+
+
+def _files(rows: Iterable[WheelRow], site: str) -> list[str]:
+    return table(_HEADER, ([*_file(row, site)] for row in rows))
+
+
+def _file(row: WheelRow, site: str) -> Iterator[str]:
+    """The cells of a row; the link ends in the whole sha256, as pip and uv read it."""
+    address = row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
+    yield prose(row.version if row.label is None else flash_attn_version(row))
+    yield pythons([row])
+    yield " ".join(map(prose, row.offload_archs)) or "any"
+    yield size_text(row.size)
+    yield prose(row.glibc or "any")
+    yield f"{row.published:%Y-%m-%d}"
+    yield code(row.sha256[:_SHORT])
+    yanked = f" **yanked**: {prose(row.yanked)}" if row.yanked is not None else ""
+    told = "".join(f", {prose(mark)}" for mark in marks(row))
+    yield link("wheel", f"{address}#sha256={row.sha256}") + told + yanked
+
+
+def _gpus(rows: Iterable[WheelRow]) -> list[str]:
+    archs = sorted({arch for row in rows for arch in row.offload_archs})
+    if not archs:
+        return []
+    known = ((prose(arch), prose(product(arch)) or "not known by name") for arch in archs)
+    return ["## GPUs", "", *table(("arch", "GPUs"), known), ""]

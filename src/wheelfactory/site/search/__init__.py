@@ -1,0 +1,1 @@
+"""The search page: matrix and manifest rows in, the files of a static page that finds a wheel for a machine out."""

@@ -1,0 +1,123 @@
+"""Coverage -> lines for a person, Markdown for a page, an object for a program; the three say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wheelfactory.core.cell import Backend
+from wheelfactory.site.coverage import Coverage, Covered, Reasons, State, Tally
+from wheelfactory.site.markdown import code, count_text, details, prose, table
+
+SHOWN_REASONS = 10
+"""Reasons that a person is shown; the others are counted. A full matrix has some 80."""
+
+
+def cell_lines(coverage: Coverage) -> list[str]:
+    """A line a cell: its id, and published, missing, or why it is yanked."""
+    return [f"{covered.cell.id}  {_state(covered)}" for covered in coverage.cells]
+
+
+def _state(covered: Covered) -> str:
+    return f"yanked: {covered.row.yanked}" if covered.row and covered.row.yanked is not None else str(covered.state)
+
+
+def sum_lines(coverage: Coverage, place: str) -> list[str]:
+    """The sums: wanted and published at `place`, missing, yanked, and what is excluded with the commonest reasons."""
+    tally = coverage.tally
+    others = [
+        f"{number} are {state}" for number, state in ((tally.missing, "missing"), (tally.yanked, "yanked")) if number
+    ]
+    lines = [", ".join([f"{tally.published} of {tally.wanted} cells are published in {place}", *others])]
+    if tally.excluded:
+        lines.append(f"excluded: {_excluded(tally)}")
+        lines += [f"  {number:5}  {reason}" for reason, number in tally.excluded[:SHOWN_REASONS]]
+        lines += [f"         {rest}" for rest in _rest(tally.excluded)]
+    lines += [f"published, and not in the matrix any more: {cell}" for cell in coverage.unwanted]
+    return lines
+
+
+def _excluded(tally: Tally) -> str:
+    return f"{count_text(tally.combinations, 'combination')}, for {count_text(len(tally.excluded), 'reason')}"
+
+
+def _rest(excluded: Reasons) -> Iterator[str]:
+    rest = excluded[SHOWN_REASONS:]
+    if rest:
+        yield f"{sum(number for _, number in rest)} for {len(rest)} more reasons, which --json lists"
+
+
+def as_json(coverage: Coverage, place: str) -> dict[str, object]:
+    """Everything: the sums, by backend and by (ROCm, torch) too, every reason and every cell."""
+    squares = coverage.tallies(lambda cell: (cell.backend, cell.rocm, cell.torch))
+    return {
+        "target": place,
+        **_numbers(coverage.tally),
+        "excluded": _reasons(coverage.tally),
+        "backends": {str(backend): _numbers(tally) for backend, tally in _by_backend(coverage).items()},
+        "squares": [
+            {"backend": str(backend), "rocm": rocm, "torch": torch, **_numbers(tally), "excluded": _reasons(tally)}
+            for (backend, rocm, torch), tally in squares.items()
+        ],
+        "cells": [_cell(covered) for covered in coverage.cells],
+        "unwanted": list(coverage.unwanted),
+    }
+
+
+def _numbers(tally: Tally) -> dict[str, int]:
+    return {
+        "wanted": tally.wanted,
+        "published": tally.published,
+        "yanked": tally.yanked,
+        "missing": tally.missing,
+        "combinations-excluded": tally.combinations,
+    }
+
+
+def _reasons(tally: Tally) -> list[dict[str, object]]:
+    return [{"reason": reason, "combinations": number} for reason, number in tally.excluded]
+
+
+def _cell(covered: Covered) -> dict[str, object]:
+    row = covered.row
+    return {
+        "id": covered.cell.id,
+        "state": str(covered.state),
+        "filename": row.filename if row else None,
+        "yanked": row.yanked if row else None,
+    }
+
+
+def _by_backend(coverage: Coverage) -> dict[Backend, Tally]:
+    return coverage.tallies(lambda cell: cell.backend)
+
+
+def as_markdown(coverage: Coverage) -> str:
+    """For a page or a job summary: sums by backend, by ROCm and torch, what is missing or yanked, and why not."""
+    header = ("", "wanted", "published", "yanked", "missing", "excluded combinations")
+    backends = [(str(backend), *_counts(tally)) for backend, tally in _by_backend(coverage).items()]
+    squares = coverage.tallies(lambda cell: (cell.rocm, cell.torch))
+    wanted = [
+        (f"ROCm {rocm}, torch {torch}", *_counts(tally)) for (rocm, torch), tally in squares.items() if tally.wanted
+    ]
+    excluded = coverage.tally.excluded
+    missing = [f"- {code(covered.cell.id)}" for covered in coverage.cells if covered.state is State.MISSING]
+    lines = ["## Coverage", "", *table(header, [*backends, ("**all**", *_counts(coverage.tally))]), ""]
+    lines += [*table(header, wanted), ""]
+    lines += _yanked(coverage)
+    lines += [f"- {code(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
+    lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
+    if excluded:
+        reasons = table(("combinations", "reason"), ((str(number), prose(reason)) for reason, number in excluded))
+        lines += ["", *details(f"Excluded: {_excluded(coverage.tally)}", reasons)]
+    return "\n".join([*lines, ""])
+
+
+def _counts(tally: Tally) -> tuple[str, ...]:
+    return tuple(str(number) for number in _numbers(tally).values())
+
+
+def _yanked(coverage: Coverage) -> Iterator[str]:
+    """A line for each cell whose wheel was withdrawn."""
+    for covered in coverage.cells:
+        if covered.row and covered.row.yanked is not None:
+            yield f"- {code(covered.cell.id)} is yanked: {prose(covered.row.yanked)}"

@@ -1,0 +1,74 @@
+"""Matrix -> what is supported, as two tables for people: versions by ROCm, and GPUs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.gpus import by_generation, product
+from wheelfactory.matrix.expand import Expansion
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.site.markdown import prose, table
+
+_NONE = "no"
+
+
+def supported_tables(matrix: Matrix, expansion: Expansion) -> list[str]:
+    """Two Markdown tables, with a blank line between: of every ROCm its torches and Pythons, of every GPU its backends.
+
+    A GPU counts for a ROCm if some flash-attn release has a cell for it there.
+    """
+    return [*_versions(matrix, expansion), "", *_gpus(matrix, expansion.cells)]
+
+
+def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:
+    rows = []
+    for rocm in matrix.rocm:
+        cells = [cell for cell in expansion.cells if cell.rocm == rocm]
+        pythons = {python for cell in cells for python in expansion.pythons[cell]}
+        torches = (_torch(torch, cells) for torch in matrix.torch)
+        rows.append((rocm, ", ".join(filter(None, torches)) or _NONE, _span(matrix.python, pythons)))
+    return table(("ROCm", "torch", "Python"), rows)
+
+
+def _torch(torch: str, cells: Iterable[Cell]) -> str:
+    """A torch, with the one backend where it has only one; empty if it has none."""
+    backends = {cell.backend for cell in cells if cell.torch == torch}
+    if not backends:
+        return ""
+    return torch if len(backends) == len(Backend) else f"{torch} ({backends.pop().spoken} only)"
+
+
+def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
+    rocms: dict[tuple[str, Backend], set[str]] = {}
+    for cell in cells:
+        for arch in matrix.archs(cell):
+            rocms.setdefault((arch, cell.backend), set()).add(cell.rocm)
+    archs = sorted({arch for arch, _ in rocms}, key=by_generation)
+    rows = (
+        (
+            arch,
+            prose(product(arch)) or "not known by name",
+            *(_span(tuple(matrix.rocm), rocms.get((arch, backend), set()), "ROCm ") for backend in Backend),
+        )
+        for arch in archs
+    )
+    return table(("arch", "GPUs", *(backend.spoken for backend in Backend)), rows)
+
+
+def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:
+    """The versions of `ordered`, newest first there, that are `among` them: from the oldest to the newest.
+
+    One that is missing in between makes two spans.
+    """
+    spans: list[list[str]] = []
+    before = False
+    for version in reversed(ordered):
+        if version in among:
+            if before:
+                spans[-1].append(version)
+            else:
+                spans.append([version])
+        before = version in among
+    said = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    return unit + ", ".join(said) if said else _NONE

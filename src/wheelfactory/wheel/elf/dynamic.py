@@ -1,0 +1,185 @@
+"""The dynamic table of an ELF file, read as the loader does: by segment and address, whatever sections say."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from wheelfactory.wheel.elf.image import PT_DYNAMIC, DamagedElfError, Image, Names
+
+_NULL, _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29
+_RELA, _RELASZ, _REL, _RELSZ, _PLTRELSZ, _PLTREL, _JMPREL = 7, 8, 17, 18, 2, 20, 23
+_GNU_HASH, _VERSYM, _VERNEED = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFE
+_WEAK = 2
+
+_MOST_ENTRIES = 1 << 16
+"""Rows of a dynamic table; real ones have some 40."""
+_MOST_SYMBOLS = 1 << 21
+"""Dynamic symbols of a file; the largest library of torch has 75,000."""
+_MOST_VERSIONS = 1 << 15
+"""Needed versions of a file: a symbol names its version with 15 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A dynamic symbol without a definition; `library` and `version` are known only if it is versioned."""
+
+    name: str
+    weak: bool
+    library: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """What a file says to the loader."""
+
+    soname: str | None = None
+    needed: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    undefined: tuple[Symbol, ...] = ()
+    defined: frozenset[str] = frozenset()
+    versions: tuple[tuple[str, str], ...] = ()
+    """Library and version of each version it needs, such as ``("libc.so.6", "GLIBC_2.14")``."""
+
+
+def read_dynamic(image: Image) -> Dynamic:
+    """The dynamic table of a file; an empty one for an object file or a static program."""
+    entries = _entries(image)
+    if not entries:
+        return Dynamic()
+    table = dict(entries)  # of a tag that stands twice the loader takes the last
+    if _STRTAB not in table:
+        raise DamagedElfError("a dynamic table without strings")
+    names = Names(image.bytes_at(image.offset_of(table[_STRTAB]), table.get(_STRSZ, 0)))
+    needs = list(_needed_versions(image, table, names))
+    undefined, defined = _symbols(image, table, names, dict(needs))
+    return Dynamic(
+        soname=names.at(table[_SONAME]) if _SONAME in table else None,
+        needed=tuple(names.at(value) for tag, value in entries if tag == _NEEDED),
+        runpath=tuple(path for tag in (_RPATH, _RUNPATH) if tag in table for path in names.at(table[tag]).split(":")),
+        undefined=undefined,
+        defined=defined,
+        versions=tuple(sorted({need for _, need in needs})),
+    )
+
+
+def _entries(image: Image) -> list[tuple[int, int]]:
+    """The rows of the dynamic table up to the one that ends it."""
+    segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC and segment.file_size]
+    if not segments:
+        return []
+    if len(segments) > 1:
+        raise DamagedElfError(f"{len(segments)} dynamic tables")
+    form = image.layout.dynamic
+    rows = min(segments[0].file_size // form.size, _MOST_ENTRIES)
+    entries: list[tuple[int, int]] = []
+    for tag, value in image.table(form, image.offset_of(segments[0].address), rows):
+        if tag == _NULL:
+            return entries
+        entries.append((tag, value))
+    raise DamagedElfError(f"a dynamic table of {rows} rows without an end")
+
+
+def _symbols(
+    image: Image, table: Mapping[int, int], names: Names, needs: Mapping[int, tuple[str, str]]
+) -> tuple[tuple[Symbol, ...], frozenset[str]]:
+    if _SYMTAB not in table:
+        return (), frozenset()
+    count = max(_hashed(image, table), _gnu_hashed(image, table), _relocated(image, table))
+    if count > _MOST_SYMBOLS:
+        raise DamagedElfError(f"{count} dynamic symbols")
+    rows = image.table(image.layout.symbol, image.offset_of(table[_SYMTAB]), count)
+    versions = _version_indices(image, table, count)
+    undefined, defined = set(), set()
+    for row, version in zip(rows, versions, strict=True):
+        name, info, section = (row[0], row[1], row[3]) if image.layout.is_64 else (row[0], row[3], row[5])
+        bind = info >> 4
+        if not name or not bind:  # no name, or local
+            continue
+        if section:
+            defined.add(names.at(name))
+        else:
+            library, wanted = needs.get(version & 0x7FFF, (None, None))
+            undefined.add(Symbol(names.at(name), bind == _WEAK, library, wanted))
+    return tuple(sorted(undefined, key=_order)), frozenset(defined)
+
+
+def _order(symbol: Symbol) -> tuple[str, str, str, bool]:
+    return symbol.name, symbol.version or "", symbol.library or "", symbol.weak
+
+
+# The loader needs no number of symbols: it follows the indices in hash tables and relocations. So do these three.
+
+
+def _hashed(image: Image, table: Mapping[int, int]) -> int:
+    if _HASH not in table:
+        return 0
+    _, count = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.offset_of(table[_HASH]))
+    return int(count)
+
+
+def _gnu_hashed(image: Image, table: Mapping[int, int]) -> int:
+    """One more than the last symbol in the GNU hash table, which holds the defined ones, behind all others."""
+    if _GNU_HASH not in table:
+        return 0
+    start = image.offset_of(table[_GNU_HASH])
+    one = struct.Struct(f"{image.layout.byte_order}I")
+    buckets, first, bloom, _ = (value for (value,) in image.table(one, start, 4))
+    buckets_at = start + 16 + bloom * (8 if image.layout.is_64 else 4)
+    last = max((value for (value,) in image.table(one, buckets_at, buckets)), default=0)
+    if last < first:  # none is defined; then `first` says nothing either: GNU ld writes 1
+        return 0
+    chains = buckets_at + 4 * buckets
+    while not image.unpack(one, chains + 4 * (last - first))[0] & 1:  # the lowest bit ends a chain
+        last += 1
+        if last > _MOST_SYMBOLS:
+            raise DamagedElfError(f"more than {_MOST_SYMBOLS} dynamic symbols")
+    return int(last) + 1
+
+
+def _relocated(image: Image, table: Mapping[int, int]) -> int:
+    """One more than the last symbol that a relocation names."""
+    number, shift = ("Q", 32) if image.layout.is_64 else ("I", 8)
+    forms = {_REL: struct.Struct(image.layout.byte_order + 2 * number)}
+    forms[_RELA] = struct.Struct(image.layout.byte_order + 3 * number)
+    tables = ((_RELA, _RELASZ, _RELA), (_REL, _RELSZ, _REL), (_JMPREL, _PLTRELSZ, table.get(_PLTREL, _RELA)))
+    count = 0
+    for tag, size, kind in tables:
+        if table.get(size):
+            if tag not in table or kind not in forms:
+                raise DamagedElfError("relocations of no known place or kind")
+            rows = image.table(forms[kind], image.offset_of(table[tag]), table[size] // forms[kind].size)
+            count = max(count, 1 + max((row[1] >> shift for row in rows), default=-1))
+    return count
+
+
+def _version_indices(image: Image, table: Mapping[int, int], count: int) -> Iterator[int]:
+    if _VERSYM not in table:
+        return iter([0] * count)
+    form = struct.Struct(f"{image.layout.byte_order}H")
+    return (value for (value,) in image.table(form, image.offset_of(table[_VERSYM]), count))
+
+
+def _needed_versions(image: Image, table: Mapping[int, int], names: Names) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Version index with library and version, from the chains of needed versions.
+
+    A chain ends where the next one is 0 bytes away: the loader looks at no count, so a wrong one hides nothing.
+    """
+    if _VERNEED not in table:
+        return
+    need, version = (struct.Struct(image.layout.byte_order + text) for text in ("HHIII", "IHHII"))
+    at, step, left = image.offset_of(table[_VERNEED]), 1, _MOST_VERSIONS
+    while step:
+        _, _, library, first, step = image.unpack(need, at)
+        place, next_version = at, first
+        while next_version and left:
+            place += next_version
+            _, _, index, name, next_version = image.unpack(version, place)
+            yield index & 0x7FFF, (names.at(library), names.at(name))
+            left -= 1
+        if not left:
+            raise DamagedElfError("more needed versions than a symbol can name")
+        at += step
+        left -= 1

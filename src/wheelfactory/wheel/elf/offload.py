@@ -1,0 +1,274 @@
+"""Offload bundles: the device code in a ``.hip_fatbin`` section, plain or compressed, one bundle an object.
+
+Plain is ``__CLANG_OFFLOAD_BUNDLE__``, a count, then offset, size and id of each entry. Compressed is ``CCOB``, version,
+method, sizes, a hash, then a plain bundle packed by zlib or zstd. All numbers are little-endian. Source: LLVM, "Clang
+Offload Bundler"; the lengths of the three headers as LLVM 21 (2) and ROCm 7's compiler (3) write them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import zstandard
+
+from wheelfactory.wheel.elf.image import EM_AMDGPU, MAGIC, DamagedElfError
+from wheelfactory.wheel.elf.targets import Target, arch_of_flags
+
+PLAIN = b"__CLANG_OFFLOAD_BUNDLE__"
+PACKED = b"CCOB"
+
+_NOT_ZERO = re.compile(rb"[^\0]")
+_NUMBER, _ENTRY, _KIND = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<HH")
+_SIZES = {1: struct.Struct("<IQ"), 2: struct.Struct("<IIQ"), 3: struct.Struct("<QQQ")}
+"""What follows version and method: from version 2 on the total size, then the unpacked size and a hash."""
+_METHODS = {0: "zlib", 1: "zstd"}
+
+_MOST_BUNDLES = 1 << 16
+"""Bundles of a section; a wheel of all CK kernels has 2,800."""
+_MOST_ENTRIES = 1 << 18
+"""Entries of a section; 25 for each bundle is the most that was seen."""
+_LONGEST_ID = 1 << 8
+_MOST_TIMES = 200
+"""How many times its size a section may unpack to; code for 25 GPUs that differs little unpacks to 50 times."""
+_ALWAYS = 1 << 26
+"""Bytes that a section may unpack to whatever its size."""
+_NEVER = 1 << 36
+"""Bytes that no section may unpack to; to unpack them takes a minute or two."""
+_PIECE = 1 << 9
+"""Bytes handed to a decompressor at once; zstd's densest block makes 128 KiB of 4, so this makes 16 MiB at most."""
+_WINDOW = 1 << 27
+"""The largest zstd window that is accepted, in bytes: what LLVM's highest level uses."""
+_ELF_HEADER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """An entry of a bundle."""
+
+    id: str
+    """Such as ``hipv4-amdgcn-amd-amdhsa--gfx942``."""
+    target: Target | None
+    """What the id names; None for the host."""
+    size: int
+    """Bytes."""
+    arch: str | None
+    """What the code object itself says it is for; None if it is empty, or no ELF file of an AMD GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The code objects of one linked object file."""
+
+    offset: int
+    """Where it begins in its section, in bytes."""
+    form: str
+    """``plain``, or such as ``CCOB v2 zstd``."""
+    size: int
+    """Bytes in the section."""
+    unpacked_size: int
+    entries: tuple[CodeObject, ...]
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """What it holds device code for, as target ids; empty if only for the host."""
+        return frozenset(str(entry.target) for entry in self.entries if entry.target and entry.size)
+
+
+def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
+    """The bundles of a section. Raises `DamagedElfError` for the first that does not hold together.
+
+    Packed bundles are unpacked in pieces and to the end, since nothing else shows that they can be.
+    """
+    budget = _Budget(min(_MOST_TIMES * len(section) + _ALWAYS, _NEVER))
+    bundles: list[Bundle] = []
+    at = 0
+    while match := _NOT_ZERO.search(section, at):  # a linker fills up with zeros
+        if len(bundles) == _MOST_BUNDLES:
+            raise DamagedElfError(f"more than {_MOST_BUNDLES} bundles")
+        bundles.append(_bundle(section[match.start() :], match.start(), budget))
+        at = match.start() + bundles[-1].size
+    return tuple(bundles)
+
+
+def _bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
+    """The bundle that begins where `data` does; what is none would be device code that is not understood."""
+    read = _plain if data[: len(PLAIN)] == PLAIN else _packed if data[: len(PACKED)] == PACKED else None
+    if read is None:
+        raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
+    try:
+        return read(data, at, budget)
+    except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
+        raise DamagedElfError(f"bundle at {at}: {error}") from None
+
+
+class _Budget:
+    """What the bundles of a section may unpack to, in bytes, and how many entries they may have, altogether."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self._entries = left, _MOST_ENTRIES
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise DamagedElfError("the bundles unpack to more than their size allows")
+
+    def admit(self, entries: int) -> None:
+        self._entries -= entries
+        if self._entries < 0:
+            raise DamagedElfError(f"more than {_MOST_ENTRIES} entries in the bundles")
+
+
+class _Stream(Protocol):
+    """Bytes that are read once, from the first to the last."""
+
+    at: int
+
+    def read(self, size: int) -> bytes: ...
+
+    def skip(self, size: int) -> None: ...
+
+
+class _Stored:
+    """A plain bundle as a stream; what follows it in the section is not told apart, and not read."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.at = 0
+
+    def read(self, size: int) -> bytes:
+        begin = self.at
+        self.skip(size)
+        return bytes(self._data[begin : self.at])
+
+    def skip(self, size: int) -> None:
+        if self.at + size > len(self._data):
+            raise EOFError(f"{size} bytes at {self.at} lie outside")
+        self.at += size
+
+
+class _Unpacked:
+    """A packed bundle as a stream of its unpacked bytes."""
+
+    def __init__(self, packed: memoryview, method: str, budget: _Budget) -> None:
+        self._packed, self._budget = packed, budget
+        self._fed = self.at = 0
+        self._ready, self._taken = b"", 0
+        self._inflater = (
+            zlib.decompressobj()
+            if method == "zlib"
+            else zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+        )
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the packed form that belong to it; known when all is read."""
+        return self._fed - len(self._inflater.unused_data)
+
+    def _more(self) -> bool:
+        """Unpack one piece; False at the end of the packed data. Raises `EOFError` if it was cut short."""
+        if self._inflater.eof:
+            return False
+        piece = self._packed[self._fed : self._fed + _PIECE]
+        if not piece:
+            raise EOFError("the packed data was cut short")
+        self._fed += len(piece)
+        self._ready, self._taken = self._inflater.decompress(piece), 0
+        self._budget.spend(len(self._ready))
+        return True
+
+    def _take(self, size: int) -> tuple[int, int]:
+        """Pass over as many of `size` bytes as are ready; where they begin and end."""
+        begin = self._taken
+        self._taken = min(begin + size, len(self._ready))
+        self.at += self._taken - begin
+        return begin, self._taken
+
+    def read(self, size: int) -> bytes:
+        made = bytearray()
+        while len(made) < size:
+            begin, end = self._take(size - len(made))
+            made += self._ready[begin:end]
+            self._refill(size - len(made))
+        return bytes(made)
+
+    def skip(self, size: int) -> None:
+        while size:
+            begin, end = self._take(size)
+            size -= end - begin
+            self._refill(size)
+
+    def _refill(self, wanted: int) -> None:
+        if wanted and not self._more():
+            raise EOFError(f"{wanted} bytes at {self.at} lie outside the unpacked data")
+
+    def finish(self) -> None:
+        """Read to the end."""
+        self._take(len(self._ready))
+        while self._more():
+            self._take(len(self._ready))
+
+
+def _plain(data: memoryview, at: int, budget: _Budget) -> Bundle:
+    stream = _Stored(data)
+    entries = _entries(stream, budget)
+    return Bundle(at, "plain", stream.at, stream.at, entries)
+
+
+def _packed(data: memoryview, at: int, budget: _Budget) -> Bundle:
+    head = _Stored(data)
+    head.skip(len(PACKED))
+    version, number = _KIND.unpack(head.read(_KIND.size))
+    if version not in _SIZES or number not in _METHODS:
+        raise EOFError(f"packed in a way that is not known: version {version}, method {number}")
+    sizes = _SIZES[version]
+    *total, unpacked, _hash = sizes.unpack(head.read(sizes.size))
+    end = total[0] if total else len(data)
+    if not head.at <= end <= len(data):
+        raise EOFError(f"{end} bytes lie outside the section")
+    stream = _Unpacked(data[head.at : end], _METHODS[number], budget)
+    entries = _entries(stream, budget)
+    stream.finish()
+    if stream.at != unpacked:
+        raise EOFError(f"unpacks to {stream.at} bytes, its header says {unpacked}")
+    size = head.at + stream.consumed
+    if total and size != end:
+        raise EOFError(f"is packed into {size} bytes, its header says {end}")
+    return Bundle(at, f"CCOB v{version} {_METHODS[number]}", size, unpacked, entries)
+
+
+def _entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
+    """The entries of a plain bundle; the stream is left behind the last of them."""
+    if stream.read(len(PLAIN)) != PLAIN:
+        raise EOFError("the unpacked data is no bundle")
+    (count,) = _NUMBER.unpack(stream.read(_NUMBER.size))
+    budget.admit(count)
+    places = [_place(stream) for _ in range(count)]
+    heads: dict[int, bytes] = {}
+    for offset, size, _ in sorted(places):
+        if size:
+            if offset < stream.at:
+                raise EOFError(f"an entry at {offset} lies over another")
+            stream.skip(offset - stream.at)
+            heads[offset] = stream.read(min(size, _ELF_HEADER))
+            stream.skip(size - len(heads[offset]))
+    return tuple(
+        CodeObject(name, Target.parse(name), size, _arch(heads[at]) if size else None) for at, size, name in places
+    )
+
+
+def _place(stream: _Stream) -> tuple[int, int, str]:
+    offset, size, length = _ENTRY.unpack(stream.read(_ENTRY.size))
+    if length > _LONGEST_ID:
+        raise EOFError(f"an id of {length} bytes")
+    return offset, size, stream.read(length).decode("utf-8", "backslashreplace")
+
+
+def _arch(head: bytes) -> str | None:
+    if len(head) < _ELF_HEADER or not head.startswith(MAGIC):
+        return None
+    (machine,), (flags,) = struct.unpack_from("<H", head, 18), struct.unpack_from("<I", head, 48)
+    return arch_of_flags(flags) if machine == EM_AMDGPU else None

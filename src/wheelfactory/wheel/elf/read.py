@@ -1,0 +1,78 @@
+"""An ELF file -> what it is: loading, symbols and device code in one value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from wheelfactory.wheel.elf.dynamic import Symbol, read_dynamic
+from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, Image
+from wheelfactory.wheel.elf.offload import Bundle, read_bundles
+from wheelfactory.wheel.elf.targets import arch_of_flags
+
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
+
+FATBIN = b".hip_fatbin"
+"""The section that holds the device code of a HIP library, one bundle for each object that was linked."""
+
+_WRAPPERS, _WRAPPER_SIZE = b".hipFatBinSegment", 24
+"""The section of what the start-up code hands to the HIP runtime, and the bytes of each: magic, version, two pointers.
+
+Source: clang's CGCUDANV.cpp; in 23 libraries of published ROCm wheels there are as many of them as bundles.
+"""
+
+
+@dataclass(frozen=True)
+class ElfFile:
+    """What an ELF file says about its own loading, and the device code in it."""
+
+    name: str
+    soname: str | None
+    needed: tuple[str, ...]
+    runpath: tuple[str, ...]
+    versions: tuple[tuple[str, str], ...]
+    """Library and version of each symbol version it needs."""
+    undefined: tuple[Symbol, ...]
+    defined: frozenset[str]
+    bundles: tuple[Bundle, ...]
+    registered: int
+    """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
+    code_for: str | None
+    """The arch, if the file is itself a code object; else None."""
+
+    @property
+    def glibc(self) -> Version | None:
+        """The oldest glibc it can be loaded with, or None if it asks for none."""
+        return max(self._numbers("GLIBC_"), default=None)
+
+    @property
+    def glibcxx(self) -> Version | None:
+        """The oldest GLIBCXX, the version of libstdc++'s symbols, that it can be loaded with."""
+        return max(self._numbers("GLIBCXX_"), default=None)
+
+    def _numbers(self, prefix: str) -> Iterator[Version]:
+        for _, version in self.versions:
+            if version.startswith(prefix) and _NUMBER.fullmatch(version, len(prefix)):  # not GLIBC_PRIVATE
+                yield Version(version.removeprefix(prefix))
+
+
+def read_elf(name: str, data: Buffer) -> ElfFile:
+    """What an ELF file holds. Raises `DamagedElfError` if its tables, or the bundles in it, do not hold together."""
+    image = Image(data)
+    dynamic = read_dynamic(image)
+    section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
+    return ElfFile(
+        name=name,
+        soname=dynamic.soname,
+        needed=dynamic.needed,
+        runpath=dynamic.runpath,
+        versions=dynamic.versions,
+        undefined=dynamic.undefined,
+        defined=dynamic.defined,
+        bundles=read_bundles(image.contents(section)) if section else (),
+        registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
+        code_for=arch_of_flags(image.flags) if image.machine == EM_AMDGPU else None,
+    )

@@ -1,0 +1,157 @@
+"""`wheelfactory build --executor docker` as a person runs it: interrupted, killed, run again, and failing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from container_engine import KIND
+from container_project import cell_of, labelled, put_sources, wait_until
+from rocm_machine import LEAKS
+from wheelfactory.build.container.engine import Engine
+
+pytestmark = pytest.mark.slow
+
+SLOW, BROKEN = cell_of("9.9.1"), cell_of("9.9.2")
+
+FEW_SECONDS = 8
+"""In which nothing of a run is left after its end, on a machine that has other work."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A machine with an engine, an own cache, and the image of the cells already made."""
+
+    engine: Engine
+    matrix: Path
+    cache: Path
+    dest: Path
+
+    def command(self, cell: str, *arguments: str) -> list[str]:
+        folders = ["--matrix", str(self.matrix), "--cache", str(self.cache), "--dest", str(self.dest)]
+        return [sys.executable, "-m", "wheelfactory", "build", cell, "--executor", "docker", *folders, *arguments]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if name not in LEAKS}
+        return {**own, "DOCKER_HOST": self.engine.url}
+
+    def run(self, cell: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(cell, *arguments), env=self.environ, capture_output=True, text=True)
+
+    def started(self, cell: str) -> subprocess.Popen[str]:
+        """The command, with setup.py at work in a container."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            self.command(cell),
+            env=self.environ,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+            # what was started in the background may be told not to hear Ctrl-C, and tells that to its own
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        log = self.cache / "logs" / f"{cell}.log"
+        wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 60)
+        assert process.poll() is None, process.communicate()
+        assert self.containers()
+        return process
+
+    def containers(self) -> list[str]:
+        """The containers of runs with this cache."""
+        return [found for found, folder in labelled(self.engine) if folder.is_relative_to(self.cache)]
+
+    def scratch(self) -> list[Path]:
+        return [path for folder in (self.cache, self.dest) for path in folder.rglob(".scratch-*")]
+
+
+@pytest.fixture
+def bench(engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path) -> Iterator[Bench]:
+    machine = Bench(engine, matrix_file, tmp_path / "cache", tmp_path / "dist")
+    put_sources(machine.cache)
+    yield machine
+    wait_until(lambda: not machine.containers() and not machine.scratch(), FEW_SECONDS)
+
+
+def interrupted(by: str) -> Callable[[int, str], None]:
+    def check(code: int, said: str) -> None:
+        assert code == 1
+        assert f"error: interrupted: by {by}\nhint: run the same command again to go on\n" in said
+        assert "Traceback" not in said
+
+    return check
+
+
+def killed(code: int, _said: str) -> None:
+    assert code == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("number", "check"),
+    [
+        (signal.SIGINT, interrupted("Ctrl-C")),
+        (signal.SIGTERM, interrupted("SIGTERM")),
+        (signal.SIGKILL, killed),
+    ],
+    ids=["SIGINT", "SIGTERM", "SIGKILL"],
+)
+def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_the_wheel(
+    bench: Bench, number: signal.Signals, check: Callable[[int, str], None]
+) -> None:
+    process = bench.started(SLOW.id)
+    os.killpg(process.pid, number)  # as a terminal does, to all that was started in it
+    printed, said = process.communicate(timeout=FEW_SECONDS)
+    check(process.returncode, said)
+    assert printed == ""
+    wait_until(lambda: not bench.containers() and not bench.scratch(), FEW_SECONDS)
+    assert not list(bench.dest.glob("*.whl"))
+    done = bench.run(SLOW.id)
+    assert done.returncode == 0, done.stderr
+    wheel = bench.dest / "flash_attn-9.9.1+rocm72torch2.13triton-py3-none-any.whl"
+    assert done.stdout == f"{wheel}\n" and wheel.is_file()
+
+
+def test_a_build_that_fails_is_told_in_one_error_with_the_place_of_its_log(bench: Bench) -> None:
+    done = bench.run(BROKEN.id)
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert "error: build failed: build_rocm.sh in wheelfactory/build:" in done.stderr
+    assert "fatal: this release cannot be built" in done.stderr
+    assert f"the full log is {bench.cache}/logs/{BROKEN.id}.log" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(KIND == "podman", reason="podman 4 says of such a container only that it ended")
+def test_memory_that_is_too_little_for_the_build_is_told_as_that(bench: Bench) -> None:
+    """Less than importing torch takes, which the factory does to write down what a wheel was built with."""
+    done = bench.run(SLOW.id, "--memory", "0.05")
+    assert done.returncode == 4
+    assert "killed for want of memory" in done.stderr
+    assert "hint: out of memory: the container had 0.1 GiB; give it more (--memory)" in done.stderr
+
+
+def test_without_an_engine_it_is_an_error_that_says_so(bench: Bench, tmp_path: Path) -> None:
+    environ = {**bench.environ, "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    done = subprocess.run(bench.command(SLOW.id), env=environ, capture_output=True, text=True)
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: no container engine answers: ")
+    assert not bench.dest.exists()
+
+
+def test_the_container_of_a_run_whose_helper_died_with_it_is_removed_by_the_next_run(bench: Bench) -> None:
+    process = bench.started(SLOW.id)
+    (reaper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(reaper), signal.SIGKILL)
+    process.kill()
+    process.communicate()
+    (orphan,) = bench.containers()
+    assert bench.run(BROKEN.id).returncode == 4
+    assert orphan not in bench.containers()

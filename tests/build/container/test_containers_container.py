@@ -1,0 +1,213 @@
+"""What a container is made with, and how what it says is cut into lines; no engine is asked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from container_project import CELL, write_matrix
+from wheelfactory.build.container.container import GPU_DEVICES, Share, _lines, options
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.executor import ContainerExecutor
+from wheelfactory.build.executor import Errand
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.checkout import BUILD_SCRIPT
+from wheelfactory.core.host import Host
+from wheelfactory.matrix.load import load_matrix
+
+RUN = Path("/cache/.scratch-run")
+GPU = [Path("/dev/kfd"), Path("/dev/dri")]
+
+
+@pytest.fixture
+def nowhere() -> Engine:
+    """An engine that nobody serves; whoever asks it fails."""
+    client = docker.DockerClient(base_url="unix:///none.sock", version="1.41")
+    return Engine(
+        client,
+        "unix:///none.sock",
+        user="1000:100",
+        bridge=True,
+        limits_memory=True,
+        limits_cores=True,
+        own_options={},
+        storage=Path("/nowhere"),
+    )
+
+
+@pytest.fixture
+def errand() -> Errand:
+    return Errand(
+        name="cell",
+        command=("/checkout/build_rocm.sh", "one word"),
+        environ={"SOURCE_DIR": "/cache/source"},
+        log=Path("/cache/cell.log"),
+        reads=(BUILD_SCRIPT, Path("/cache/source")),
+        writes=(Path("/cache/scratch"), Path("/cache/store")),
+    )
+
+
+@pytest.fixture
+def made(nowhere: Engine, errand: Errand) -> dict[str, Any]:
+    return options(nowhere, errand, Share(2.5, 3.0), RUN, [])
+
+
+def test_it_runs_the_program_of_the_errand_as_the_caller(made: dict[str, Any]) -> None:
+    assert made["command"] == ["/checkout/build_rocm.sh", "one word"]
+    assert made["user"] == "1000:100"
+
+
+def test_it_is_given_the_variables_of_the_errand_and_no_other(made: dict[str, Any]) -> None:
+    assert made["environment"] == {"SOURCE_DIR": "/cache/source"}
+
+
+def test_it_has_no_network_and_no_capability_and_cannot_gain_privileges(made: dict[str, Any]) -> None:
+    assert made["network_mode"] == "none"
+    assert made["cap_drop"] == ["ALL"] and "cap_add" not in made
+    assert "no-new-privileges" in made["security_opt"]
+    assert "privileged" not in made
+
+
+def test_what_it_is_to_read_it_cannot_write_and_paths_are_those_of_this_machine(made: dict[str, Any]) -> None:
+    seen = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in made["mounts"]}
+    assert seen == {
+        str(BUILD_SCRIPT): (str(BUILD_SCRIPT), True),
+        "/cache/source": ("/cache/source", True),
+        "/cache/scratch": ("/cache/scratch", False),
+        "/cache/store": ("/cache/store", False),
+    }
+    assert {mount["Type"] for mount in made["mounts"]} == {"bind"}  # unlike a volume it must be there
+
+
+def test_it_has_its_share_of_cores_and_memory_and_no_swap_beyond(made: dict[str, Any]) -> None:
+    assert made["nano_cpus"] == 2_500_000_000
+    assert made["mem_limit"] == made["memswap_limit"] == 3 * 1024**3
+
+
+def test_it_carries_the_label_of_its_run(made: dict[str, Any]) -> None:
+    assert made["labels"] == {"wheelfactory.run": str(RUN)}
+
+
+def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: Errand) -> None:
+    """The list is that of AMD's documentation of its images."""
+    made = options(nowhere, errand, Share(1, 1), RUN, GPU)
+    assert made["devices"] == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
+    assert made["group_add"][0] == "video"
+    assert made["cap_add"] == ["SYS_PTRACE"]
+    assert "seccomp=unconfined" in made["security_opt"]
+    assert made["ipc_mode"] == "host"
+    assert made["network_mode"] == "none" and made["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_it_is_in_the_groups_that_own_the_devices_whatever_their_names_are_in_the_image(
+    nowhere: Engine, errand: Errand, tmp_path: Path
+) -> None:
+    kfd, dri = tmp_path / "kfd", tmp_path / "dri"
+    dri.mkdir()
+    for node, group in ((kfd, 109), (dri / "renderD128", 110), (dri / "renderD129", 110)):
+        node.touch()
+        os.chown(node, -1, group)
+    made = options(nowhere, errand, Share(1, 1), RUN, [kfd, dri])
+    assert made["group_add"] == ["video", "109", str(dri.stat().st_gid), "110"]
+
+
+def test_an_engine_that_cannot_limit_is_not_asked_to(nowhere: Engine, errand: Errand) -> None:
+    """It would refuse the container."""
+    unlimited = replace(nowhere, limits_memory=False, limits_cores=False)
+    made = options(unlimited, errand, Share(1, 1), RUN, [])
+    assert made.keys().isdisjoint({"mem_limit", "memswap_limit", "nano_cpus"})
+
+
+def test_a_file_to_read_and_to_write_is_mounted_once(nowhere: Engine, errand: Errand) -> None:
+    """As the ledger, when shards are cut by it; engines refuse a place that is mounted twice."""
+    ledger = Path("/cache/ledger.jsonl")
+    both = replace(errand, reads=(*errand.reads, ledger), writes=(*errand.writes, ledger))
+    mounts = options(nowhere, both, Share(1, 1), RUN, [])["mounts"]
+    assert [mount["ReadOnly"] for mount in mounts if mount["Target"] == str(ledger)] == [False]
+
+
+def test_without_a_gpu_it_has_nothing_of_that(made: dict[str, Any]) -> None:
+    assert made.keys().isdisjoint({"devices", "group_add", "cap_add", "ipc_mode"})
+    assert "seccomp=unconfined" not in made["security_opt"]
+
+
+def test_the_devices_looked_for_are_those_of_the_amdgpu_driver() -> None:
+    assert list(GPU_DEVICES) == GPU
+
+
+def test_a_divided_share_adds_up_to_the_whole() -> None:
+    assert Share(8, 30).divided(4) == Share(2, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "count"),
+    [
+        (Share(16, 64), 16),
+        (Share(64, 64), 16),
+        (Share(4, 64), 4),
+        (Share(4, 9), 2),
+        (Share(0.5, 64), 1),
+        (Share(4, 1), 1),
+    ],
+    ids=["both", "little memory", "few cores", "memory for two", "no whole core", "no memory for one"],
+)
+def test_as_many_containers_at_once_as_have_a_core_and_four_gib_each(
+    nowhere: Engine, tmp_path: Path, share: Share, count: int
+) -> None:
+    assert _executor(nowhere, tmp_path, share).at_once == count
+
+
+def test_a_divided_executor_gives_its_places_their_part_and_no_less_than_a_core(
+    nowhere: Engine, tmp_path: Path
+) -> None:
+    part = _executor(nowhere, tmp_path, Share(3, 12)).divided(4)
+    host = part.host(CELL)
+    assert (host.cores, host.memory_gib) == (1, 3)
+    assert part.run == RUN
+
+
+def test_the_place_has_the_rocm_of_its_image_whatever_this_machine_has(nowhere: Engine, tmp_path: Path) -> None:
+    executor = _executor(nowhere, tmp_path, Share(2, 8))
+    own = replace(executor.workshop.host, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
+    host = replace(executor, workshop=replace(executor.workshop, host=own)).host(CELL)
+    assert (host.rocm, host.rocm_path, host.gpu_archs) == ("7.2", Path("/opt/rocm"), ("gfx942",))
+
+
+def _executor(engine: Engine, folder: Path, share: Share) -> ContainerExecutor:
+    matrix = load_matrix(write_matrix(folder / "matrix.yaml"))
+    return ContainerExecutor(Workshop(matrix, Host(cores=64, memory_gib=256), {}, folder), engine, RUN, share)
+
+
+def _said(*pieces: bytes) -> list[str]:
+    return list(_lines([(None, piece) for piece in pieces], bytearray()))
+
+
+def test_lines_are_whole_however_the_engine_cuts_them() -> None:
+    assert _said(b"[1/2] on", b"e\n[2/", b"2] two\n") == ["[1/2] one\n", "[2/2] two\n"]
+
+
+def test_a_letter_that_is_cut_stays_one_letter() -> None:
+    text = "grün ✓\n".encode()
+    assert [_said(text[:cut], text[cut:]) for cut in range(len(text))] == [["grün ✓\n"]] * len(text)
+
+
+def test_bytes_that_are_no_text_do_not_end_a_build() -> None:
+    assert _said(b"\xff\xfe\n", b"on\n") == ["\ufffd\ufffd\n", "on\n"]
+
+
+def test_a_last_line_without_an_end_is_a_line() -> None:
+    assert _said(b"one\ntwo") == ["one\n", "two\n"]
+    assert _said(b"one\n") == ["one\n"]
+
+
+def test_what_goes_to_stdout_is_kept_apart() -> None:
+    printed = bytearray()
+    output = [(b"/raw/a.", None), (None, b"note\n"), (b"whl\n", b"more\n")]
+    assert list(_lines(output, printed)) == ["note\n", "more\n"]
+    assert printed == b"/raw/a.whl\n"

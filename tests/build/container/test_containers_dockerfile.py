@@ -1,0 +1,366 @@
+"""Cell -> the Dockerfile it is built in: where Python, torch and ROCm come from, what is in the context, the tag.
+
+The reviewed Dockerfiles are in tests/data/dockerfiles; `REFRESH` writes them anew.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sysconfig
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from small_matrix import Edit, small_matrix
+from wheelfactory.build.container.dockerfile import Dockerfile, render
+from wheelfactory.build.environments import build_requirements
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import InputError
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+
+CK = Backend.CK
+SNAPSHOTS = Path(__file__).parents[2] / "data/dockerfiles"
+REFRESH = "WRITE_SNAPSHOTS=1 .venv/bin/python -m pytest -q tests/build/container/test_containers_dockerfile.py"
+HADOLINT = Path(sysconfig.get_path("scripts"), "hadolint")
+
+SLIM: Edit = (
+    "    source: index of ROCm 6.4\n",
+    """\
+    slim:
+      tag: rocm/dev-ubuntu-24.04:6.4-complete
+      distribution: ubuntu24.04
+      glibc: '2.39'
+      python: '3.12'
+      python-path: /usr/bin/python3
+      rocm-path: /opt/rocm
+      source: documentation of ROCm 6.4
+    source: index of ROCm 6.4
+""",
+)
+PACKAGES: Edit = (
+    """\
+        python-path: /opt/venv/bin/python
+        rocm-path: /opt/rocm
+        torch: '2.9.1'
+        source: documentation of ROCm 6.4
+    source: index""",
+    """\
+        python-path: /opt/venv/bin/python
+        torch: '2.9.1'
+        source: documentation of ROCm 6.4
+    source: index""",
+)
+"""The image with the torch and the Python of the cell has no ROCm that compiles."""
+
+CP311 = Cell("2.8.3", "3.11", "2.9.1", "6.4", CK)
+"""The last image of its ROCm has its Python and its torch."""
+CP312 = replace(CP311, python="3.12")
+"""An image of its ROCm has its Python, another one its torch."""
+OLD = Cell("2.8.3", "3.11", "2.5.1", "6.2", CK)
+"""The image of its ROCm has another Python and another torch."""
+
+KINDS: dict[str, Callable[[], Dockerfile]] = {
+    "own-torch": lambda: render(small_matrix(), CP311),
+    "own-python": lambda: render(small_matrix(), replace(OLD, python="3.10")),
+    "other-python": lambda: render(small_matrix(), OLD),
+    "slim": lambda: render(small_matrix(SLIM), CP312, slim=True),
+    "rocm-packages": lambda: render(small_matrix(PACKAGES), CP311),
+}
+
+
+@pytest.fixture(scope="module")
+def default() -> dict[str, Dockerfile]:
+    """Every image of matrix.yaml by what it is for, in the order of the file."""
+    matrix = load_matrix(MATRIX)
+    rocms, torches = list(matrix.rocm), list(matrix.torch)
+    images: dict[str, Dockerfile] = {}
+    for cell in sorted(expand(matrix).cells, key=lambda cell: (rocms.index(cell.rocm), torches.index(cell.torch))):
+        for slim in (False, True) if matrix.rocm[cell.rocm].slim else (False,):
+            dockerfile = render(matrix, cell, slim=slim)
+            name = f"rocm{cell.rocm}-torch{cell.torch}-python{label(dockerfile, 'wheelfactory.python')}"
+            images[f"{name}-slim" if slim else name] = dockerfile
+    return images
+
+
+def instructions(dockerfile: Dockerfile, name: str) -> list[str]:
+    """What follows an instruction wherever it stands, on one line each."""
+    lines = [line for line in dockerfile.text.splitlines() if not line.startswith("#")]
+    whole = "\n".join(lines).replace("\\\n", "").splitlines()
+    return [line.removeprefix(f"{name} ") for line in whole if line.startswith(f"{name} ")]
+
+
+def calls(dockerfile: Dockerfile, program: str) -> list[list[str]]:
+    """The arguments with which a program is called in all layers, as a shell reads them."""
+    commands = [shlex.split(command) for layer in instructions(dockerfile, "RUN") for command in layer.split("&&")]
+    return [arguments for name, *arguments in commands if Path(name).name == program]
+
+
+def label(dockerfile: Dockerfile, name: str) -> str:
+    (line,) = instructions(dockerfile, "LABEL")
+    return dict(item.split("=", 1) for item in shlex.split(line))[name]
+
+
+def environment(dockerfile: Dockerfile) -> dict[str, str]:
+    return dict(item.split("=", 1) for line in instructions(dockerfile, "ENV") for item in line.split())
+
+
+def apt_packages(dockerfile: Dockerfile) -> set[str]:
+    (layer,) = (layer for layer in instructions(dockerfile, "RUN") if "apt-get install" in layer)
+    words = layer.partition("apt-get install")[2].partition("&&")[0].split()
+    return {word for word in words if not word.startswith("--")}
+
+
+def torch_installs(dockerfile: Dockerfile) -> list[list[str]]:
+    """The index and the requirements of what is not installed from PyPI."""
+    found = [arguments for arguments in calls(dockerfile, "uv") if "--default-index" in arguments]
+    return [arguments[arguments.index("--default-index") + 1 :] for arguments in found]
+
+
+def python_installs(dockerfile: Dockerfile) -> list[str]:
+    return [arguments[-1] for arguments in calls(dockerfile, "uv") if arguments[:2] == ["python", "install"]]
+
+
+def row(name: str, dockerfile: Dockerfile) -> str:
+    """What a reviewer wants to know of an image, in one line."""
+    base = label(dockerfile, "org.opencontainers.image.base.name")
+    python = "uv" if python_installs(dockerfile) else "base"
+    torch = "; ".join(" ".join(words) for words in torch_installs(dockerfile)) or "base"
+    items = (name, dockerfile.tag, f"FROM {base}", f"Python: {python}", f"torch: {torch}", f"ROCm: {dockerfile.rocm}")
+    return " | ".join(items)
+
+
+def lint(folder: Path, texts: dict[str, str]) -> str:
+    """What hadolint says of Dockerfiles, a line each with the name; nothing if it finds nothing."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    done = subprocess.run([HADOLINT, "--no-color", *sorted(texts)], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode == 0) == (done.stdout == ""), done.stderr
+    return done.stdout
+
+
+def compare(path: Path, now: str) -> None:
+    """Fail with what changed since a file was reviewed; write it first, if that is asked for."""
+    if os.environ.get("WRITE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(now)
+    reviewed = path.read_text().splitlines() if path.exists() else []
+    changes = unified_diff(reviewed, now.splitlines(), "reviewed", "now", lineterm="", n=0)
+    assert now.splitlines() == reviewed, "\n".join([*changes, f"if this is what you mean:\n{REFRESH}"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_dockerfile_of_each_kind_is_the_reviewed_one(kind: str) -> None:
+    compare(SNAPSHOTS / f"{kind}.Dockerfile", KINDS[kind]().text)
+
+
+def test_the_images_of_the_default_matrix_are_the_reviewed_ones(default: dict[str, Dockerfile]) -> None:
+    compare(SNAPSHOTS / "default-matrix.txt", "".join(f"{row(*item)}\n" for item in default.items()))
+
+
+def test_every_image_has_one_name_and_one_tag(default: dict[str, Dockerfile]) -> None:
+    assert len({dockerfile.tag for dockerfile in default.values()}) == len(default)
+
+
+def test_hadolint_finds_nothing_in_any_of_them(default: dict[str, Dockerfile], tmp_path: Path) -> None:
+    kinds = {kind: make().text for kind, make in KINDS.items()}
+    alike = {re.sub("[0-9]+", "0", dockerfile.text): name for name, dockerfile in default.items()}
+    # a linter sees no difference in a number, and it takes seconds to see that in each of them
+    assert lint(tmp_path, kinds | {name: default[name].text for name in alike.values()}) == ""
+
+
+@pytest.mark.parametrize(
+    ("defect", "rule"),
+    [
+        ("RUN apt-get update && apt-get install -y curl", "DL3008"),
+        ("RUN pip install torch", "DL3013"),
+        ("RUN test -x $(command -v hipcc)", "SC2046"),
+        ("USER root", "DL3002"),
+    ],
+)
+def test_hadolint_finds_a_defect_in_one_of_them(tmp_path: Path, defect: str, rule: str) -> None:
+    good = KINDS["own-torch"]().text
+    found = lint(tmp_path, {"good": good, "bad": f"{good}{defect}\n"}).splitlines()
+    assert rule in "\n".join(found)
+    assert {line.partition(":")[0] for line in found} == {"bad"}
+
+
+def test_the_bases_python_is_built_with_if_its_torch_is_the_cells() -> None:
+    dockerfile = render(small_matrix(), CP311)
+    assert instructions(dockerfile, "FROM") == ["rocm/pytorch:torch-and-python"]
+    assert dockerfile.python == "/opt/venv/bin/python"
+    assert not torch_installs(dockerfile)
+    assert not python_installs(dockerfile)
+
+
+@pytest.mark.parametrize(
+    ("cell", "edits"),
+    [
+        pytest.param(OLD, (), id="another torch"),
+        pytest.param(CP312, (), id="the torch for another Python"),
+        pytest.param(CP311, (("cxx11-abi: true", "cxx11-abi: false"),), id="another C++ ABI than users have"),
+        pytest.param(CP311, (PACKAGES,), id="no compiler"),
+    ],
+)
+def test_torch_comes_from_rocms_index_if_the_base_has(cell: Cell, edits: tuple[Edit, ...]) -> None:
+    matrix = small_matrix(*edits)
+    dockerfile = render(matrix, cell)
+    ((index, requirement, *_),) = torch_installs(dockerfile)
+    assert (index, requirement) == (matrix.rocm[cell.rocm].index, f"torch=={cell.torch}+rocm{cell.rocm}")
+    assert dockerfile.python == "/opt/build/bin/python"
+
+
+def test_a_python_that_the_base_does_not_have_is_installed() -> None:
+    assert python_installs(render(small_matrix(), OLD)) == ["3.11"]
+    assert python_installs(render(small_matrix(), replace(OLD, python="3.10"))) == []
+
+
+def test_a_wheel_for_every_python_is_built_with_the_bases() -> None:
+    dockerfile = render(small_matrix(), Cell.of("2.8.3", "3.12", "2.9.1", "6.4", Backend.TRITON))
+    assert label(dockerfile, "wheelfactory.python") == "3.10"
+    assert python_installs(dockerfile) == []
+
+
+def test_a_slim_base_is_given_what_it_lacks() -> None:
+    full, slim = KINDS["own-python"](), KINDS["slim"]()
+    assert instructions(slim, "FROM") == ["rocm/dev-ubuntu-24.04:6.4-complete"]
+    assert apt_packages(slim) - apt_packages(full) == {"python3-venv", "python3-dev"}
+
+
+def test_a_slim_base_is_given_no_headers_of_a_python_that_does_not_build() -> None:
+    slim = render(small_matrix(SLIM), CP311, slim=True)
+    assert python_installs(slim) == ["3.11"]
+    assert "python3-dev" not in apt_packages(slim)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_image_has_a_compiler_cache_and_a_linker(kind: str) -> None:
+    assert {"ccache", "g++", "patchelf"} <= apt_packages(KINDS[kind]())
+
+
+def test_rocm_from_packages_is_of_the_cells_version_and_is_found_where_rocm_is_looked_for() -> None:
+    dockerfile = KINDS["rocm-packages"]()
+    assert torch_installs(dockerfile)[0][-1] == "rocm[devel]==6.4.*"
+    assert [command[0] for command in calls(dockerfile, "rocm-sdk")] == ["init"]
+    assert calls(dockerfile, "ln")[0][-1] == dockerfile.rocm == "/opt/rocm"
+    names = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH")
+    assert {environment(dockerfile)[name] for name in names} == {dockerfile.rocm}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_python_and_the_rocm_that_are_promised_come_first(kind: str) -> None:
+    dockerfile = KINDS[kind]()
+    found = environment(dockerfile)
+    python, rocm, others = found["PATH"].split(":")
+    assert (f"{python}/python", rocm, others) == (dockerfile.python, f"{dockerfile.rocm}/bin", "$PATH")
+    assert found["ROCM_PATH"] == dockerfile.rocm
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_build_tools_of_the_factory_are_installed_into_it(kind: str) -> None:
+    dockerfile = KINDS[kind]()
+    tools = dockerfile.files["requirements.txt"].decode().splitlines()
+    assert [line for line in build_requirements() if line not in tools] == ["torch==2.13.0+cpu"]
+    assert set(tools) < set(build_requirements())
+    assert {line.partition("==")[0] for line in tools} >= {"ninja", "setuptools", "wheel"}
+    (copied,) = instructions(dockerfile, "COPY")
+    name, place = copied.split()
+    assert name in dockerfile.files
+    assert calls(dockerfile, "uv")[-1][-3:] == [dockerfile.python, "--requirement", place]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_but_what_is_asked_for_runs_in_the_container(kind: str) -> None:
+    dockerfile = KINDS[kind]()
+    assert instructions(dockerfile, "ENTRYPOINT") == ["[]"]
+    assert instructions(dockerfile, "CMD") == ['["bash"]']
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_needs_no_buildkit_and_leaves_no_cache(kind: str) -> None:
+    dockerfile = KINDS[kind]()
+    layers = instructions(dockerfile, "RUN")
+    assert [layer for layer in layers if re.search("--mount|--network|<<", layer)] == []
+    assert [call for call in calls(dockerfile, "uv") if "--no-cache" not in call] == []
+    assert [call for call in calls(dockerfile, "pip") if "--no-cache-dir" not in call] == []
+    assert [layer for layer in layers if "apt-get" in layer and "rm -rf /var/lib/apt/lists/*" not in layer] == []
+    assert "/root" not in dockerfile.text
+
+
+def test_cells_that_differ_in_flash_attn_or_backend_share_an_image() -> None:
+    matrix, python = small_matrix(), "3.10"
+    cells = [
+        Cell("2.8.3", python, "2.5.1", "6.2", CK),
+        Cell("2.6.3", python, "2.5.1", "6.2", CK),
+        Cell.of("2.8.3", python, "2.5.1", "6.2", Backend.TRITON),
+    ]
+    assert len({render(matrix, cell).tag for cell in cells}) == 1
+
+
+DIGEST: Edit = ("tag: rocm/pytorch:6.2\n", f"tag: rocm/pytorch:6.2\n        digest: sha256:{'0' * 64}\n")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(("rocm/pytorch:6.2", "rocm/pytorch:6.2.1"), id="the base"),
+        pytest.param(DIGEST, id="what the base holds"),
+        pytest.param(("whl/rocm6.2", "whl/test/rocm6.2"), id="the index"),
+    ],
+)
+def test_a_fact_that_changes_the_image_changes_its_tag(edit: Edit) -> None:
+    assert render(small_matrix(edit), OLD).tag != render(small_matrix(), OLD).tag
+
+
+def test_a_fact_that_does_not_change_the_image_does_not_change_its_tag() -> None:
+    edit = ("source: index of ROCm 6.2", "source: a page on ROCm 6.2")
+    assert render(small_matrix(edit), OLD).tag == render(small_matrix(), OLD).tag
+
+
+def test_another_file_in_the_context_is_another_tag() -> None:
+    dockerfile = render(small_matrix(), OLD)
+    changed = replace(dockerfile, files={"requirements.txt": b"setuptools==1\n"})
+    assert re.fullmatch("wheelfactory/build:[0-9a-f]{16}", dockerfile.tag)
+    assert changed.tag != dockerfile.tag
+
+
+def test_the_context_holds_the_dockerfile_and_its_files_for_all_to_read() -> None:
+    dockerfile = render(small_matrix(), OLD)
+    with tarfile.open(fileobj=io.BytesIO(dockerfile.context())) as archive:
+        members = archive.getmembers()
+        contents = {member.name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+    assert contents == {"Dockerfile": dockerfile.text.encode(), **dockerfile.files}
+    assert {(member.mode, member.mtime, member.uid, member.gid) for member in members} == {(0o644, 0, 0, 0)}
+
+
+def test_the_context_is_the_same_bytes_every_time() -> None:
+    dockerfile = replace(render(small_matrix(), OLD), files={"b": b"2", "a": b"1"})
+    again = replace(render(small_matrix(), OLD), files={"a": b"1", "b": b"2"})
+    assert dockerfile.context() == again.context()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(("whl/rocm6.2", "whl/rocm6.2;reboot"), id="a command in the index"),
+        pytest.param(("whl/rocm6.2", "whl/$(id)"), id="an expansion in the index"),
+        pytest.param(("rocm/pytorch:6.2", "rocm/pytorch:6.2 AS other"), id="an instruction in the image"),
+        pytest.param(("rocm/pytorch:6.2", "rocm/pytorch:$TAG"), id="a variable in the image"),
+    ],
+)
+def test_text_that_docker_or_a_shell_would_act_upon_is_refused(edit: Edit) -> None:
+    with pytest.raises(InputError, match="a Dockerfile"):
+        render(small_matrix(edit), OLD)
+
+
+def test_what_a_shell_would_expand_is_quoted() -> None:
+    assert "'rocm[devel]==6.4.*'" in KINDS["rocm-packages"]().text

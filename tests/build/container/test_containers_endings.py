@@ -1,0 +1,145 @@
+"""How the build in a container ends when it does not end well: what a person is told, and that nothing is left."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from container_engine import KIND
+from container_project import containers_of, errand, wait_until
+from wheelfactory.build.container.container import Share, run_errand
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.leftovers import run_folder
+from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
+
+pytestmark = pytest.mark.slow
+
+SHARE = Share(cores=2, memory_gib=0.25)
+
+SLEEPS = "import time\nprint('[1/9] asleep', flush=True)\ntime.sleep(100)\n"
+
+TAKES_MEMORY = "taken = [bytearray(1 << 24) for _ in range(64)]\n"  # 1 GiB
+
+CHILD_TAKES_MEMORY = f"""\
+import subprocess, sys
+if subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}]).returncode:
+    raise SystemExit('ninja: build stopped: subcommand failed.')
+"""
+
+tells_want_of_memory = pytest.mark.skipif(
+    KIND == "podman", reason="podman 4 says of such a container only that it ended"
+)
+
+COMPILE_FAILS = """\
+import sys
+for number in range(30):
+    print('line', number, file=sys.stderr)
+raise SystemExit("error: invalid target ID 'gfx9999'; format is a processor name")
+"""
+
+
+Ended = Callable[..., FactoryError]
+
+
+@pytest.fixture
+def run(engine: Engine, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a run, of which nothing may be left afterwards: no container, no volume, no file."""
+    cache = tmp_path / "cache"
+    volumes = {volume.id for volume in engine.client.volumes.list()}
+    with run_folder(engine, cache) as folder:
+        yield folder
+        wait_until(lambda: not containers_of(engine, folder))
+    assert {volume.id for volume in engine.client.volumes.list()} == volumes
+    assert list(cache.iterdir()) == []
+
+
+@pytest.fixture
+def ended(engine: Engine, base: str, run: Path, tmp_path: Path, soon: float) -> Ended:
+    """Runs an errand that fails, and gives the error; `meanwhile` is called once it has told its first part."""
+
+    def fail(does: str, meanwhile: Callable[[], object] = lambda: None, deadline: float = soon) -> FactoryError:
+        def part(*_: object) -> None:
+            meanwhile()
+
+        with pytest.raises(FactoryError) as failed:
+            run_errand(engine, base, run, SHARE, errand(tmp_path, does, deadline), part)
+        assert isinstance(failed.value, (BuildError, RunAgainError))
+        return failed.value
+
+    return fail
+
+
+def test_a_build_that_fails_is_told_with_its_last_lines_and_the_place_of_its_log(ended: Ended, tmp_path: Path) -> None:
+    error = ended(COMPILE_FAILS)
+    assert error.what == "build failed"
+    assert "build_rocm.sh in rocm/pytorch:stand-in (exit status 1)" in error.which
+    assert "line 29" in error.which and "invalid target ID 'gfx9999'" in error.which
+    assert "line 3\n" not in error.which
+    assert str(tmp_path / "cell.log") in error.hint
+    assert "line 3\n" in (tmp_path / "cell.log").read_text()
+
+
+def test_a_known_cause_of_a_failure_is_told_with_its_remedy(ended: Ended) -> None:
+    error = ended("raise SystemExit('c++: fatal error: Killed signal terminated program cc1plus')\n")
+    assert error.hint.startswith("out of memory")
+    assert "start fewer compiles at once" in error.hint
+
+
+@tells_want_of_memory
+def test_a_build_that_takes_more_memory_than_it_has_is_told_to_want_memory(ended: Ended) -> None:
+    error = ended(TAKES_MEMORY)
+    assert "killed for want of memory" in error.which
+    assert error.hint.startswith("out of memory: the container had 0.2 GiB; give it more (--memory)")
+
+
+@tells_want_of_memory
+def test_so_is_one_whose_compiler_was_killed_for_it_while_setup_py_lived_on(ended: Ended) -> None:
+    error = ended(CHILD_TAKES_MEMORY)
+    assert "(exit status 1, killed for want of memory)" in error.which
+    assert error.hint.startswith("out of memory: the container had 0.2 GiB")
+
+
+def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(ended: Ended) -> None:
+    """A compile that was killed for want of memory is tried again, so that alone does not end a build."""
+    killed = CHILD_TAKES_MEMORY.partition("if ")[0] + f"subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}])\n"
+    error = ended(killed + COMPILE_FAILS)
+    assert "(exit status 1)" in error.which
+    assert error.hint.startswith("arch refused (")
+
+
+def test_a_container_that_somebody_kills_is_no_want_of_memory(ended: Ended, engine: Engine, run: Path) -> None:
+    error = ended(SLEEPS, lambda: engine.client.api.kill(containers_of(engine, run)[0]))
+    assert "(exit status 137, killed from outside)" in error.which
+    assert error.hint.startswith("somebody killed the container, or this machine has no memory left")
+
+
+def test_a_container_that_somebody_removes_is_told_as_that(ended: Ended, engine: Engine, run: Path) -> None:
+    error = ended(SLEEPS, lambda: engine.client.api.remove_container(containers_of(engine, run)[0], force=True))
+    # an engine that is slow to forget it says how it ended
+    assert re.match("somebody (removed it|killed the container)", error.hint)
+
+
+def test_at_the_deadline_it_is_ended_and_the_same_command_may_go_on(ended: Ended) -> None:
+    begun = time.time()
+    error = ended(SLEEPS, deadline=begun + 4)
+    assert isinstance(error, RunAgainError)
+    assert "run the same command again" in error.hint
+    assert 4 <= time.time() - begun < 15
+
+
+def test_an_image_that_is_gone_is_told_as_that(engine: Engine, tmp_path: Path, soon: float) -> None:
+    with pytest.raises(BuildError, match="no such image"):
+        run_errand(engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None)
+
+
+def test_an_interrupt_ends_the_container_on_its_way_out(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_errand(engine, base, tmp_path, SHARE, errand(tmp_path, SLEEPS, soon), interrupt)
+    assert containers_of(engine, tmp_path) == []

@@ -1,0 +1,161 @@
+"""Real CK kernels, compiled by a real HIP compiler in a container, linked there, and verified there.
+
+The image is the one of `make_hip_image` with a torch on paper where AMD's images have theirs; see `real_kernels` for
+what else stands in.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import container_engine
+import container_images
+from container_images import make_hip_image
+from hip_toolchain import HipToolchain
+from paper_torch import TORCH_REQUIREMENTS
+from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, make_bench, make_matrix
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.executor import ContainerExecutor, containers
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.files import sha256_of
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import unseen
+from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.handover import kernels_folder
+from wheelfactory.pipeline.build import build_cell
+from wheelfactory.verify.gates import verify
+from wheelfactory.verify.result import Status
+from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import read_record
+
+pytestmark = pytest.mark.slow
+
+KERNEL = "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv"
+"""One kernel; with its API that is two compiles for two archs each."""
+
+PYTHON = "3.14"
+"""Of the Debian that the compiler is of."""
+
+CELL = Cell.parse(f"fa2.8.3-rocm6.4-torch{TORCHES[0]}-cp314-ck")
+
+_HIPCC = """\
+#!/bin/sh
+unset ROCM_PATH ROCM_HOME
+exec /usr/bin/hipcc "$@"
+"""
+"""Debian's knows where Debian has what AMD has in one folder, unless it is told another."""
+
+_BASE = f"""\
+FROM {{hip}}
+RUN rm /opt/rocm/bin/hipcc
+RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet {" ".join(TORCH_REQUIREMENTS)}
+COPY hipcc /opt/rocm/bin/hipcc
+COPY torch /opt/venv/lib/python{PYTHON}/site-packages/torch
+"""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A workshop with an engine, and its sources."""
+
+    workshop: Workshop
+    executor: ContainerExecutor
+
+    def compiled(self, wheel: Path) -> Mapping[str, float]:
+        """When each kernel of a wheel was compiled, by name."""
+        record = read_record(Wheel.open(wheel))
+        assert record
+        store = Store.open(kernels_folder(self.workshop), str(record.kernels))
+        return {name: entry.start for name, entry in store.finished().items()}
+
+
+@pytest.fixture(scope="module")
+def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    container_engine.skip_unless(container_images.why_not())
+    folder = tmp_path_factory.mktemp("contained")
+    bench = make_bench(hip, cache, folder / "bench", "*_d32_fp16_*_psskddv", ARCHS)
+    torch = next(bench.cells[next(iter(bench.cells))].parents[1].glob("lib/python*/site-packages/torch"))
+    tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
+    digest = sha256_of(bench.source.archive)
+    source = replace(bench.source, identity=f"sha256:{digest}")
+    workshop = Workshop(
+        make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON), Host(cores=2, memory_gib=6), {}, folder / "cache"
+    )
+    place = workshop.cache / "sources" / digest[:16]
+    place.mkdir(parents=True)
+    shutil.copy(source.archive, place)
+    with containers(workshop, engine) as executor:
+        yield Shop(workshop, executor)
+
+
+def _make_base(engine: Engine, hip: str, torch: Path) -> str:
+    """The image with a torch, as a build context would have it."""
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        for name, text in (("Dockerfile", _BASE.format(hip=hip)), ("hipcc", _HIPCC)):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+        tar.add(torch, "torch")
+    context.seek(0)
+    tag = "rocm/pytorch:debian"
+    engine.client.images.build(
+        fileobj=context, custom_context=True, tag=tag, network_mode=engine.build_network, forcerm=True
+    )
+    return tag
+
+
+@pytest.fixture(scope="module")
+def wheel(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_cell(shop.workshop, shop.executor, CELL, tmp_path_factory.mktemp("dist"), unseen)
+
+
+def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path) -> None:
+    facts = inspect(wheel, {})
+    (extension,) = facts.elf_files
+    assert {target: code.objects for target, code in extension.device_code.items()} == dict.fromkeys(ARCHS, 1)
+    assert facts.distribution
+    assert facts.distribution.record
+    toolchain = facts.distribution.record.toolchain
+    assert (toolchain.python, toolchain.glibc) == (PYTHON, SYSTEM_GLIBC)
+    assert str(toolchain.compiler).startswith("HIP version: 6.4")
+
+
+def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
+    shop: Shop, wheel: Path, tmp_path: Path
+) -> None:
+    before = shop.compiled(wheel)
+    assert sorted(before) == sorted((KERNEL, "fmha_fwd_appendkv_api"))
+
+    again = build_cell(shop.workshop, shop.executor, CELL, tmp_path, unseen)
+
+    assert shop.compiled(again) == before
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:
+    """The import needs torch itself, which a torch on paper is not: the gate says so, and that it was asked there."""
+    results = {result.gate: result for result in verify(wheel, shop.workshop, CELL, (), shop.executor.elsewhere)}
+    imported = results.pop("import")
+    assert {name: result.status for name, result in results.items() if result.required} == dict.fromkeys(
+        [name for name, result in results.items() if result.required], Status.PASSED
+    )
+    assert results["symbols"].detail.startswith(f"torch {TORCHES[0]}+rocm6.4")
+    assert results["symbols"].figures["undefined"] > 0
+    assert imported.status is Status.FAILED
+    assert "torch" in str(imported.findings[0])
+
+
+def test_without_the_image_those_gates_do_not_run_and_the_wheel_is_refused(shop: Shop, wheel: Path) -> None:
+    results = {result.gate: result for result in verify(wheel, shop.workshop, CELL)}
+    assert {results[name].status for name in ("symbols", "import")} == {Status.NOT_RUN}
+    assert "--executor docker" in results["symbols"].detail

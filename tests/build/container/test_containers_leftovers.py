@@ -1,0 +1,123 @@
+"""Containers that outlive their run: those of dead runs are removed, those of living ones are left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from container_project import containers_of, wait_until
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.build.container.leftovers import LABEL, remove_containers, remove_orphans, run_folder
+from wheelfactory.core.files import scratch_dir
+
+pytestmark = pytest.mark.slow
+
+
+Start = Callable[[Path | None], str]
+
+
+@pytest.fixture
+def start(engine: Engine, base: str) -> Iterator[Start]:
+    """Starts a container that runs for long, of the run that a folder stands for."""
+    started: list[str] = []
+
+    def begin(folder: Path | None) -> str:
+        labels = {LABEL: str(folder)} if folder else {}
+        command = ["sleep", "600"]
+        container = engine.client.containers.run(base, command, detach=True, labels=labels, network_mode="none")
+        started.append(str(container.id))
+        return started[-1]
+
+    yield begin
+    for container in started:
+        if exists(engine, container):
+            engine.client.api.remove_container(container, force=True)
+
+
+def exists(engine: Engine, container: str) -> bool:
+    return container in {found["Id"] for found in engine.client.api.containers(all=True)}
+
+
+def test_a_run_whose_folder_is_gone_is_over_and_its_containers_are_removed(
+    engine: Engine, start: Start, tmp_path: Path
+) -> None:
+    orphan = start(tmp_path / "gone")
+    remove_orphans(engine, tmp_path)
+    assert not exists(engine, orphan)
+
+
+def test_so_is_one_whose_folder_nobody_holds(engine: Engine, start: Start, tmp_path: Path) -> None:
+    """As after a power cut."""
+    orphan = start(tmp_path)
+    remove_orphans(engine, tmp_path.parent)
+    assert not exists(engine, orphan)
+
+
+def test_the_containers_of_a_run_that_lives_are_left_alone_and_so_are_those_of_others(
+    engine: Engine, start: Start, tmp_path: Path
+) -> None:
+    with scratch_dir(tmp_path) as folder:
+        living, foreign = start(folder), start(None)
+        remove_orphans(engine, tmp_path)
+        assert exists(engine, living) and exists(engine, foreign)
+
+
+def test_a_run_with_another_cache_may_be_somebody_elses_and_is_not_judged(
+    engine: Engine, start: Start, tmp_path: Path
+) -> None:
+    """Its folder may be hidden from us, as where engines are shared between users or with other containers."""
+    theirs = start(tmp_path / "their-cache/gone")
+    remove_orphans(engine, tmp_path / "our-cache")
+    assert exists(engine, theirs)
+
+
+def test_a_run_ends_its_own_containers_and_no_other(engine: Engine, start: Start, tmp_path: Path) -> None:
+    own, other = (start(tmp_path / name) for name in ("own", "own-too"))
+    remove_containers(engine, tmp_path / "own")
+    assert not exists(engine, own) and exists(engine, other)
+
+
+def test_runs_that_begin_at_the_same_time_may_find_the_same_leftovers(
+    engine: Engine, start: Start, tmp_path: Path
+) -> None:
+    orphans = [start(tmp_path / "gone") for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(remove_orphans, engine, tmp_path) for _ in range(3)]:
+            done.result()
+    wait_until(lambda: not any(exists(engine, orphan) for orphan in orphans))
+
+
+def test_a_run_begins_by_removing_what_dead_runs_left(engine: Engine, start: Start, tmp_path: Path) -> None:
+    orphan = start(tmp_path / "gone")
+    with run_folder(engine, tmp_path):
+        assert not exists(engine, orphan)
+
+
+RUNS = """\
+import sys
+from pathlib import Path
+from wheelfactory.build.container.engine import connect
+from wheelfactory.build.container.leftovers import run_folder
+with run_folder(connect({"DOCKER_HOST": sys.argv[1]}), Path(sys.argv[2])) as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_when_a_run_is_killed_its_containers_and_scratch_folders_go_with_it(
+    engine: Engine, start: Start, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", RUNS, engine.url, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        folder = Path(run.stdout.readline().strip())
+        container = start(folder)
+        (folder / "half").write_text("made")
+        run.kill()
+    wait_until(lambda: not exists(engine, container) and not containers_of(engine, folder))
+    wait_until(lambda: not folder.exists())

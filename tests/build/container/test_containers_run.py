@@ -1,0 +1,76 @@
+"""`wheelfactory run --executor docker`: several cells at once, each with its share; interrupted, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from docker.errors import NotFound
+
+from container_project import cell_of, labelled, put_sources, wait_until
+from rocm_machine import make_machine
+from wheelfactory.build.container.engine import Engine
+from wheelfactory.release.manifest import read_manifest
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("build_image")]
+
+REAL = "fa2.8.3*-rocm7.2-torch2.13.0-py3-triton"
+"""Two releases, so two wheels of which none is made from the other."""
+
+
+def started(engine: Engine, folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    """The command with a cache and a release in a folder."""
+    places = ["--cache", str(folder / "cache"), "--dest", str(folder / "wheelhouse")]
+    command = [sys.executable, "-m", "wheelfactory", "run", "--executor", "docker", *places, *map(str, arguments)]
+    environ = {**os.environ, "DOCKER_HOST": engine.url}
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def memory_of_containers(engine: Engine, cache: Path) -> list[int]:
+    """What each container of runs with this cache may use, in bytes."""
+    found = []
+    for container, folder in labelled(engine):
+        if folder.is_relative_to(cache):
+            with suppress(NotFound):  # it has just ended
+                found.append(int(engine.client.api.inspect_container(container)["HostConfig"]["Memory"]))
+    return found
+
+
+def test_two_cells_are_built_at_once_with_half_of_the_memory_each_and_published(
+    engine: Engine, matrix_file: Path, cache: Path, tmp_path: Path
+) -> None:
+    make_machine(tmp_path / "cache", cache, os.environ)
+    process = started(engine, tmp_path, "--only", REAL, "--memory", "8", "--matrix", matrix_file)
+    most: list[int] = []
+    while process.poll() is None:
+        most = max(most, memory_of_containers(engine, tmp_path / "cache"), key=len)
+        time.sleep(0.1)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert most == [4 << 30] * 2
+    built = {row.cell for row in read_manifest(tmp_path / "wheelhouse") if row.cell}
+    assert built == {f"fa{version}-rocm7.2-torch2.13.0-py3-triton" for version in ("2.8.3", "2.8.3.post2")}
+
+
+def test_interrupted_while_several_are_built_it_removes_the_containers_of_all(
+    engine: Engine, matrix_file: Path, cache: Path, tmp_path: Path
+) -> None:
+    own = make_machine(tmp_path / "cache", cache, {}).cache
+    (own / "sources").unlink()  # these must not get into the shared one
+    put_sources(own)
+    process = started(engine, tmp_path, "--only", "fa9.9.*-rocm7.2-torch2.13.0-*-triton", "--matrix", matrix_file)
+    log = tmp_path / "cache/logs" / f"{cell_of('9.9.1').id}.log"
+    wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 90)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 1, said
+    assert "error: interrupted: by SIGTERM" in said
+    assert "Traceback" not in said
+    assert not memory_of_containers(engine, tmp_path / "cache")
+    assert not list(tmp_path.rglob(".scratch-*"))

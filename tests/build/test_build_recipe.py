@@ -1,0 +1,220 @@
+"""The recipe of a cell: which archs, how many jobs, which ROCm, and what setup.py is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from wheel_factory import CK, MATRIX, TRITON
+from wheelfactory.build.recipe import Recipe, choose_archs, choose_jobs, find_rocm_version, make_recipe
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.host import Host
+
+ON_ROCM = Host(cores=8, memory_gib=64, rocm="6.4.3")
+WITHOUT = Host(cores=8, memory_gib=64)
+PROMISED = ("gfx90a", "gfx942")
+
+
+def recipe(cell: Cell = CK, host: Host = ON_ROCM, *, by_hand: bool = True, **environ: str) -> Recipe:
+    return make_recipe(MATRIX, cell, host, environ, by_hand=by_hand)
+
+
+# archs
+
+
+@pytest.mark.parametrize(
+    ("asked", "archs"),
+    [
+        pytest.param("gfx942", ("gfx942",), id="one"),
+        pytest.param("gfx90a;gfx942", ("gfx90a", "gfx942"), id="semicolon"),
+        pytest.param("gfx942,gfx90a", ("gfx942", "gfx90a"), id="comma, in the order asked for"),
+        pytest.param("gfx90a gfx942", ("gfx90a", "gfx942"), id="blank"),
+        pytest.param(" gfx90a ; ,\tgfx942;\n", ("gfx90a", "gfx942"), id="more than is needed between them"),
+        pytest.param("gfx942;gfx942", ("gfx942",), id="twice"),
+    ],
+)
+def test_archs_asked_for_are_built(asked: str, archs: tuple[str, ...]) -> None:
+    assert choose_archs(MATRIX, CK, asked, ("gfx90a",)) == archs
+
+
+@pytest.mark.parametrize("asked", ["", " ", ";", " ; , "])
+def test_nothing_asked_for_means_the_gpu_at_hand(asked: str) -> None:
+    assert choose_archs(MATRIX, CK, asked, ("gfx942",)) == ("gfx942",)
+
+
+def test_several_gpus_at_hand_are_all_built_for() -> None:
+    assert choose_archs(MATRIX, CK, "", ("gfx942", "gfx90a")) == ("gfx942", "gfx90a")
+
+
+def test_without_a_gpu_all_that_the_cell_promises_is_built() -> None:
+    assert choose_archs(MATRIX, CK, "", ()) == PROMISED
+
+
+def test_what_torch_is_not_built_for_is_not_promised() -> None:
+    assert choose_archs(MATRIX, Cell.of("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (*PROMISED, "gfx950")
+
+
+def test_a_gpu_at_hand_does_not_narrow_a_triton_wheel() -> None:
+    assert choose_archs(MATRIX, TRITON, "", ("gfx942",)) == MATRIX.archs(TRITON)
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused", "origin"),
+    [
+        pytest.param("gfx1100", "gfx1100", "PYTORCH_ROCM_ARCH asked for it", id="asked for"),
+        pytest.param("gfx90a;gfx1030;gfx906", "gfx1030, gfx906", "PYTORCH_ROCM_ARCH asked for it", id="only these"),
+        pytest.param("mi300", "mi300", "PYTORCH_ROCM_ARCH asked for it", id="no arch"),
+        pytest.param("gfx942:xnack-", "gfx942:xnack-", "PYTORCH_ROCM_ARCH asked for it", id="a target ID"),
+        pytest.param("", "gfx1100", "this machine's GPU is that", id="at hand"),
+    ],
+)
+def test_an_arch_that_the_release_refuses(asked: str, refused: str, origin: str) -> None:
+    with pytest.raises(InputError, match=r"flash-attn 2\.8\.3 ck on ROCm 6\.4 does not support") as caught:
+        choose_archs(MATRIX, CK, asked, ("gfx1100",))
+
+    assert caught.value.which == refused
+    assert origin in caught.value.hint
+    assert "supported: gfx90a;gfx942" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("flash_attn", "asked", "offered"),
+    [
+        pytest.param("2.8.3", "gfx1100", True, id="it takes the arch"),
+        pytest.param("2.8.3", "gfx1100;gfx1030", True, id="it takes both"),
+        pytest.param("2.8.3", "gfx1100;gfx906", False, id="it takes one of two"),
+        pytest.param("2.6.3", "gfx1100", False, id="the release has none"),
+    ],
+)
+def test_the_triton_backend_is_offered_where_it_helps(flash_attn: str, asked: str, offered: bool) -> None:
+    cell = Cell.of(flash_attn, "3.11", "2.9.1", "6.4", Backend.CK)
+
+    with pytest.raises(InputError) as caught:
+        choose_archs(MATRIX, cell, asked, ())
+
+    assert ("--backend triton" in caught.value.hint) is offered
+
+
+def test_triton_does_not_offer_itself() -> None:
+    with pytest.raises(InputError) as caught:
+        choose_archs(MATRIX, TRITON, "gfx906", ())
+
+    assert "--backend" not in caught.value.hint
+
+
+def test_a_refused_arch_is_said_before_a_missing_rocm() -> None:
+    with pytest.raises(InputError, match="gfx1100"):
+        recipe(host=WITHOUT, PYTORCH_ROCM_ARCH="gfx1100")
+
+
+def test_a_cell_of_the_matrix_is_built_for_all_it_promises_whatever_is_asked_or_at_hand() -> None:
+    host = Host(cores=1, memory_gib=8, rocm="6.4", gpu_archs=("gfx942",))
+
+    assert recipe(host=host, by_hand=False, PYTORCH_ROCM_ARCH="gfx1100").archs == PROMISED
+
+
+# jobs
+
+
+@pytest.mark.parametrize(("asked", "jobs"), [("1", 1), ("96", 96), ("08", 8)])
+def test_max_jobs_is_taken_at_its_word(asked: str, jobs: int) -> None:
+    assert choose_jobs(asked, 4) == jobs
+
+
+def test_unset_it_is_the_number_of_cores_whatever_the_memory() -> None:
+    assert choose_jobs("", 4) == 4
+    assert recipe(host=Host(cores=128, memory_gib=0.5, rocm="6.4.1")).jobs == 128
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "many", "2.5", " 4", "\N{ARABIC-INDIC DIGIT FOUR}", "1e3"])
+def test_max_jobs_that_is_no_number_of_jobs(asked: str) -> None:
+    with pytest.raises(InputError, match="MAX_JOBS is not a number of jobs") as caught:
+        choose_jobs(asked, 4)
+
+    assert caught.value.which == asked
+
+
+# ROCm
+
+
+@pytest.mark.parametrize(
+    ("found", "version"),
+    [
+        pytest.param("6.4", "6.4", id="as it is"),
+        pytest.param("7.2.1", "7.2", id="a patch release is its minor"),
+        pytest.param("6.2.4", "6.2.4", id="a patch release with an entry of its own"),
+        pytest.param("6.2.3", "6.2", id="another patch release of that minor"),
+    ],
+)
+def test_auto_is_the_rocm_of_this_machine(found: str, version: str) -> None:
+    assert find_rocm_version(MATRIX, Host(cores=1, memory_gib=1, rocm=found), "auto") == version
+
+
+@pytest.mark.parametrize(("asked", "version"), [("6.4", "6.4"), ("7.2.1", "7.2"), ("6.2.4", "6.2.4")])
+def test_a_version_that_is_named_does_not_ask_the_machine(asked: str, version: str) -> None:
+    assert find_rocm_version(MATRIX, WITHOUT, asked) == version
+
+
+def test_auto_without_rocm() -> None:
+    with pytest.raises(InputError, match="no ROCm found") as caught:
+        find_rocm_version(MATRIX, WITHOUT, "auto")
+
+    assert "ROCM_PATH" in caught.value.hint
+
+
+@pytest.mark.parametrize("asked", ["5.7", "7", "7.20", "", "latest"])
+def test_a_rocm_that_the_matrix_does_not_have(asked: str) -> None:
+    with pytest.raises(InputError, match="no such ROCm version in the matrix") as caught:
+        find_rocm_version(MATRIX, ON_ROCM, asked)
+
+    assert caught.value.hint == "known: 7.2, 6.4, 6.2.4, 6.2"
+
+
+def test_ck_without_rocm_is_refused_with_two_ways_out() -> None:
+    with pytest.raises(BuildError, match=f"cannot build {CK.id} here: .* no ROCm") as caught:
+        recipe(host=WITHOUT)
+
+    assert "ROCM_PATH" in caught.value.hint
+    assert "--backend triton" in caught.value.hint
+
+
+def test_no_triton_is_offered_to_a_release_without_it() -> None:
+    with pytest.raises(BuildError) as caught:
+        recipe(Cell.of("2.6.3", "3.11", "2.9.1", "6.4", Backend.CK), WITHOUT)
+
+    assert "--backend triton" not in caught.value.hint
+
+
+@pytest.mark.parametrize("rocm", ["7.2", "6.3.4", "6.40"])
+def test_ck_with_another_rocm_is_refused_with_two_ways_out(rocm: str) -> None:
+    with pytest.raises(BuildError, match=f"this machine has ROCm {rocm}, the cell needs 6.4") as caught:
+        recipe(host=Host(cores=1, memory_gib=1, rocm=rocm))
+
+    assert caught.value.hint == f"name ROCm {rocm} (or auto), or set ROCM_PATH to a ROCm 6.4"
+
+
+@pytest.mark.parametrize("host", [WITHOUT, ON_ROCM], ids=["no ROCm", "another ROCm"])
+def test_triton_needs_no_rocm(host: Host) -> None:
+    assert recipe(TRITON, host).archs == MATRIX.archs(TRITON)
+
+
+# what setup.py is told
+
+
+def test_a_ck_build_is_told_its_label_archs_and_jobs() -> None:
+    assert recipe(PYTORCH_ROCM_ARCH="gfx942;gfx90a", MAX_JOBS="3").environment == {
+        "BUILD_TARGET": "rocm",
+        "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
+        "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
+        "FLASH_ATTN_LOCAL_VERSION": "rocm64torch2.9",
+        "GPU_ARCHS": "gfx942;gfx90a",
+        "MAX_JOBS": "3",
+    }
+
+
+def test_a_triton_build_is_told_nothing_that_differs_between_labels() -> None:
+    other = Cell.of("2.8.3", "3.11", "2.9.1", "6.4", Backend.TRITON)
+
+    assert recipe(TRITON).environment == recipe(other).environment
+    assert recipe(TRITON).environment["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "TRUE"
+    assert (str(recipe(TRITON).label), str(recipe(other).label)) == ("rocm72torch2.13triton", "rocm64torch2.9triton")

@@ -1,0 +1,98 @@
+"""The Python that compiles for a CK cell: only one with the cell's torch for the cell's ROCm will do."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import CK, small_workshop, toolchain_of
+from wheelfactory.build import rocm_python
+from wheelfactory.build.environments import Environment
+from wheelfactory.build.rocm_python import find_rocm_python, make_rocm_python, torch_requirement
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.errors import BuildError
+from wheelfactory.wheel.record import Toolchain
+
+
+@pytest.mark.parametrize(
+    ("toolchain", "fits"),
+    [
+        pytest.param(toolchain_of(CK), True, id="what the cell asks for"),
+        pytest.param(toolchain_of(CK, torch="2.9.1+rocm6.4.1.lw.git0123456"), True, id="a build of AMD's own"),
+        pytest.param(toolchain_of(CK, hip="6.2.41134"), False, id="other ROCm"),
+        pytest.param(toolchain_of(CK, hip=None), False, id="no ROCm"),
+        pytest.param(toolchain_of(CK, torch="2.9.0+rocm6.4"), False, id="other torch"),
+        pytest.param(toolchain_of(CK, python="3.12"), False, id="other Python"),
+        pytest.param(Toolchain(python="3.11"), False, id="no torch"),
+    ],
+)
+def test_a_toolchain_fits_its_cell_only(toolchain: Toolchain, fits: bool) -> None:
+    assert toolchain.fits(CK) is fits
+
+
+def test_torch_is_asked_for_by_a_name_that_cuda_cannot_satisfy() -> None:
+    assert torch_requirement(CK) == "torch==2.9.1+rocm6.4"
+
+
+def stand_in(folder: Path, name: str, toolchain: Toolchain) -> Path:
+    """A Python that only answers the probe, as one with that torch would."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\ncat <<'JSON'\n{toolchain.model_dump_json()}\nJSON\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def workshop_with(tmp_path: Path) -> Workshop:
+    return small_workshop(tmp_path / "cache", {"PATH": f"{tmp_path / 'bin'}:{os.defpath}"})
+
+
+def test_a_python_on_path_with_the_right_torch_is_taken(tmp_path: Path) -> None:
+    python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
+    assert find_rocm_python(workshop_with(tmp_path), CK) == python
+
+
+def test_one_python_under_several_names_is_asked_once(tmp_path: Path) -> None:
+    python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
+    python.write_text(python.read_text().replace("cat", f"echo asked >> {tmp_path}/log\ncat"))
+    for name in ("python3", "python"):
+        (tmp_path / "bin" / name).symlink_to(python)
+    assert find_rocm_python(workshop_with(tmp_path), CK) is None
+    assert (tmp_path / "log").read_text() == "asked\n"
+
+
+def test_a_python_on_path_with_another_torch_is_not_taken(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
+    assert find_rocm_python(workshop_with(tmp_path), CK) is None
+
+
+def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path: Path) -> None:
+    for name in ("python3.11", "python3", "python"):
+        stand_in(tmp_path / "bin", name, Toolchain(python="3.13"))
+    with pytest.raises(BuildError) as refused:
+        make_rocm_python(workshop_with(tmp_path), CK)
+    assert refused.value.which == "there is no Python 3.11 on PATH"
+    assert "python3.11-dev" in refused.value.hint
+
+
+def test_a_torch_that_is_not_the_cells_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when an index gives another build: the installation is a stand-in, what is probed is the real environment."""
+
+    def install_nothing(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
+        assert environment.python.exists()
+
+    monkeypatch.setattr(rocm_python, "pip_install", install_nothing)
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    answer = Toolchain(python="3.11").model_dump_json()
+    (bin_dir / "python3.11").write_text(
+        f'#!/bin/sh\ncase "$*" in *venv*) exec {sys.executable} "$@";; *) echo \'{answer}\';; esac\n'
+    )
+    (bin_dir / "python3.11").chmod(0o755)
+    with pytest.raises(BuildError, match=r"^not the torch of fa2"):
+        make_rocm_python(workshop_with(tmp_path), CK)
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -1,0 +1,457 @@
+"""Sources from a real index on loopback and from real git repositories: what is pinned is kept, nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.build.sources import Source, fetch_file, fetch_source, unpack
+from wheelfactory.core.errors import SourceError
+from wheelfactory.matrix.facts import FlashAttn
+
+NEWEST = 1755163800
+SDIST = "flash_attn-2.8.3.tar.gz"
+
+
+def make_tar(members: Mapping[str, bytes], *, kind: str = "w:gz") -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode=kind) as tar:  # type: ignore[call-overload]
+        for number, (name, content) in enumerate(members.items()):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(content), NEWEST - number
+            tar.addfile(info, io.BytesIO(content))
+    return data.getvalue()
+
+
+BODY = make_tar({"flash_attn-2.8.3/setup.py": b"# setup\n", "flash_attn-2.8.3/flash_attn/__init__.py": b""})
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Index:
+    """A package index on loopback that serves what it is told to, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.status = 200
+        self.content_type = "text/html"
+        self.page = f'<a href="/files/{SDIST}">{SDIST}</a>'.encode()
+        self.body = BODY
+        self.missing = 0
+        """How many bytes of the file are promised and not sent."""
+        index = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                index.asked.append(self.path)
+                page = not self.path.startswith("/files/")
+                data = index.page if page else index.body[: len(index.body) - index.missing]
+                self.send_response(index.status)
+                self.send_header("Content-Type", index.content_type if page else "application/octet-stream")
+                self.send_header("Content-Length", str(len(data) + (0 if page else index.missing)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment that makes it the index."""
+        return {"PIP_INDEX_URL": f"http://127.0.0.1:{self.server.server_port}/simple"}
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    index = Index()
+    thread = threading.Thread(target=index.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield index
+    index.server.shutdown()
+    thread.join()
+    index.server.server_close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache of this test alone."""
+    return tmp_path / "cache"
+
+
+def fetch(index: Index, cache: Path, sha256: str = SHA256) -> Path:
+    return fetch_file("flash-attn", SDIST, sha256, cache, index.environ)
+
+
+def kept(cache: Path) -> list[str]:
+    """The files in the cache, whatever they are called."""
+    return sorted(path.name for path in cache.rglob("*") if not path.is_dir())
+
+
+def test_the_file_with_the_pinned_sha256_is_kept(index: Index, cache: Path) -> None:
+    path = fetch(index, cache)
+
+    assert path.read_bytes() == BODY
+    assert kept(cache) == [SDIST]
+    assert index.asked == ["/simple/flash-attn/", f"/files/{SDIST}"]
+
+
+def test_it_is_not_fetched_twice(index: Index, cache: Path) -> None:
+    first = fetch(index, cache)
+    index.asked.clear()
+
+    assert fetch(index, cache) == first
+    assert index.asked == []
+
+
+def test_files_of_one_name_and_other_bytes_do_not_meet(index: Index, cache: Path) -> None:
+    fetch(index, cache)
+    index.body = b"a file that was replaced upstream"
+
+    fetch(index, cache, hashlib.sha256(index.body).hexdigest())
+
+    assert kept(cache) == [SDIST, SDIST]
+    assert fetch(index, cache).read_bytes() == BODY
+
+
+@pytest.mark.parametrize("damage", [b"", BODY[:100], BODY + b"x"], ids=["emptied", "cut off", "longer"])
+def test_a_damaged_file_in_the_cache_is_fetched_again(index: Index, cache: Path, damage: bytes) -> None:
+    fetch(index, cache).write_bytes(damage)
+
+    assert fetch(index, cache).read_bytes() == BODY
+
+
+def test_another_sha256_is_refused_and_nothing_is_kept(index: Index, cache: Path) -> None:
+    with pytest.raises(SourceError, match="sha256 mismatch") as caught:
+        fetch(index, cache, "0" * 64)
+
+    assert SHA256 in caught.value.which
+    assert "0" * 64 in caught.value.which
+    assert "nothing was kept" in caught.value.hint
+    assert kept(cache) == []
+
+
+def test_a_body_that_ends_too_early_is_refused_and_nothing_is_kept(index: Index, cache: Path) -> None:
+    index.missing = 50
+
+    with pytest.raises(SourceError, match=f"cannot download: {SDIST}"):
+        fetch(index, cache)
+
+    assert kept(cache) == []
+
+
+def test_a_file_that_the_index_does_not_have(index: Index, cache: Path) -> None:
+    index.page = b'<a href="/files/flash_attn-2.8.4.tar.gz">flash_attn-2.8.4.tar.gz</a>'
+
+    with pytest.raises(SourceError, match=f"not on the index: {SDIST} of flash-attn") as caught:
+        fetch(index, cache)
+
+    assert "matrix.yaml" in caught.value.hint
+    assert kept(cache) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "page"),
+    [
+        pytest.param(404, "text/html", b"no such project", id="no such project"),
+        pytest.param(503, "text/html", b"later", id="an index that is down for repair"),
+        pytest.param(200, "text/plain", b"a page of a proxy", id="no index at all"),
+        pytest.param(200, "application/vnd.pypi.simple.v1+json", b"{", id="broken JSON"),
+        pytest.param(200, "application/vnd.pypi.simple.v1+json", b"{}", id="JSON without what it must have"),
+        pytest.param(
+            200, "text/html", b'<meta name="pypi:repository-version" content="9.0">', id="a format of the future"
+        ),
+    ],
+)
+def test_an_index_that_does_not_answer_as_one(
+    index: Index, cache: Path, status: int, content_type: str, page: bytes
+) -> None:
+    index.status, index.content_type, index.page = status, content_type, page
+
+    with pytest.raises(SourceError, match=f"cannot download: {SDIST}") as caught:
+        fetch(index, cache)
+
+    assert "PIP_INDEX_URL" in caught.value.hint
+    assert kept(cache) == []
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/simple", "http://[", "nonsense", "ftp://127.0.0.1/simple"])
+def test_an_index_that_cannot_be_reached(cache: Path, url: str) -> None:
+    with pytest.raises(SourceError, match="cannot download"):
+        fetch_file("flash-attn", SDIST, SHA256, cache, {"PIP_INDEX_URL": url})
+
+    assert kept(cache) == []
+
+
+def release(**origin: Mapping[str, str]) -> FlashAttn:
+    return FlashAttn.model_validate({"python": ">=3.9", "source": "written for the tests", **origin})
+
+
+def test_an_sdist_is_known_by_its_sha256_and_dated_by_its_newest_member(index: Index, cache: Path) -> None:
+    source = fetch_source("2.8.3", release(sdist={"file": SDIST, "sha256": SHA256}), cache, index.environ)
+
+    assert source == Source(cache / SHA256[:16] / SDIST, f"sha256:{SHA256}", NEWEST)
+
+
+def test_a_pinned_file_that_is_no_archive(index: Index, cache: Path) -> None:
+    index.body = b"<html>log in first</html>"
+    sdist = {"file": SDIST, "sha256": hashlib.sha256(index.body).hexdigest()}
+
+    with pytest.raises(SourceError, match=f"not a source archive: {SDIST}"):
+        fetch_source("2.8.3", release(sdist=sdist), cache, index.environ)
+
+
+# git: real repositories on disk
+
+
+def git(folder: Path, *arguments: str | Path) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit(folder: Path, files: Mapping[str, str]) -> str:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=work")
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository like upstream's: a tag, and a submodule that is named relative to it."""
+    settings = {"protocol.file.allow": "always", "user.name": "a tester", "user.email": "tester@example.org"}
+    monkeypatch.setenv("GIT_CONFIG_COUNT", str(len(settings)))
+    for number, (key, value) in enumerate(settings.items()):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", f"{NEWEST} +0000")
+    for name in ("composable_kernel", "flash-attention"):
+        (tmp_path / name).mkdir()
+        git(tmp_path / name, "init", "--quiet")
+    commit(tmp_path / "composable_kernel", {"include/ck.hpp": "#pragma once\n"})
+    folder = tmp_path / "flash-attention"
+    git(folder, "submodule", "--quiet", "add", "../composable_kernel", "csrc/composable_kernel")
+    commit(folder, {"setup.py": "# setup\n", "flash_attn/__init__.py": ""})
+    git(folder, "tag", "--annotate", "v2.6.3", "--message=release")
+    return folder
+
+
+def at_tag(repository: Path, /, **changes: str) -> FlashAttn:
+    return release(git={"repository": str(repository), "tag": "v2.6.3", **changes})
+
+
+def files_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return [member.name for member in tar if not member.isdir()]
+
+
+def test_a_tag_brings_the_files_of_its_submodules_and_nothing_of_git(repository: Path, cache: Path) -> None:
+    source = fetch_source("2.6.3", at_tag(repository), cache, os.environ)
+
+    assert files_in(source.archive) == [
+        "flash_attn-2.6.3/.gitmodules",
+        "flash_attn-2.6.3/csrc/composable_kernel/include/ck.hpp",
+        "flash_attn-2.6.3/flash_attn/__init__.py",
+        "flash_attn-2.6.3/setup.py",
+    ]
+
+
+def test_a_tag_is_known_by_its_commit_and_dated_by_it(repository: Path, cache: Path) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+
+    source = fetch_source("2.6.3", at_tag(repository), cache, os.environ)
+
+    assert source == Source(cache / f"git-{head}/flash_attn-2.6.3.tar", f"commit:{head}", NEWEST)
+
+
+def test_a_commit_may_stand_for_itself(repository: Path, cache: Path) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    commit(repository, {"setup.py": "# later\n"})
+
+    source = fetch_source("2.6.3", release(git={"repository": str(repository), "commit": head}), cache, os.environ)
+
+    assert unpack(source, cache / "tree").joinpath("setup.py").read_text() == "# setup\n"
+
+
+def test_a_tag_that_was_moved_is_refused_and_nothing_is_kept(repository: Path, cache: Path) -> None:
+    before = git(repository, "rev-parse", "HEAD")
+    after = commit(repository, {"setup.py": "# moved\n"})
+    git(repository, "tag", "--force", "v2.6.3")
+
+    with pytest.raises(SourceError, match="commit mismatch") as caught:
+        fetch_source("2.6.3", at_tag(repository, commit=before), cache, os.environ)
+
+    assert before in caught.value.which
+    assert after in caught.value.which
+    assert kept(cache) == []
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        pytest.param({"tag": "v9.9.9"}, id="unknown tag"),
+        pytest.param({"repository": "/no/such/repository"}, id="no repository"),
+        pytest.param({"repository": "--upload-pack=touch"}, id="an option in place of a repository"),
+    ],
+)
+def test_what_git_cannot_fetch_is_refused_and_nothing_is_kept(
+    repository: Path, cache: Path, origin: dict[str, str]
+) -> None:
+    with pytest.raises(SourceError, match="command failed") as caught:
+        fetch_source("2.6.3", at_tag(repository, **origin), cache, os.environ)
+
+    assert "matrix.yaml" in caught.value.hint
+    assert kept(cache) == []
+
+
+def test_a_machine_without_git_is_told_so(repository: Path, cache: Path) -> None:
+    with pytest.raises(SourceError, match="cannot run: git"):
+        fetch_source("2.6.3", at_tag(repository), cache, {"PATH": ""})
+
+
+def test_a_repository_that_a_hook_works_in_is_left_alone(repository: Path, cache: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", tmp_path / "composable_kernel", "mine")
+    mine = tmp_path / "mine"
+    before = (git(mine, "rev-parse", "HEAD"), git(mine, "config", "--local", "--list"), git(mine, "status", "--short"))
+
+    fetch_source("2.6.3", at_tag(repository), cache, {**os.environ, "GIT_DIR": f"{mine}/.git"})
+
+    assert before == (
+        git(mine, "rev-parse", "HEAD"),
+        git(mine, "config", "--local", "--list"),
+        git(mine, "status", "--short"),
+    )
+
+
+def test_git_never_waits_for_a_password(repository: Path, cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "git").write_text('#!/bin/sh\necho "prompt: $GIT_TERMINAL_PROMPT"; exit 1\n')
+    (tmp_path / "git").chmod(0o755)
+
+    with pytest.raises(SourceError, match="prompt: 0"):
+        fetch_source("2.6.3", at_tag(repository), cache, {"PATH": str(tmp_path)})
+
+
+def test_a_pinned_commit_is_not_fetched_twice(repository: Path, cache: Path) -> None:
+    pinned = at_tag(repository, commit=git(repository, "rev-parse", "HEAD"))
+    first = fetch_source("2.6.3", pinned, cache, os.environ)
+    shutil.rmtree(repository)
+
+    assert fetch_source("2.6.3", pinned, cache, os.environ) == first
+
+
+def test_two_fetches_give_the_same_bytes_whatever_the_umask(repository: Path, tmp_path: Path) -> None:
+    first = fetch_source("2.6.3", at_tag(repository), tmp_path / "one", os.environ)
+    before = os.umask(0o077)
+    try:
+        second = fetch_source("2.6.3", at_tag(repository), tmp_path / "two", os.environ)
+    finally:
+        os.umask(before)
+
+    assert first.archive.read_bytes() == second.archive.read_bytes()
+
+
+def test_executable_files_stay_executable(repository: Path, cache: Path) -> None:
+    (repository / "setup.py").chmod(0o755)
+    commit(repository, {"x.py": ""})
+    git(repository, "tag", "--force", "v2.6.3")
+
+    tree = unpack(fetch_source("2.6.3", at_tag(repository), cache, os.environ), cache / "tree")
+
+    assert os.access(tree / "setup.py", os.X_OK)
+    assert not os.access(tree / "x.py", os.X_OK)
+
+
+# unpacking
+
+
+def source_with(folder: Path, members: Mapping[str, bytes]) -> Source:
+    archive = folder / SDIST
+    archive.write_bytes(make_tar(members))
+    return Source(archive, "sha256:0", 0)
+
+
+def test_the_folder_with_setup_py(tmp_path: Path) -> None:
+    source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"", "flash_attn-2.8.3/csrc/setup.py": b""})
+
+    assert unpack(source, tmp_path / "out") == tmp_path / "out/flash_attn-2.8.3"
+
+
+def test_what_an_earlier_build_left_is_gone(tmp_path: Path) -> None:
+    source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"as released"})
+    tree = unpack(source, tmp_path / "out")
+    (tree / "setup.py").write_text("changed")
+    (tree / "build").mkdir()
+
+    unpack(source, tmp_path / "out")
+
+    assert [path.name for path in tree.iterdir()] == ["setup.py"]
+    assert (tree / "setup.py").read_text() == "as released"
+
+
+@pytest.mark.parametrize(
+    ("members", "what"),
+    [
+        pytest.param({"flash_attn-2.8.3/README": b""}, "0 folders with setup.py", id="none"),
+        pytest.param({"setup.py": b""}, "0 folders with setup.py", id="at the top"),
+        pytest.param({"a/setup.py": b"", "b/setup.py": b""}, "2 folders with setup.py", id="two"),
+        pytest.param({}, "0 folders with setup.py", id="empty archive"),
+    ],
+)
+def test_there_is_exactly_one_setup_py(tmp_path: Path, members: dict[str, bytes], what: str) -> None:
+    with pytest.raises(SourceError, match=what):
+        unpack(source_with(tmp_path, members), tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/../../outside", "{absolute}", "/{absolute}"])
+def test_a_member_that_would_land_outside_is_refused(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    source = source_with(tmp_path, {"a/setup.py": b"", name.format(absolute=outside): b"owned"})
+
+    with pytest.raises(SourceError, match=f"not a source archive: {SDIST}"):
+        unpack(source, tmp_path / "out/in")
+
+    assert not outside.exists()
+    assert not list((tmp_path / "out").rglob("outside"))
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd"])
+def test_a_link_that_points_outside_is_refused(tmp_path: Path, target: str) -> None:
+    with tarfile.open(tmp_path / SDIST, "w:gz") as tar:
+        link = tarfile.TarInfo("a/setup.py")
+        link.type, link.linkname = tarfile.SYMTYPE, target
+        tar.addfile(link)
+
+    with pytest.raises(SourceError, match="not a source archive"):
+        unpack(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"not a tar", id="text"),
+        pytest.param(BODY[:10], id="a stump"),
+        pytest.param(BODY[: len(BODY) // 2], id="cut off"),
+        pytest.param(BODY[:40] + bytes(20) + BODY[60:], id="a hole"),
+    ],
+)
+def test_a_damaged_archive_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / SDIST).write_bytes(data)
+
+    with pytest.raises(SourceError, match=f"not a source archive: {SDIST}"):
+        unpack(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")

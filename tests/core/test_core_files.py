@@ -1,0 +1,215 @@
+"""Files are whole or as they were, also after a kill, and a folder has one holder at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.files import atomic_path, locked, remove_scratch, scratch_dir, write_atomic
+
+
+class StopError(Exception):
+    """Ends a block that was writing."""
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new/folder/file.txt"
+
+    with atomic_path(path) as written:
+        written.write_text("whole")
+        assert not path.exists()
+
+    assert path.read_text() == "whole"
+    assert everything(tmp_path) == ["new", "new/folder", "new/folder/file.txt"]
+
+
+def test_the_place_to_write_to_has_the_name_of_the_file(tmp_path: Path) -> None:
+    """Programs read a wheel's tags off its name."""
+    with atomic_path(tmp_path / "x-1-py3-none-any.whl") as written:
+        written.touch()
+
+        assert written.name == "x-1-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("before", [None, "old"], ids=["no file", "a file"])
+def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "file.txt"
+    if before:
+        path.write_text(before)
+
+    with pytest.raises(StopError), atomic_path(path) as written:
+        written.write_text("half of")
+        raise StopError
+
+    assert everything(tmp_path) == (["file.txt"] if before else [])
+    assert not before or path.read_text() == before
+
+
+def test_others_may_read_what_was_written(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_atomic(tmp_path / "file", b"")
+    finally:
+        os.umask(before)
+
+    assert stat.filemode((tmp_path / "file").stat().st_mode) == "-rw-r--r--"
+
+
+def run_until_killed(code: str, *arguments: Path) -> None:
+    """Run Python code that kills itself, as the kernel would for want of memory."""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from wheelfactory.core.files import atomic_path
+with atomic_path(Path(sys.argv[1])) as written:
+    written.write_text("half of")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_leaves_the_old_file_and_what_is_left_can_be_removed(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    run_until_killed(KILLED_WHILE_WRITING, path)
+
+    assert path.read_text() == "old"
+    assert len(everything(tmp_path)) > 1
+    remove_scratch(tmp_path)
+    assert everything(tmp_path) == ["file.txt"]
+
+
+def test_scratch_is_removed_at_every_depth_and_nothing_else_is(tmp_path: Path) -> None:
+    for name in (".scratch-a/.scratch-b/c", "wheels/.scratch-d", "wheels/kept", "scratch-e"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / ".scratch-a/file").touch()
+
+    remove_scratch(tmp_path)
+
+    assert everything(tmp_path) == ["scratch-e", "wheels", "wheels/kept"]
+
+
+def test_the_same_bytes_are_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"same")
+    os.utime(path, (1, 1))
+
+    write_atomic(path, b"same")
+    assert path.stat().st_mtime == 1
+
+    write_atomic(path, b"other")
+    assert path.read_bytes() == b"other"
+    assert path.stat().st_mtime > 1
+
+
+def test_a_scratch_folder_is_gone_even_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StopError), scratch_dir(tmp_path / "new") as scratch:
+        (scratch / "deep").mkdir()
+        raise StopError
+
+    assert everything(tmp_path) == ["new"]
+
+
+def test_two_scratch_folders_never_meet(tmp_path: Path) -> None:
+    with scratch_dir(tmp_path) as one, scratch_dir(tmp_path) as two:
+        assert one != two
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from wheelfactory.core.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock on ``tmp_path/folder``."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "folder")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_held_folder_refuses_a_second_holder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with pytest.raises(FactoryError, match="in use by another run") as caught, locked(tmp_path / "folder"):
+        pytest.fail("two hold one folder")
+
+    assert caught.value.which == str(tmp_path / "folder")
+    assert caught.value.hint
+
+
+def test_a_killed_holder_has_let_go(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+
+    with locked(tmp_path / "folder"):
+        assert (tmp_path / "folder").is_dir()
+
+
+@pytest.mark.parametrize("error", [None, StopError()], ids=["well", "by an error"])
+def test_a_holder_whose_block_ended_has_let_go(tmp_path: Path, error: Exception | None) -> None:
+    try:
+        with locked(tmp_path):
+            if error:
+                raise error
+    except StopError:
+        pass
+
+    with locked(tmp_path):
+        pass
+
+
+def test_two_folders_may_be_held_at_once(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with locked(tmp_path / "other"):
+        assert holder.poll() is None
+
+
+def test_an_error_of_the_block_is_not_taken_for_a_held_folder(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError, match="a full pipe"), locked(tmp_path):
+        raise BlockingIOError("a full pipe")
+
+
+def test_holding_a_folder_writes_nothing_into_it(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        assert everything(tmp_path) == []
+
+
+def test_a_scratch_folder_that_another_run_removes_before_it_is_held_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    hold = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        made.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if len(made) == 1:
+            made[0].rmdir()
+        hold(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with scratch_dir(tmp_path) as folder:
+        assert folder.is_dir()
+        assert made == [made[0], folder]

@@ -1,0 +1,84 @@
+"""The GPUs of AMD: products by arch, and what the driver lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fake_gpus import make_nodes
+from wheelfactory.core.gpus import PRODUCTS, by_generation, product, read_gpu_archs
+
+
+@pytest.mark.parametrize(
+    ("arch", "text"),
+    [
+        ("gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"),
+        ("gfx906", "Instinct MI50, MI60, Radeon VII"),
+        ("gfx1151", "Ryzen AI Max (Strix Halo), Radeon 8050S, 8060S"),
+        ("gfx90a:xnack-", product("gfx90a")),
+        ("gfx9999", ""),
+    ],
+)
+def test_an_arch_is_told_by_the_gpus_that_people_know(arch: str, text: str) -> None:
+    assert product(arch) == text
+
+
+def test_archs_are_sorted_by_generation_and_not_as_text() -> None:
+    assert sorted(["gfx1030", "gfx942", "gfx1201", "gfx90a"], key=by_generation) == [
+        "gfx90a",
+        "gfx942",
+        "gfx1030",
+        "gfx1201",
+    ]
+
+
+def test_a_product_has_one_arch() -> None:
+    names = [name for products in PRODUCTS.values() for name in products]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("version", "arch"),
+    [
+        (90008, "gfx908"),
+        (90010, "gfx90a"),
+        (90402, "gfx942"),
+        (90500, "gfx950"),
+        (100300, "gfx1030"),
+        (110000, "gfx1100"),
+        (110501, "gfx1151"),
+        (120001, "gfx1201"),
+    ],
+)
+def test_the_arch_of_a_gpu(tmp_path: Path, version: int, arch: str) -> None:
+    assert read_gpu_archs(make_nodes(tmp_path, version)) == [arch]
+
+
+def test_processors_are_no_gpus(tmp_path: Path) -> None:
+    assert read_gpu_archs(make_nodes(tmp_path, 0, 0, 90402, 90402)) == ["gfx942", "gfx942"]
+
+
+def test_gpus_are_in_the_order_in_which_the_driver_numbers_them(tmp_path: Path) -> None:
+    nodes = make_nodes(tmp_path, *[0, 90402] * 5, 100300, 110000)
+
+    assert read_gpu_archs(nodes) == [*["gfx942"] * 5, "gfx1030", "gfx1100"]
+
+
+def test_a_machine_without_the_driver_has_no_gpu(tmp_path: Path) -> None:
+    assert read_gpu_archs(tmp_path / "no driver") == []
+
+
+def test_a_gpu_that_this_container_may_not_use_is_none(tmp_path: Path) -> None:
+    nodes = make_nodes(tmp_path, 90402, 110000)
+    (nodes / "1/properties").unlink()
+    (nodes / "1/properties").symlink_to("/proc/self/mem")  # can be opened, and not read
+
+    assert read_gpu_archs(nodes) == ["gfx942"]
+
+
+def test_a_node_of_an_old_driver_is_none(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/properties").write_text("simd_count 256\n")
+
+    assert read_gpu_archs(tmp_path) == []

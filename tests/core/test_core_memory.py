@@ -1,0 +1,104 @@
+"""What of memory is free, and for whom."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core.memory import MIB, Group, free_mib, groups, out_of_memory_kills, resident_mib
+
+V1, V2 = "4:memory:/job\n3:cpu,cpuacct:/\n0::/\n", "0::/user/job\n"
+
+
+def made(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def v1(folder: str, limit: int, usage: int, cached: int = 0) -> dict[str, str]:
+    return {
+        f"{folder}/memory.limit_in_bytes": f"{limit * MIB}\n",
+        f"{folder}/memory.usage_in_bytes": f"{usage * MIB}\n",
+        f"{folder}/memory.stat": f"cache 5\ntotal_inactive_file {cached * MIB}\n",
+        f"{folder}/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+    }
+
+
+def v2(folder: str, limit: str, usage: int, cached: int = 0) -> dict[str, str]:
+    return {
+        f"{folder}/memory.max": f"{limit}\n",
+        f"{folder}/memory.current": f"{usage * MIB}\n",
+        f"{folder}/memory.stat": f"anon 5\ninactive_file {cached * MIB}\n",
+        f"{folder}/memory.events": "low 0\noom 4\noom_kill 2\n",
+    }
+
+
+def found(text: str, root: Path) -> list[Group]:
+    return list(groups(text, root))
+
+
+def test_cgroup_v1_own_group_and_those_above_it(tmp_path: Path) -> None:
+    root = made(tmp_path, {**v1("memory/job", 1000, 400), **v1("memory", 8000, 500)})
+    assert [group.free_mib() for group in found(V1, root)] == [600, 7500]
+    assert [group.killed() for group in found(V1, root)] == [3, 3]
+
+
+def test_cgroup_v2_own_group_and_those_above_it(tmp_path: Path) -> None:
+    root = made(tmp_path, {**v2("user/job", str(1000 * MIB), 400), **v2("user", "max", 500)})
+    assert [group.free_mib() for group in found(V2, root)] == [600, None]
+    assert [group.killed() for group in found(V2, root)] == [2, 2]
+
+
+def test_files_that_were_read_can_be_given_back(tmp_path: Path) -> None:
+    root = made(
+        tmp_path, {**v1("memory/job", 1000, 900, cached=300), **v2("user/job", str(1000 * MIB), 900, cached=200)}
+    )
+    assert found(V1, root)[0].free_mib() == 400
+    assert found(V2, root)[0].free_mib() == 300
+
+
+def test_in_a_container_the_own_group_is_at_the_mount(tmp_path: Path) -> None:
+    root = made(tmp_path, v1("memory", 1000, 400))
+    assert [group.free_mib() for group in found("4:memory:/docker/0123\n", root)] == [600]
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "4:cpu:/\n", "0::/gone\n"])
+def test_without_a_memory_cgroup_there_is_no_limit(text: str, tmp_path: Path) -> None:
+    assert found(text, tmp_path) == []
+
+
+def test_free_memory_of_this_machine_is_less_than_all_of_it() -> None:
+    assert 0 < free_mib() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def test_kills_are_counted() -> None:
+    assert out_of_memory_kills() >= 0
+
+
+def test_memory_of_a_process_is_that_of_all_below_it() -> None:
+    inner = "import time; data = bytearray(50 << 20); print('ready', flush=True); time.sleep(60)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        taken = resident_mib([process.pid, 2**30])
+        os.killpg(process.pid, 9)
+    assert 50 < taken[process.pid] < 200
+    assert taken[2**30] == 0
+
+
+def test_a_program_whose_name_is_no_text_is_counted_like_any_other() -> None:
+    """Linux keeps 15 bytes of a name, wherever that cuts a letter."""
+    code = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xe6\\x97', 0, 0, 0); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert resident_mib([process.pid])[process.pid] > 0
+        process.kill()

@@ -1,0 +1,198 @@
+"""Other programs: their output is kept, their progress shown, and their failure ends with what they last said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core.errors import BuildError, SourceError
+from wheelfactory.core.process import LAST_LINES, capture, end_all, reason, run, run_logged
+
+PYTHON = sys.executable
+
+
+class Counted:
+    """A `Part` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int]] = []
+        self.told: list[str] = []
+
+    def __call__(self, done: int, total: int, told: str = "") -> None:
+        self.parts.append((done, total))
+        self.told.append(told)
+
+
+def logged(code: str, log: Path, counted: Counted | None = None) -> str:
+    return run_logged([PYTHON, "-c", code], log, environ=os.environ, part=counted or Counted())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "cell.log"
+
+
+# commands of other threads
+
+SLEEPS = "import subprocess, time; subprocess.run(['sleep', '60'])"
+
+
+def test_a_short_command_that_another_thread_waits_for_can_be_ended() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, [PYTHON, "-c", "import time; time.sleep(60)"])
+        while not waiting.done():
+            end_all()
+            time.sleep(0.05)
+    assert waiting.result().returncode == -signal.SIGKILL
+
+
+def test_so_can_a_long_one_with_all_that_it_has_started(log: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(logged, SLEEPS, log)
+        while not waiting.done():
+            end_all()
+            time.sleep(0.05)
+    assert "killed by SIGKILL" in str(waiting.exception())
+
+
+# long commands
+
+
+def test_stdout_is_the_result_and_stderr_is_logged_below_the_command(log: Path) -> None:
+    code = "import sys; print('dist/x.whl'); print('compiling', file=sys.stderr)"
+
+    assert logged(code, log) == "dist/x.whl\n"
+
+    command, *lines = log.read_text().splitlines()
+    assert command.startswith(f"+ {PYTHON} -c ")
+    assert lines == ["compiling"]
+
+
+def test_ninja_says_how_far_it_is(log: Path) -> None:
+    code = """
+import sys
+for line in ("[1/3] hipcc a.o", "see [9/9] there", " [7/7] indented", "[2/3] 4.0/min, 9 s left: b", "[3/3] c"):
+    print(line, file=sys.stderr)
+"""
+    counted = Counted()
+
+    logged(code, log, counted)
+
+    assert counted.parts == [(1, 3), (2, 3), (3, 3)]
+    assert counted.told == ["", "4.0/min, 9 s left", ""]
+
+
+def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None:
+    code = "import sys; [print('line', n, file=sys.stderr) for n in range(100)]; sys.exit(4)"
+
+    with pytest.raises(BuildError, match="build failed") as caught:
+        logged(code, log)
+
+    first, *lines = caught.value.which.splitlines()
+    assert first == f"{Path(PYTHON).name} (exit status 4)"
+    assert lines == [f"line {n}" for n in range(100 - LAST_LINES, 100)]
+    assert caught.value.hint == f"the full log is {log}"
+    assert "line 0\n" in log.read_text()
+
+
+def test_a_compile_that_the_kernel_killed_is_said_to_be(log: Path) -> None:
+    with pytest.raises(BuildError, match="killed by SIGKILL"):
+        logged("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", log)
+
+
+def test_much_output_on_both_streams_does_not_stop_the_command(log: Path) -> None:
+    code = "import sys; sys.stdout.write('x' * 300_000); sys.stdout.flush(); sys.stderr.write('y' * 300_000)"
+
+    assert len(logged(code, log)) == 300_000
+
+
+def test_output_that_is_no_text_is_kept_as_far_as_it_is(log: Path) -> None:
+    code = "import sys; sys.stderr.buffer.write(b'caf\\xe9 [\\n'); sys.stdout.buffer.write(b'\\xff\\n')"
+
+    assert logged(code, log) == "\N{REPLACEMENT CHARACTER}\n"
+    assert "caf\N{REPLACEMENT CHARACTER} [" in log.read_text()
+
+
+def test_each_run_has_a_log_of_its_own(log: Path) -> None:
+    logged("import sys; print('first', file=sys.stderr)", log)
+    logged("import sys; print('second', file=sys.stderr)", log)
+
+    assert "first" not in log.read_text()
+
+
+def test_only_the_environment_given_reaches_it(log: Path) -> None:
+    code = "import os; print(os.environ.get('GPU_ARCHS'), os.environ.get('HOME'))"
+
+    assert run_logged([PYTHON, "-c", code], log, environ={"GPU_ARCHS": "gfx942"}, part=Counted()) == "gfx942 None\n"
+
+
+def test_a_long_command_that_is_not_there(log: Path) -> None:
+    with pytest.raises(BuildError, match="cannot run: no-such-program"):
+        run_logged(["no-such-program"], log, environ=os.environ, part=Counted())
+
+
+# short commands
+
+
+def test_what_a_short_command_prints(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.getcwd(), os.environ['WHO']); print('a warning', file=sys.stderr)"
+
+    assert capture([PYTHON, "-c", code], environ={"WHO": "you"}, cwd=tmp_path) == f"{tmp_path} you\n"
+
+
+def test_its_failure_is_of_the_kind_asked_for_and_ends_with_what_it_said() -> None:
+    code = "import sys; print('out'); print('fatal: no such tag', file=sys.stderr); sys.exit(128)"
+
+    with pytest.raises(SourceError, match="command failed") as caught:
+        capture([PYTHON, "-c", code], failure=SourceError, hint="check the tag")
+
+    assert caught.value.which.splitlines()[0].endswith("(exit status 128)")
+    assert caught.value.which.splitlines()[-1] == "fatal: no such tag"
+    assert caught.value.hint == "check the tag"
+
+
+def test_its_failure_does_not_flood_the_terminal() -> None:
+    with pytest.raises(BuildError) as caught:
+        capture([PYTHON, "-c", "print('x\\n' * 1000); raise SystemExit(1)"])
+
+    assert len(caught.value.which.splitlines()) <= LAST_LINES + 1
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/etc/passwd"])
+def test_a_program_that_cannot_be_run(program: str) -> None:
+    with pytest.raises(SourceError, match=f"cannot run: {program}") as caught:
+        capture([program], failure=SourceError)
+
+    assert "PATH" in caught.value.hint
+
+
+def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    code = f"import pathlib, time; time.sleep(2); pathlib.Path({str(tmp_path / 'ended')!r}).touch()"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run([PYTHON, "-c", code], timeout=0.2)
+    time.sleep(2.5)
+    assert not (tmp_path / "ended").exists()
+
+
+def test_bytes_that_are_no_text_are_no_error() -> None:
+    assert capture([PYTHON, "-c", "import sys; sys.stdout.buffer.write(b'\\xff')"]) == "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        pytest.param("print('1'); raise SystemExit('the last word')", "the last word", id="what it said last"),
+        pytest.param("print('only on stdout  \\n\\n'); raise SystemExit(2)", "only on stdout", id="blank lines aside"),
+        pytest.param("raise SystemExit(3)", "exit status 3", id="nothing said"),
+        pytest.param("import os; print('fine', flush=True); os.abort()", "killed by SIGABRT", id="a signal"),
+    ],
+)
+def test_why_a_command_failed_in_one_line(code: str, why: str) -> None:
+    assert reason(run([PYTHON, "-c", code])) == why

@@ -1,0 +1,192 @@
+"""Progress: plain lines where nobody watches, bars on a terminal, and a way to say how far a step is."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from wheelfactory.core import progress
+from wheelfactory.core.progress import Steps
+
+ESCAPE = "\x1b"
+COLOUR = re.compile(r"\x1b\[[\d;]*3[0-8][;\d]*m")
+
+SECONDS = re.compile(r"\d+\.\d s")
+
+TWO_STEPS = """
+from wheelfactory.core.progress import Steps
+with Steps(2) as steps:
+    with steps.step("build [red]a[/red]") as part:
+        part(1, 2)
+    with steps.step("index"):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _neutral(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal of whoever runs the tests is none of their business."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, markup=False, highlight=False, width=100)
+
+
+def pipe() -> Console:
+    return Console(file=io.StringIO(), markup=False, highlight=False, soft_wrap=True)
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def run_two_steps(console: Console) -> str:
+    with Steps(2, console) as steps:
+        with steps.step("build a") as part:
+            part(1, 2)
+        with steps.step("index"):
+            pass
+    return written(console)
+
+
+def test_a_pipe_gets_numbered_lines_and_stdout_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_STEPS], capture_output=True, text=True, check=True)
+
+    assert done.stdout == ""
+    assert SECONDS.sub("0.0 s", done.stderr).splitlines() == [
+        "[1/2] build [red]a[/red]",
+        "[1/2] build [red]a[/red]: 0.0 s",
+        "[2/2] index",
+        "[2/2] index: 0.0 s",
+    ]
+
+
+def test_long_lines_are_not_broken_in_a_pipe() -> None:
+    code = f"from wheelfactory.core.progress import Steps\nwith Steps(1) as s, s.step('{'x' * 300}'):\n    pass"
+    environ = {**os.environ, "COLUMNS": "40"}
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_terminal_gets_bars_that_are_gone_at_the_end() -> None:
+    text = run_two_steps(terminal())
+
+    assert f"{ESCAPE}[?25l" in text  # the cursor is hidden while they are drawn
+    assert f"{ESCAPE}[?25h" in text
+    assert "━" in text
+    assert re.search(r"\[1/2\] build a: \d+\.\d s", text)
+    assert re.search(r"\[2/2\] index: \d+\.\d s", text)
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COLOUR.search(run_two_steps(terminal()))
+
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert not COLOUR.search(run_two_steps(terminal()))
+
+
+def test_a_terminal_that_knows_no_escape_codes_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+
+    text = run_two_steps(terminal())
+
+    assert ESCAPE not in text
+    assert text.startswith("[1/2] build a\n")
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_a_long_step_says_now_and_then_how_far_it_is_and_how_long_it_takes(clock: Clock) -> None:
+    console = pipe()
+
+    with Steps(1, console) as steps, steps.step("build a") as part:
+        for done in range(1, 5):
+            clock.now += 20
+            part(done, 8)
+
+    assert written(console).splitlines() == [
+        "[1/1] build a",
+        "    build a: [2/8] 40 s, about 120 s left",
+        "    build a: [4/8] 80 s, about 80 s left",
+        "[1/1] build a: 80.0 s",
+    ]
+
+
+def test_nothing_done_yet_says_nothing_of_the_time_left(clock: Clock) -> None:
+    console = pipe()
+
+    with Steps(1, console) as steps, steps.step("build a") as part:
+        clock.now += 100
+        part(0, 8)
+
+    assert written(console).splitlines() == ["[1/1] build a", "[1/1] build a: 100.0 s"]
+
+
+@pytest.mark.parametrize("make", [pipe, terminal], ids=["pipe", "terminal"])
+def test_a_step_that_failed_is_counted_and_said_to_have(make: Callable[[], Console]) -> None:
+    console = make()
+
+    with Steps(2, console) as steps:
+        with pytest.raises(OSError, match="full"), steps.step("build a"):
+            raise OSError("full")
+        with steps.step("build b"):
+            pass
+
+    assert re.search(r"\[1/2\] build a: failed after \d+\.\d s", written(console))
+    assert re.search(r"\[2/2\] build b: \d+\.\d s", written(console))
+
+
+def test_an_interrupted_run_gives_the_terminal_back() -> None:
+    console = terminal()
+
+    with pytest.raises(KeyboardInterrupt), Steps(1, console) as steps, steps.step("build a"):
+        raise KeyboardInterrupt
+
+    assert f"{ESCAPE}[?25h" in written(console).rpartition(f"{ESCAPE}[?25l")[2]  # the cursor is shown again
+
+
+@pytest.mark.parametrize("console", [pipe, terminal])
+def test_what_a_stage_announces_is_shown_while_steps_run_and_not_after(console: Callable[[], Console]) -> None:
+    shown = console()
+    with Steps(1, shown) as steps, steps.step("build a"):
+        progress.logger.info("installing %s", "torch==2.13.0+cpu")
+    progress.logger.info("nobody listens")
+    assert "    installing torch==2.13.0+cpu\n" in written(shown)
+    assert "nobody listens" not in written(shown)
+
+
+def test_results_stay_on_stdout_while_bars_run_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = terminal()
+    with Steps(1, shown):
+        sys.stdout.write("a result\n")
+    assert capsys.readouterr().out == "a result\n"
+    assert "a result" not in written(shown)

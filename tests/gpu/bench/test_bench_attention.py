@@ -1,0 +1,185 @@
+"""`wheelfactory bench attention` on the CPU, with a real torch: what is right, wrong, missing, too large, or dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wheelfactory.build.environments import build_environment, layered_environment
+from wheelfactory.core.errors import DONE, FAILED
+from wheelfactory.gpu.bench.measuring import PROGRAMS
+from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, read_report
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--batch", "1", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--dtype", "float32")
+
+STAND_IN = '''
+"""A flash_attention_amd that does something else at each length, as kernels can."""
+import os
+import torch
+
+def flash_attn_func(q, k, v, causal=False):
+    length = q.shape[1]
+    if length == 33:
+        raise RuntimeError("first line\\nno kernel for this length")
+    if length == 36:
+        os.abort()
+    right = torch.nn.functional.scaled_dot_product_attention
+    heads = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+    scale = q.shape[-1] ** -0.5 * (1.05 if length == 34 else 1)
+    output = right(*heads, is_causal=causal, enable_gqa=True, scale=scale).transpose(1, 2)
+    return output * float("nan") if length == 35 else output
+'''
+
+
+def bench(python: Path, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
+    """What a person sees, and the report; with one thread to compute, for others run beside it."""
+    command = [sys.executable, "-m", "wheelfactory", "bench", "attention", "--python", str(python), *SMALL, *arguments]
+    files = ("--output-json", str(folder / "report.json"), "--plot", str(folder / "plot.svg"))
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *files], capture_output=True, text=True, env=environ)
+    report = read_report(folder / "report.json")
+    assert isinstance(report, AttentionReport)
+    return done, report
+
+
+@pytest.fixture(scope="module")
+def python(cache: Path) -> Path:
+    """One with a CPU build of torch, and nothing to measure beside it."""
+    return build_environment(cache).python
+
+
+@pytest.fixture(scope="module")
+def measured(
+    python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
+    """Forward and backward of all there is, at two lengths."""
+    return bench(python, tmp_path_factory.mktemp("measured"), "--seqlens", "64,128", "--backward")
+
+
+@pytest.fixture(scope="module")
+def stand_in(
+    cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
+    """What becomes of an installed fallback of which a kernel is wrong, or ends the process."""
+    folder, torch = tmp_path_factory.mktemp("stand-in"), build_environment(cache)
+    (folder / "packages").mkdir()
+    (folder / "packages/flash_attention_amd.py").write_text(STAND_IN)
+    (folder / "packages/flash_attn.py").touch()
+    layers = [torch.site_packages, folder / "packages"]
+    environment = layered_environment(folder / "env", torch.python, torch.version, layers)
+    lengths = ("--seqlens", "32,33,34,35,36,37", "--implementations", "flash-attn,fallback")
+    return bench(environment.python, folder, *lengths)
+
+
+def rows(report: AttentionReport, name: str) -> list[AttentionRow]:
+    return [row for row in report.rows if row.implementation == name]
+
+
+def test_every_implementation_that_is_there_is_timed_at_every_length(
+    measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    done, report = measured
+    assert done.returncode == DONE, done.stdout + done.stderr
+    for name in ("fallback", "sdpa", "plain"):
+        found = rows(report, name)
+        assert [(row.seqlen, row.status, row.reason) for row in found] == [(64, "measured", ""), (128, "measured", "")]
+        assert all(row.ms and row.ms > 0 for row in found)
+    assert "CPU, torch 2." in done.stdout
+    assert (report.hardware.device, report.dropped_launch_options) == (None, None)
+
+
+def test_output_and_gradients_of_each_agree_with_float64(
+    measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    differences = {row.difference for name in ("fallback", "sdpa", "plain") for row in rows(measured[1], name)}
+    assert all(difference and difference < 1e-5 for difference in differences)  # float32 has 24 bits
+
+
+def test_the_textbook_is_the_unit_of_time_and_memory_is_not_measured_on_the_cpu(
+    measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    _, report = measured
+    assert [row.speedup for row in rows(report, "plain")] == [1.0, 1.0]
+    plain, sdpa = rows(report, "plain")[0], rows(report, "sdpa")[0]
+    assert plain.ms
+    assert sdpa.ms
+    assert sdpa.speedup == plain.ms / sdpa.ms
+    assert {(row.extra_mib, row.memory_ratio) for row in report.rows} == {(None, None)}
+
+
+def test_what_is_not_installed_is_told_and_the_fallback_is_that_of_the_checkout(
+    measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    done, report = measured
+    assert {(row.status, row.reason) for row in rows(report, "flash-attn")} == {("not run", "not installed")}
+    assert "flash-attn, 64, 128 tokens: not run: not installed\n" in done.stdout
+    origins = {found.name: found.origin for found in report.implementations}
+    assert origins == {"flash-attn": None, "fallback": "checkout", "sdpa": "torch", "plain": "torch"}
+
+
+def test_an_installed_fallback_goes_before_that_of_the_checkout_and_flash_attn_needs_a_gpu(
+    stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    _, report = stand_in
+    assert {found.name: found.origin for found in report.implementations}["fallback"] == "installed"
+    assert {row.reason for row in rows(report, "flash-attn")} == {"needs a GPU"}
+
+
+def test_each_length_says_what_became_of_it(
+    stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    done, report = stand_in
+    assert done.returncode == FAILED
+    assert [(row.seqlen, row.status, row.reason) for row in rows(report, "fallback")] == [
+        (32, "measured", ""),
+        (33, "failed", "RuntimeError: no kernel for this length"),
+        (34, "measured", ""),
+        (35, "failed", "a result has values that are not finite"),
+        (36, "failed", "killed by SIGABRT"),
+        (37, "failed", "killed by SIGABRT"),
+    ]
+
+
+def test_a_wrong_kernel_shows_by_its_difference(
+    stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport],
+) -> None:
+    right, wrong = (row.difference for row in rows(stand_in[1], "fallback") if row.status == "measured")
+    assert right
+    assert wrong
+    assert right < 1e-5 < 1e-3 < wrong
+
+
+@pytest.fixture(scope="module")
+def limited(python: Path) -> list[dict[str, Any]]:
+    """What the program says of the textbook with little memory, and a reference that holds five queries at once."""
+    config = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 8, "dtype": "float32", "causal": True}
+    config |= {"backward": True, "foreign_gpu": False, "seqlens": [100_000, 32]}  # 80 GB of scores, and 8 kB
+    lines = (
+        f"import sys; sys.path.append({str(PROGRAMS)!r})",
+        "import attention",
+        "attention.BLOCK = 5 * 32",
+        f"attention.main('plain', 'cpu', '', {json.dumps(config)!r})",
+    )
+    program = ["prlimit", f"--as={16 << 30}", str(python), "-I", "-B", "-c", "\n".join(lines)]
+    done = subprocess.run(program, capture_output=True, text=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])["rows"]
+    return found
+
+
+def test_what_needs_more_memory_than_there_is_does_not_stop_the_sweep(limited: list[dict[str, Any]]) -> None:
+    large, small = limited
+    assert (large["seqlen"], large["status"]) == (100_000, "out of memory")
+    assert "allocate memory" in large["reason"]
+    assert (small["seqlen"], small["status"]) == (32, "measured")
+
+
+def test_the_reference_is_the_same_by_blocks_of_queries(limited: list[dict[str, Any]]) -> None:
+    assert 0 < limited[1]["difference"] < 1e-5  # of gradients for keys too, to which all blocks add

@@ -1,0 +1,100 @@
+"""A training is compared with an earlier one: only where that says something, and what is worse is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu.bench.made_reports import CONFIG, MI300X, not_trained, trained, training_report
+from wheelfactory.core.errors import InputError
+from wheelfactory.gpu.bench.compare import compare, require_comparable, require_shared
+from wheelfactory.gpu.bench.describe import change_lines
+from wheelfactory.gpu.validate.report import Hardware
+
+
+def worse(before: dict[str, Any], now: dict[str, Any], threshold: float = 5.0) -> set[str]:
+    """The figures that are worse, of the one implementation."""
+    old, new = training_report(trained("triton", **before)), training_report(trained("triton", **now))
+    return {change.figure for change in compare(old, new, threshold) if change.is_worse}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        pytest.param({"step_ms": 100}, {"step_ms": 100}, set(), id="the same"),
+        pytest.param(
+            {"step_ms": 62}, {"step_ms": 62 * 1.05, "tokens_per_s": 1.0}, {"tokens_per_s"}, id="5 % is not more"
+        ),
+        pytest.param({"tokens_per_s": 1.0}, {"step_ms": 105.1, "tokens_per_s": 1.0}, {"median_step_ms"}, id="5.1 %"),
+        pytest.param({"step_ms": 100}, {"step_ms": 110}, {"median_step_ms", "tokens_per_s"}, id="slower"),
+        pytest.param({"step_ms": 100}, {"step_ms": 50}, set(), id="faster"),
+        pytest.param({"peak_mib": 1000.0}, {"peak_mib": 1051.0}, {"peak_mib"}, id="more memory"),
+        pytest.param({"peak_mib": 1000.0}, {"peak_mib": 500.0}, set(), id="less memory"),
+        pytest.param({"peak_mib": None}, {"peak_mib": None}, set(), id="memory not measured"),
+        pytest.param({"loss_first": 7.0}, {"loss_first": 7.009}, set(), id="first loss rounded"),
+        pytest.param({"loss_first": 7.0}, {"loss_first": 6.98}, {"loss_first"}, id="first loss differs"),
+        pytest.param({"loss_last": 5.0}, {"loss_last": 5.09}, set(), id="last loss near"),
+        pytest.param({"loss_last": 5.0}, {"loss_last": 4.8}, {"loss_last"}, id="last loss differs"),
+    ],
+)
+def test_what_is_worse_by_more_than_the_threshold_is_found(
+    before: dict[str, Any], now: dict[str, Any], found: set[str]
+) -> None:
+    assert worse(before, now) == found
+
+
+def test_the_threshold_is_the_one_that_is_given() -> None:
+    assert worse({"step_ms": 100}, {"step_ms": 115}, threshold=20.0) == set()
+    assert worse({"step_ms": 100}, {"step_ms": 101}, threshold=0.5) == {"median_step_ms", "tokens_per_s"}
+
+
+def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_at() -> None:
+    old = training_report(trained("ck"), trained("triton"), not_trained("fallback"), trained("sdpa"))
+    new = training_report(not_trained("ck"), trained("triton"), trained("fallback"))
+
+    changes = compare(old, new, 5.0)
+
+    assert [(change.implementation, change.now) for change in changes if change.is_worse] == [("ck", "not run")]
+    assert {change.implementation for change in changes} == {"ck", "triton"}
+
+
+def test_reports_of_other_implementations_have_nothing_to_compare() -> None:
+    old = training_report(trained("ck"), not_trained("triton"))
+    with pytest.raises(InputError, match=r"^nothing to compare: measured there: ck"):
+        require_shared(old, ("triton", "sdpa"))
+    require_shared(old, ("triton", "ck"))
+
+
+def test_the_table_says_what_changed_and_by_how_much() -> None:
+    old, new = training_report(trained("triton", 100.0)), training_report(trained("triton", 125.0))
+    lines = list(change_lines("old.json", compare(old, new, 5.0), 5.0))
+    assert [line.split() for line in lines if "median step ms" in line] == [
+        ["FA3", "(triton)", "median", "step", "ms", "100", "125", "+25.0", "%", "worse"]
+    ]
+    assert (lines[0], lines[-1]) == ("against old.json:", "2 worse")
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware", "which"),
+    [
+        pytest.param({"seq_len": 2048, "n_layers": 6}, {}, "seq_len 4096 there, 2048 here; n_layers 8", id="size"),
+        pytest.param({"autotune": True}, {}, "autotune False there, True here", id="option"),
+        pytest.param({"foreign_gpu": True}, {}, "foreign_gpu False there, True here", id="test mode"),
+        pytest.param({}, {"device": "AMD Instinct MI325X"}, "device AMD Instinct MI300X there, AMD Inst", id="device"),
+        pytest.param({}, dict.fromkeys(("vendor", "device", "arch")), "vendor amd there, None here", id="no GPU"),
+    ],
+)
+def test_other_sizes_and_other_hardware_are_refused_with_what_differs(
+    config: dict[str, Any], hardware: dict[str, Any], which: str
+) -> None:
+    old = training_report(trained("triton"))
+    with pytest.raises(InputError, match=r"^these trainings cannot be compared: old.json: ") as caught:
+        require_comparable(
+            "old.json", old, CONFIG.model_copy(update=config), Hardware(**{**MI300X.model_dump(), **hardware})
+        )
+    assert which in caught.value.which
+
+
+def test_another_torch_is_what_is_compared() -> None:
+    require_comparable("old.json", training_report(trained("triton")), CONFIG, MI300X)

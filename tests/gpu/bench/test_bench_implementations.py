@@ -1,0 +1,66 @@
+"""Which flash-attn counts as not there, and which as broken. In place of torch stands an empty module: none is called.
+
+What the implementations compute is tested with a real torch in test_bench_attention.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from wheelfactory.core.cell import Backend
+from wheelfactory.gpu.bench.measuring import PROGRAMS
+from wheelfactory.wheel.activation.members import ACTIVATION, EXTENSION, added_members
+
+INTERFACE = f"import {EXTENSION} as flash_attn_gpu\n\ndef flash_attn_func(): ...\n"
+
+
+@pytest.fixture
+def implementations(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program's module; what it imports is forgotten afterwards."""
+    monkeypatch.setattr(sys, "modules", {**sys.modules, "torch": ModuleType("torch")})
+    spec = spec_from_file_location("implementations", PROGRAMS / "implementations.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    sys.modules["implementations"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a flash-attn is installed whose extension the test adds."""
+    (tmp_path / "flash_attn").mkdir()
+    (tmp_path / "flash_attn/__init__.py").touch()
+    (tmp_path / "flash_attn/flash_attn_interface.py").write_text(INTERFACE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("site")
+def test_without_an_extension_the_backend_is_not_there(implementations: Any) -> None:
+    with pytest.raises(implementations.NotRunError, match=f"No module named '{EXTENSION}'"):
+        implementations.load("flash-attn", "cuda", "")
+
+
+def test_a_triton_wheel_that_is_asked_for_the_other_backend_has_it_not(
+    implementations: Any, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site / ACTIVATION).write_bytes(added_members(Backend.TRITON)[ACTIVATION])
+    monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", "FALSE")
+    with pytest.raises(implementations.NotRunError, match="asks for the Composable Kernel backend"):
+        implementations.load("flash-attn", "cuda", "")
+
+
+def test_an_extension_that_cannot_be_loaded_is_broken_and_not_absent(implementations: Any, site: Path) -> None:
+    (site / f"{EXTENSION}{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF, and no more")
+    with pytest.raises(ImportError) as caught:
+        implementations.load("flash-attn", "cuda", "")
+    assert caught.value.name == EXTENSION

@@ -1,0 +1,125 @@
+"""Plots: read as a viewer reads them. Each implementation has its line, the axes say what they show."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+from matplotlib.image import imread
+
+from command_line import Cli
+from gpu.bench.made_reports import attention_report, timed, trained, training_report
+from wheelfactory.core.errors import BAD_INPUT
+from wheelfactory.gpu.bench import plot
+from wheelfactory.gpu.bench.plot import plot_attention, plot_trend
+from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow
+from wheelfactory.gpu.bench.trend import trend
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+ON_GPU = attention_report(
+    *(timed(name, seqlen, seqlen / 100, seqlen / 64) for name, seqlen in product(("sdpa", "plain"), (128, 256, 512))),
+    AttentionRow(implementation="flash-attn", seqlen=128, status="not run", reason="not installed"),
+)
+ON_CPU = attention_report(timed("sdpa", 128, 1.0), timed("sdpa", 256, 2.0))
+
+
+def svg_of(tmp_path: Path, report: AttentionReport) -> Xml.Element:
+    plot_attention(report, [tmp_path / "plot.svg"])
+    return read(tmp_path / "plot.svg")
+
+
+def read(path: Path) -> Xml.Element:
+    return Xml.fromstring(path.read_text())  # noqa: S314 # it was just drawn
+
+
+def texts(root: Xml.Element) -> list[str]:
+    return ["".join(node.itertext()).strip() for node in root.iter(f"{SVG}text")]
+
+
+def lines(root: Xml.Element) -> dict[str, int]:
+    """The lines, by name, and how many points each joins or marks."""
+    groups = {node.get("id", ""): node for node in root.iter(f"{SVG}g")}
+    return {
+        name: len(list(group.iter(f"{SVG}use")))
+        for name, group in groups.items()
+        if name.startswith(("ms-", "extra_mib-", "step-"))
+    }
+
+
+def test_time_and_memory_have_a_panel_each_and_each_implementation_a_line_in_both(tmp_path: Path) -> None:
+    root = svg_of(tmp_path, ON_GPU)
+    assert lines(root) == {"ms-sdpa": 3, "ms-plain": 3, "extra_mib-sdpa": 3, "extra_mib-plain": 3}
+    found = texts(root)
+    assert found.count("sequence length (tokens)") == 2
+    assert {"time of a call (ms)", "extra memory (MiB)", "128", "256", "512", "sdpa", "plain"} <= set(found)
+    assert "flash-attn" not in found
+    assert any(text.startswith("Attention on AMD Instinct MI300X (gfx942), float16") for text in found)
+
+
+def test_where_memory_is_not_measured_there_is_no_panel_for_it(tmp_path: Path) -> None:
+    root = svg_of(tmp_path, ON_CPU)
+    assert lines(root) == {"ms-sdpa": 2}
+    assert "extra memory (MiB)" not in texts(root)
+
+
+def test_a_report_in_which_nothing_is_measured_makes_a_plot_without_lines(tmp_path: Path) -> None:
+    empty = attention_report(AttentionRow(implementation="flash-attn", seqlen=128, status="not run", reason="why"))
+    assert lines(svg_of(tmp_path, empty)) == {}
+
+
+def test_a_plot_of_the_test_mode_says_so(tmp_path: Path) -> None:
+    foreign = ON_GPU.model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    assert any("test mode: foreign GPU" in text for text in texts(svg_of(tmp_path, foreign)))
+    assert not any("test mode" in text for text in texts(svg_of(tmp_path, ON_GPU)))
+
+
+def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
+    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for path in paths:
+        plot_attention(ON_GPU, [path])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_png_is_a_picture_with_something_on_it(tmp_path: Path) -> None:
+    plot_attention(ON_GPU, [tmp_path / "plot.png"])
+    picture = imread(tmp_path / "plot.png")
+    assert picture.shape == (675, 1650, 4)
+    coloured = (abs(picture[..., 0] - picture[..., 2]) > 0.3).sum()  # the lines are in colours, the rest in greys
+    assert coloured > 500
+
+
+def test_a_trend_is_a_line_over_time_for_each_implementation(tmp_path: Path) -> None:
+    reports = {
+        "old": training_report(trained("ck", 100.0), trained("triton", 80.0), day=20),
+        "new": training_report(trained("ck", 100.0), trained("triton", 70.0), day=21),
+    }
+    plot_trend(trend(reports), reports["new"], [tmp_path / "trend.svg"])
+    root = read(tmp_path / "trend.svg")
+    assert lines(root) == {"step-ck": 2, "step-triton": 2}
+    assert {"time of the report (UTC)", "median step (ms)", "FA2 (ck)", "FA3 (triton)"} <= set(texts(root))
+
+
+@pytest.mark.parametrize("command", [("attention", "--seqlens", "128"), ("trend", "absent.json")])
+def test_without_matplotlib_a_plot_is_refused_before_anything_is_done(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    python = ("--python", "absent") if command[0] == "attention" else ()
+    shown = cli("bench", *command, *python, "--plot", "plot.svg")
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    first, second = shown.err.splitlines()
+    assert first.startswith("error: no matplotlib to draw a plot with: ")
+    assert second.startswith("hint: ")
+    assert second.endswith("-m pip install matplotlib")
+
+
+@pytest.mark.parametrize(("name", "why"), [("plot.pdf", "not the name of a .png or .svg"), ("a.svg", "a directory")])
+def test_a_plot_that_cannot_be_is_refused(cli: Cli, tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "a.svg").mkdir()
+    shown = cli("bench", "attention", "--python", "absent", "--plot", name)
+    assert shown.code == BAD_INPUT
+    assert "error: bad arguments: argument --plot: " in shown.err
+    assert why in shown.err

@@ -1,0 +1,69 @@
+"""Figures that follow from measurements: medians, the textbook as the unit, FA3 beside FA2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gpu.bench.made_reports import not_trained, timed, trained
+from wheelfactory.gpu.bench.ratios import median, ratio, summarize, with_ratios
+from wheelfactory.gpu.bench.reports import AttentionRow
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [((), None), ((3.0,), 3.0), ((9.0, 1.0, 2.0), 2.0), ((4.0, 1.0, 2.0, 100.0), 3.0)],
+    ids=["none", "one", "odd", "even"],
+)
+def test_the_median_is_the_one_in_the_middle(numbers: Sequence[float], found: float | None) -> None:
+    assert median(numbers) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"), [(6.0, 2.0, 3.0), (None, 2.0, None), (6.0, None, None), (6.0, 0.0, None)]
+)
+def test_there_is_no_ratio_with_what_is_not_known_or_nothing(
+    one: float | None, other: float | None, found: float | None
+) -> None:
+    assert ratio(one, other) == found
+
+
+def test_each_row_is_compared_with_the_textbook_at_its_length() -> None:
+    rows = with_ratios(
+        [
+            timed("sdpa", 128, 2.0, 1.0),
+            timed("sdpa", 256, 4.0, 2.0),
+            timed("plain", 128, 6.0, 50.0),
+            timed("plain", 256, 40.0, 200.0),
+        ]
+    )
+    assert [(row.speedup, row.memory_ratio) for row in rows] == [(3.0, 50.0), (10.0, 100.0), (1.0, 1.0), (1.0, 1.0)]
+
+
+def test_nothing_is_compared_with_a_textbook_that_had_no_memory() -> None:
+    rows = with_ratios(
+        [
+            timed("sdpa", 128, 2.0, 1.0),
+            AttentionRow(implementation="plain", seqlen=128, status="out of memory"),
+            timed("sdpa", 256, 2.0, 1.0),
+        ]
+    )
+    assert {(row.speedup, row.memory_ratio) for row in rows} == {(None, None)}
+
+
+def test_fa3_is_compared_with_fa2() -> None:
+    summary = summarize([trained("ck", 120.0, peak_mib=8000.0), trained("triton", 100.0, peak_mib=6000.0)])
+    assert summary.fa3_speedup == pytest.approx(1.2)
+    assert (summary.fa3_memory_ratio, summary.fa3_memory_delta_mib) == (0.75, -2000.0)
+
+
+@pytest.mark.parametrize("results", [(trained("triton"),), (not_trained("ck"), trained("triton")), (trained("sdpa"),)])
+def test_fa3_is_compared_with_nothing_else(results: Sequence[object]) -> None:
+    assert set(summarize(results).model_dump(exclude={"fa2", "fa3"}).values()) == {None}  # type: ignore[arg-type]
+
+
+def test_memory_that_was_not_measured_is_not_compared() -> None:
+    summary = summarize([trained("ck", 120.0, peak_mib=None), trained("triton", 100.0, peak_mib=None)])
+    assert summary.fa3_speedup == pytest.approx(1.2)
+    assert (summary.fa3_memory_ratio, summary.fa3_memory_delta_mib) == (None, None)

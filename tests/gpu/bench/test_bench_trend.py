@@ -1,0 +1,61 @@
+"""`wheelfactory bench trend`: archived trainings as a table and a plot, in the order of their time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import Cli
+from gpu.bench.made_reports import CONFIG, attention_report, not_trained, timed, trained, training_report
+from wheelfactory.core.errors import BAD_INPUT, DONE
+from wheelfactory.gpu.bench.reports import TrainingReport
+from wheelfactory.gpu.bench.trend import trend
+
+
+def written(path: Path, report: TrainingReport) -> Path:
+    path.write_text(report.model_dump_json())
+    return path
+
+
+def test_each_implementation_is_followed_from_report_to_report_whatever_their_order() -> None:
+    reports = {
+        "d": training_report(trained("ck", 99.0), day=23),
+        "c": training_report(trained("ck", 90.0), trained("triton", 66.0), day=22),
+        "a": training_report(trained("ck", 100.0), day=20),
+        "b": training_report(not_trained("ck"), trained("triton", 60.0), day=21),
+    }
+    points = [(point.time.day, point.implementation, point.step_ms, point.percent) for point in trend(reports)]
+    assert points == [
+        (20, "ck", 100.0, None),
+        (21, "triton", 60.0, None),
+        (22, "ck", 90.0, -10.0),
+        (22, "triton", 66.0, 10.0),
+        (23, "ck", 99.0, 10.0),
+    ]
+
+
+def test_the_table_and_the_plot_are_made(cli: Cli, tmp_path: Path) -> None:
+    new = written(tmp_path / "new.json", training_report(trained("triton", 110.0), day=21))
+    old = written(tmp_path / "old.json", training_report(trained("triton", 100.0), day=20))
+    shown = cli("bench", "trend", new, old, "--plot", "trend.svg")
+    assert (shown.code, shown.err) == (DONE, "")
+    rows = [line.split() for line in shown.out.splitlines()[1:]]
+    assert [(row[0], row[-2:]) for row in rows] == [("2026-11-20", ["20,000", "-"]), ("2026-11-21", ["+10.0", "%"])]
+    assert "median step (ms)" in (tmp_path / "trend.svg").read_text()
+
+
+def test_reports_of_other_sizes_are_refused(cli: Cli, tmp_path: Path) -> None:
+    small = CONFIG.model_copy(update={"batch_size": 1})
+    old = written(tmp_path / "old.json", training_report(trained("triton"), day=20, config=small))
+    new = written(tmp_path / "new.json", training_report(trained("triton"), day=21))
+    shown = cli("bench", "trend", new, old, "--plot", "trend.svg")
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert f"error: these trainings cannot be compared: {old}: batch_size 1 there, 4 here\n" in shown.err
+    assert not (tmp_path / "trend.svg").exists()
+
+
+def test_a_report_of_attention_is_refused(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "attention.json"
+    path.write_text(attention_report(timed("sdpa", 128, 1.0)).model_dump_json())
+    shown = cli("bench", "trend", path)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err.startswith("error: not a report of a training: ")

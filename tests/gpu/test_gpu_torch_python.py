@@ -1,0 +1,153 @@
+"""The Python with torch that a user works with: which one it is, what is asked of it, and what it must have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from doctor.fake_machines import make_python
+from wheelfactory.core.errors import InputError
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, users_python
+
+TORCH = """
+from types import SimpleNamespace
+__version__ = {version!r}
+version = SimpleNamespace(hip={hip!r}, cuda={cuda!r})
+cuda = SimpleNamespace(
+    is_available=lambda: {gpu!r} is not None, get_device_properties=lambda _: SimpleNamespace(**{gpu!r})
+)
+print("what torch prints when it is imported")
+"""
+"""Stands in for gigabytes; only what is asked of torch is in it."""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment whose torch the tests write."""
+    return Path(make_python(tmp_path_factory.mktemp("env") / "venv"))
+
+
+def with_torch(python: Path, code: str | None, triton: str | None = None) -> str:
+    """The interpreter, its torch being that code (None for no torch)."""
+    (site,) = python.parents[1].glob("lib/python3*/site-packages")
+    for name, text in (("torch", code), ("triton", triton and f"__version__ = {triton!r}")):
+        shutil.rmtree(site / name, ignore_errors=True)
+        if text is not None:
+            (site / name).mkdir()
+            (site / name / "__init__.py").write_text(text)
+    return str(python)
+
+
+def torch(version: str, *, hip: str | None = None, cuda: str | None = None, gpu: object = None) -> str:
+    return TORCH.format(version=version, hip=hip, cuda=cuda, gpu=gpu)
+
+
+def of(python: Path, version: str, **facts: object) -> TorchPython:
+    truth: dict[str, object] = {"hip": None, "cuda": None, "triton": None}
+    known = {"python": python, "version": f"{sys.version_info[0]}.{sys.version_info[1]}", "torch": version}
+    return TorchPython(**{**truth, **known, **facts})  # type: ignore[arg-type]  # the tests give what fits
+
+
+def test_a_gpu_of_amd_is_known_by_its_arch_without_features(python: Path) -> None:
+    gpu = {"name": "AMD Instinct MI300X", "gcnArchName": "gfx942:sramecc+:xnack-", "major": 9, "minor": 4}
+    given = with_torch(python, torch("2.9.1+rocm6.4", hip="6.4.43482", gpu=gpu), triton="3.5.1")
+
+    assert find_torch_python(given, os.environ) == of(
+        python,
+        "2.9.1+rocm6.4",
+        hip="6.4.43482",
+        triton="3.5.1",
+        vendor="amd",
+        device="AMD Instinct MI300X",
+        arch="gfx942",
+    )
+
+
+def test_a_gpu_of_nvidia_is_known_by_its_compute_capability(python: Path) -> None:
+    gpu = {"name": "NVIDIA H200", "major": 9, "minor": 0}
+    found = find_torch_python(with_torch(python, torch("2.11.0+cu130", cuda="13.0", gpu=gpu)), os.environ)
+
+    assert found == of(python, "2.11.0+cu130", cuda="13.0", vendor="nvidia", device="NVIDIA H200", arch="sm_90")
+
+
+def test_without_a_gpu_there_is_no_vendor(python: Path) -> None:
+    found = find_torch_python(with_torch(python, torch("2.9.1+rocm6.4", hip="6.4.43482")), os.environ)
+    assert (found.hip, found.vendor, found.device, found.arch) == ("6.4.43482", None, None, None)
+
+
+def test_the_users_python_is_taken_if_none_is_named(python: Path) -> None:
+    with_torch(python, torch("2.9.1+cpu"))
+    assert find_torch_python(None, {"PATH": str(python.parent)}).python == python.with_name("python3")
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "which", "hint"),
+    [
+        pytest.param(None, "no torch that imports", "No module named 'torch'", "has torch with --python", id="none"),
+        pytest.param("raise ImportError('libhip.so')", "no torch that imports", "libhip.so", "doctor", id="broken"),
+        pytest.param(
+            "import os; os.abort()", "no torch that imports", "killed by SIGABRT", "wheelfactory doctor", id="crashes"
+        ),
+        pytest.param(
+            torch("2.9.1").replace("None is not None", "1 / 0"),
+            "torch does not answer for a GPU",
+            "ZeroDivisionError",
+            "wheelfactory doctor",
+            id="fails when asked for a GPU",
+        ),
+    ],
+)
+def test_a_torch_that_does_not_work_is_refused_with_its_words(
+    python: Path, code: str | None, what: str, which: str, hint: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        find_torch_python(with_torch(python, code), os.environ)
+    assert caught.value.what == what
+    assert str(python) in caught.value.which
+    assert which in caught.value.which
+    assert hint in caught.value.hint
+
+
+def test_a_torch_that_programs_would_not_see_does_not_count(python: Path, tmp_path: Path) -> None:
+    """They run isolated, so one on PYTHONPATH alone is none."""
+    (tmp_path / "torch.py").write_text(torch("2.9.1+cpu"))
+    with pytest.raises(InputError) as caught:
+        find_torch_python(with_torch(python, None), {**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert "what only PYTHONPATH" in caught.value.hint
+
+
+@pytest.mark.parametrize(("script", "which"), [("exit 3", "exit code 3"), ("echo no answer", "it said nothing")])
+def test_what_is_no_python_is_refused(tmp_path: Path, script: str, which: str) -> None:
+    fake = tmp_path / "python3"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    with pytest.raises(InputError, match="cannot run this Python") as caught:
+        find_torch_python(str(fake), os.environ)
+    assert which in caught.value.which
+
+
+def test_a_python_that_is_too_old_for_the_programs_is_refused(tmp_path: Path) -> None:
+    """A stand-in that answers as Python 3.8 would."""
+    fake = tmp_path / "python3"
+    fake.write_text("""#!/bin/sh\necho 'torch-python:{"python": "/usr/bin/python3.8", "version": [3, 8]}'\n""")
+    fake.chmod(0o755)
+    with pytest.raises(InputError) as caught:
+        find_torch_python(str(fake), os.environ)
+    assert str(caught.value) == f"too old: {fake} is Python 3.8"
+    assert "3.9" in caught.value.hint
+
+
+def test_the_environment_that_is_activated_comes_before_path(tmp_path: Path) -> None:
+    own, other = Path(make_python(tmp_path / "own")).parent, Path(make_python(tmp_path / "other")).parent
+    assert users_python({"VIRTUAL_ENV": str(own.parent), "PATH": str(other)}) == f"{own}/python3"
+    assert users_python({"PATH": f"/nowhere:{other}"}) == f"{other}/python3"
+
+
+def test_the_factorys_own_python_is_taken_only_if_there_is_no_other(python: Path) -> None:
+    ours = f"{sys.prefix}/bin"
+    assert users_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{python.parent}"}) == f"{python.parent}/python3"
+    assert users_python({"PATH": ours}) == sys.executable

@@ -1,0 +1,76 @@
+"""What programs computed -> cases: bounds are those of the gates, and what was left out says why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpu.validate.installations import case, numbers
+from wheelfactory.core.cell import Backend
+from wheelfactory.gpu.validate.cases import cases_of
+from wheelfactory.gpu.validate.report import Case, Error
+from wheelfactory.verify import numbers as rule
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.result import Status
+
+GROUPED = Limit("grouped*", flash_attn=">=2", what="backward with grouped heads")
+CACHED = Limit("cached*", flash_attn=">=2", what="a cache", whole=True)
+
+
+def only(found: rule.Case, backend: Backend = Backend.TRITON, limits: Sequence[Limit] = ()) -> Case:
+    (made,) = cases_of(numbers(backend, found), limits)
+    return made
+
+
+def test_each_result_has_its_error_and_the_bound_of_the_backend() -> None:
+    made = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)))
+    assert made == Case(
+        name="causal float16",
+        status=Status.PASSED,
+        errors=(Error(result="output", error=0.001, bound=0.004), Error(result="dv", error=0.003, bound=0.012)),
+    )
+    ck = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)), Backend.CK)
+    assert [error.bound for error in ck.errors] == [0.008, 0.04]
+
+
+def test_one_result_beyond_its_bound_fails_the_case() -> None:
+    made = only(case(output=(0.001, 0.001), dk=(0.0031, 0.001)))
+    assert made.status is Status.FAILED
+    assert [(error.result, error.error <= error.bound) for error in made.errors] == [("output", True), ("dk", False)]
+
+
+def test_what_is_no_number_fails_and_is_told_in_words() -> None:
+    """JSON has no NaN."""
+    made = only(case(output=(0.001, 0.001), dq=(math.nan, 0.001)))
+    assert made.status is Status.FAILED
+    assert [error.result for error in made.errors] == ["output"]
+    assert made.detail == "dq is off by nan (at most 0.003)"
+
+
+def test_a_case_that_raised_has_failed_with_its_words() -> None:
+    made = only(rule.Case(name="wide float16", errors={}, error="OutOfResources: shared memory"))
+    assert (made.status, made.detail) == (Status.FAILED, "OutOfResources: shared memory")
+
+
+def test_a_case_without_a_result_has_failed() -> None:
+    assert only(rule.Case(name="wide float16", errors={}, error=None)).status is Status.FAILED
+
+
+def test_a_module_that_nobody_knows_has_no_bound() -> None:
+    (made,) = cases_of(numbers(backend="some.module"), ())
+    assert (made.status, made.detail) == (Status.FAILED, "no bound is known for some.module")
+
+
+def test_what_a_limit_leaves_out_is_not_run_and_says_why() -> None:
+    found = numbers(Backend.TRITON, case(), left_out=("cached full float16",))
+    made = list(cases_of(found, (GROUPED, CACHED)))
+    assert [(one.name, one.status) for one in made] == [
+        ("causal float16", Status.PASSED),
+        ("cached full float16", Status.NOT_RUN),
+    ]
+    assert made[1].detail == "not asked for: a cache"
+
+
+def test_a_case_without_its_backward_pass_says_so() -> None:
+    made = only(case("grouped causal float16", output=(0.001, 0.001)), limits=(GROUPED, CACHED))
+    assert (made.status, made.detail) == (Status.PASSED, "not asked for: backward with grouped heads")

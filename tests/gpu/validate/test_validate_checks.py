@@ -1,0 +1,185 @@
+"""Beside the numbers: what runs must be what the wheel says it is, whole, and on what it is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu.validate.installations import FILES, H200, MI300X, NO_GPU, SITE, fallback, installed, numbers
+from wheel_factory import CK, TRITON, build_record
+from wheelfactory.core.cell import Backend
+from wheelfactory.gpu.torch_python import TorchPython
+from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
+from wheelfactory.gpu.validate.installed import Installed
+from wheelfactory.gpu.validate.report import Check
+from wheelfactory.verify.numbers import STANDARDS, Numbers
+from wheelfactory.verify.result import Status
+
+TRITON_MODULE = STANDARDS[Backend.TRITON].module
+
+
+def found(name: str, package: Installed, python: TorchPython | None = MI300X, *, foreign: bool = False) -> Check:
+    (check,) = [check for check in checks_of(package, python, foreign=foreign) if check.name == name]
+    return check
+
+
+def called(name: str, package: Installed, said: Numbers | None) -> Check:
+    (check,) = [check for check in checks_of_calls(package, said, elsewhere=False) if check.name == name]
+    return check
+
+
+def test_a_good_wheel_on_its_gpu_passes_all() -> None:
+    checks = [*checks_of(installed(), MI300X, foreign=False), *checks_of_calls(installed(), numbers(), elsewhere=False)]
+    assert {check.name: check.status for check in checks} == dict.fromkeys(
+        ("files", "build record", "torch", "ROCm", "arch", "backend", "module"), Status.PASSED
+    )
+
+
+def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
+    said = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
+    checks = [*checks_of(fallback(), H200, foreign=False), *checks_of_calls(fallback(), said, elsewhere=False)]
+    assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "python", "detail"),
+    [
+        pytest.param("files", {"troubles": ("a.py was changed",)}, MI300X, "a.py was changed", id="a file changed"),
+        pytest.param(
+            "files",
+            {"troubles": ("a.py was changed", "b.py is not there")},
+            MI300X,
+            "a.py was changed and 1 more",
+            id="two files",
+        ),
+        pytest.param(
+            "build record",
+            {"record": build_record(CK).to_bytes().decode()},
+            MI300X,
+            "of rocm64torch2.9, and the version has the label rocm72torch2.13triton",
+            id="record of another wheel",
+        ),
+        pytest.param(
+            "build record",
+            {"version": "2.8.3"},
+            MI300X,
+            "of rocm72torch2.13triton, and the version has the label (none)",
+            id="record without a label",
+        ),
+        pytest.param("build record", {"record": None}, MI300X, "none that can be read", id="no record"),
+        pytest.param("build record", {"record": "{}"}, MI300X, "none that can be read", id="damaged record"),
+        pytest.param(
+            "torch",
+            {},
+            replace(MI300X, torch="2.12.1+rocm7.2"),
+            "2.12.1+rocm7.2, required is torch==2.13.*",
+            id="torch",
+        ),
+        pytest.param(
+            "ROCm", {}, replace(MI300X, hip="7.1.5"), "torch has HIP 7.1.5, the label says ROCm 7.2", id="other ROCm"
+        ),
+        pytest.param("arch", {}, replace(MI300X, arch="gfx1036"), "gfx1036; promised are gfx90a, gfx942", id="arch"),
+    ],
+)
+def test_what_does_not_fit_has_failed(name: str, changes: dict[str, Any], python: TorchPython, detail: str) -> None:
+    check = found(name, installed(**changes), python)
+    assert check.status is Status.FAILED
+    assert check.detail.startswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "python", "foreign", "why"),
+    [
+        pytest.param("files", {"files": None}, MI300X, False, "no RECORD", id="no RECORD"),
+        pytest.param(
+            "build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished", id="foreign"
+        ),
+        pytest.param("torch", {}, None, False, "another torch stands in", id="a stand-in for torch"),
+        pytest.param("torch", {"requires": ("einops",)}, MI300X, False, "it requires none", id="no requirement"),
+        pytest.param("ROCm", {}, NO_GPU, False, "not built for ROCm", id="a CPU torch"),
+        pytest.param("ROCm", {"version": "2.8.3"}, MI300X, False, "no label", id="no label"),
+        pytest.param("ROCm", {}, H200, True, "another vendor", id="ROCm in the test mode"),
+        pytest.param("arch", {}, H200, True, "another vendor", id="arch in the test mode"),
+        pytest.param("arch", {}, NO_GPU, False, "no AMD GPU", id="no GPU"),
+        pytest.param("arch", {"record": None}, MI300X, False, "no build record", id="nothing promised"),
+    ],
+)
+def test_what_cannot_be_asked_is_not_run_and_says_why(
+    name: str, changes: dict[str, Any], python: TorchPython | None, foreign: bool, why: str
+) -> None:
+    check = found(name, installed(**changes), python, foreign=foreign)
+    assert check.status is Status.NOT_RUN
+    assert why in check.detail
+
+
+def test_in_the_test_mode_torch_is_still_asked_for_its_version() -> None:
+    assert found("torch", installed(), H200, foreign=True).status is Status.PASSED
+
+
+def test_triton_called_by_a_ck_wheel_is_not_its_backend() -> None:
+    """As FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE makes it."""
+    check = called("backend", installed(CK), numbers(Backend.TRITON))
+    assert check.status is Status.FAILED
+    assert check.detail == (f"{TRITON_MODULE} instead of flash_attn_2_cuda: is FLASH_ATTENTION_TRITON_AMD_ENABLE set?")
+
+
+def test_no_call_of_the_backend_has_failed() -> None:
+    check = called("backend", installed(), numbers(symbols={}))
+    assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "nothing was called")
+
+
+def test_without_a_label_the_backend_is_only_told() -> None:
+    check = called("backend", installed(version="2.8.3"), numbers())
+    assert check.status is Status.NOT_RUN
+    assert check.detail.endswith(f"called was {TRITON_MODULE}")
+
+
+def test_a_module_of_another_installation_has_failed() -> None:
+    check = called("module", installed(), numbers(file="/elsewhere/interface_fa.py"))
+    assert check.status is Status.FAILED
+    assert "/elsewhere/interface_fa.py, which is no file of this installation" in check.detail
+
+
+@pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])
+def test_where_the_wheel_was_installed_once_more_the_program_says_whose_the_module_is(
+    own: bool, status: Status
+) -> None:
+    said = numbers(file="/elsewhere/interface_fa.py", installed=own)
+    *_, check = checks_of_calls(installed(), said, elsewhere=True)
+    assert (check.name, check.status) == ("module", status)
+
+
+@pytest.mark.parametrize("name", ["backend", "module"])
+def test_where_nothing_computed_no_call_is_judged(name: str) -> None:
+    assert called(name, installed(), None).status is Status.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("package", "backend"),
+    [
+        pytest.param(installed(CK), Backend.CK, id="label of CK"),
+        pytest.param(installed(TRITON, files=(FILES[Backend.CK],)), Backend.TRITON, id="the label decides"),
+        pytest.param(installed(TRITON, version="2.8.3"), Backend.TRITON, id="no label and no extension"),
+        pytest.param(installed(TRITON, version="2.8.3", files=(FILES[Backend.CK],)), Backend.CK, id="an extension"),
+        pytest.param(fallback(), None, id="the fallback"),
+    ],
+)
+def test_the_backend_is_known_by_the_label_or_else_by_an_extension(package: Installed, backend: Backend | None) -> None:
+    assert package.backend is backend
+
+
+@pytest.mark.parametrize(
+    ("noted", "sha256"),
+    [
+        (None, None),
+        ('{"url": "file:///w.whl", "archive_info": {"hashes": {"sha256": "%s"}}}' % ("a" * 64), "a" * 64),
+        ('{"url": "file:///src", "dir_info": {"editable": true}}', None),
+        ('{"archive_info": {"hashes": {"sha256": "short"}}}', None),
+        ('{"archive_info": {"hashes": {"sha256": 5}}}', None),
+        ("no JSON", None),
+    ],
+)
+def test_the_hash_of_the_wheel_is_what_pip_noted(noted: str | None, sha256: str | None) -> None:
+    assert installed(direct_url=noted).as_validated().sha256 == sha256

@@ -1,0 +1,294 @@
+"""`wheelfactory validate` as a user calls it, where the GPU, and what runs on it, are stand-ins.
+
+The Python, what it has installed, and what the program reports are values here; all between them is real. The tests of
+what really computes are in test_validate_for_real.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
+from gpu.validate.installations import H200, MI300X, NO_GPU, case, fallback, installed, numbers
+from wheel_factory import CK, make_wheel
+from wheelfactory.build.environments import Environment
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.gpu.torch_python import TorchPython
+from wheelfactory.gpu.validate import compute, validate
+from wheelfactory.gpu.validate.installed import Installed
+from wheelfactory.gpu.validate.report import Hardware, Validation
+from wheelfactory.verify.numbers import Numbers
+from wheelfactory.verify.proofs import NoReportError
+from wheelfactory.verify.result import Status
+
+FALLBACK_NUMBERS = numbers(
+    gpu="sm_90",
+    backend="flash_attention_amd",
+    file="/venv/lib/python3.12/site-packages/flash_attention_amd/__init__.py",
+    symbols={"flash_attention_amd.functions.flash_attn_func": 8},
+)
+UNEVEN = "!uneven cached*"
+
+
+class Machine:
+    """Stands in for a machine: its Python with torch, what that has installed, and what the program reports there."""
+
+    def __init__(self) -> None:
+        self.python: TorchPython | None = MI300X
+        self.installed: Installed = installed()
+        self.answer: Numbers | Exception = numbers()
+        self.commands: list[tuple[str, ...]] = []
+        self.environ: Mapping[str, str] = {}
+
+    def find(self, given: str | None, environ: Mapping[str, str]) -> TorchPython:
+        if self.python is None and not given:
+            raise InputError("no torch that imports", "/venv/bin/python", "name another")
+        return self.python or NO_GPU
+
+    def ask(
+        self, command: tuple[object, ...], kind: object, python: object, environ: Mapping[str, str], **_: object
+    ) -> Numbers:
+        self.commands.append(tuple(str(part) for part in command[1:]))
+        self.environ = environ
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """One with an MI300X and a good Triton wheel installed, until the test changes it."""
+    made = Machine()
+    monkeypatch.setattr(validate, "find_torch_python", made.find)
+    monkeypatch.setattr(validate, "build_environment", lambda cache: Environment(Path("/own")))
+    monkeypatch.setattr(validate, "read_installed", lambda python, environ, scratch: made.installed)
+    monkeypatch.setattr(compute, "ask", made.ask)
+    return made
+
+
+def report(out: str) -> Validation:
+    return Validation.model_validate_json(out)
+
+
+def test_a_good_wheel_on_its_gpu_is_validated(cli: Cli, machine: Machine) -> None:
+    done = cli("validate", "--cache", "cache")
+    assert done.code == DONE, done.err
+    assert machine.commands == [("flash_attn", "cuda", "full", UNEVEN)]
+    assert done.out.splitlines()[-1] == "validated on AMD Instinct MI300X (gfx942)"
+    assert "  passed    GPU (AMD Instinct MI300X (gfx942))" in done.out.splitlines()
+    assert "computing on AMD Instinct MI300X" in done.err
+
+
+def test_the_report_is_json_that_reads_back(cli: Cli, machine: Machine) -> None:
+    found = report(cli("validate", "--json", "--cache", "cache").out)
+    assert found.hardware == Hardware(vendor="amd", device="AMD Instinct MI300X", arch="gfx942")
+    assert (found.software.torch, found.software.hip) == ("2.13.0+rocm7.2", "7.2.53211")
+    assert found.validated.label == "rocm72torch2.13triton"
+    assert found.validated.offload_archs == ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100")
+    assert found.symbols == numbers().symbols
+    assert found.dropped_launch_options is None
+    assert not found.failed
+
+
+def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: Machine) -> None:
+    machine.answer = numbers(Backend.TRITON, case(), case("dim 256 full float16", output=(0.5, 0.001)))
+    done = cli("validate", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert "  failed    dim 256 full float16  output 5.0e-01 of 2.0e-03" in done.out.splitlines()
+    assert done.out.splitlines()[-1] == "refused: 1 of 2 cases failed"
+
+
+def test_numbers_that_are_none_are_refused_and_still_json(cli: Cli, machine: Machine) -> None:
+    machine.answer = numbers(Backend.TRITON, case(output=(float("nan"), 0.001)))
+    done = cli("validate", "--json", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert json.loads(done.out)["cases"][0]["errors"] == []
+    assert report(done.out).cases[0].detail == "output is off by nan (at most 0.002)"
+
+
+def test_a_kernel_that_ends_the_program_is_refused_with_the_case_it_was_at(cli: Cli, machine: Machine) -> None:
+    machine.answer = NoReportError("killed by SIGABRT; at: dim 256 causal bfloat16; Memory access fault by GPU node-1")
+    done = cli("validate", "--json", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    found = report(done.out)
+    assert found.cases[0].name == "all on AMD Instinct MI300X"
+    assert "at: dim 256 causal bfloat16" in found.cases[0].detail
+    assert found.hardware.arch == "gfx942"
+    assert {check.name: check.status for check in found.checks}["GPU"] is Status.NOT_RUN  # it did not say which it had
+
+
+def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machine: Machine) -> None:
+    machine.answer = numbers(left_out=("uneven cached full float16",)).model_copy(update={"cases": ()})
+    done = cli("validate", "--json", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert [case.status for case in report(done.out).cases] == [Status.FAILED, Status.NOT_RUN]
+
+
+def test_a_report_without_a_case_is_refused(cli: Cli, machine: Machine) -> None:
+    machine.answer = numbers().model_copy(update={"cases": ()})
+    done = cli("validate", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert "all on AMD Instinct MI300X  no case" in done.out
+
+
+def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, machine: Machine) -> None:
+    machine.installed = installed(troubles=("flash_attn/__init__.py was changed",))
+    done = cli("validate", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert "  failed    files (flash_attn/__init__.py was changed)" in done.out.splitlines()
+
+
+@pytest.mark.parametrize(("gpu", "said"), [("gfx90a", "gfx90a"), (None, "none")])
+def test_another_gpu_than_the_users_is_refused(cli: Cli, machine: Machine, gpu: str | None, said: str) -> None:
+    machine.answer = numbers(gpu=gpu)
+    done = cli("validate", "--cache", "cache")
+    assert done.code == VERIFICATION_REFUSED
+    assert f"  failed    GPU (computed on {said} instead of AMD Instinct MI300X (gfx942))" in done.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arch", "limits"), [("gfx942", (UNEVEN,)), ("gfx1030", ("*causal bfloat16", UNEVEN)), ("gfx1100", (UNEVEN,))]
+)
+def test_known_limits_of_the_arch_are_left_out(cli: Cli, machine: Machine, arch: str, limits: tuple[str, ...]) -> None:
+    machine.python, machine.answer = replace(MI300X, arch=arch), numbers(gpu=arch)
+    cli("validate", "--cache", "cache")
+    assert machine.commands == [("flash_attn", "cuda", "full", *limits)]
+
+
+def test_compiled_kernels_are_asked_for_everything(cli: Cli, machine: Machine) -> None:
+    machine.python = replace(MI300X, torch="2.9.1+rocm6.4", hip="6.4.43482")
+    machine.installed, machine.answer = installed(CK), numbers(Backend.CK)
+    done = cli("validate", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [("flash_attn", "cuda", "full")])
+
+
+def test_what_the_user_chose_is_what_runs(cli: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"HIP_VISIBLE_DEVICES": "3", "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "TRUE"}
+    for name, value in {**chosen, "TRITON_KERNEL_DUMP": "1", "FLASH_ATTENTION_TRITON_AMD_REF": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", raising=False)
+    cli("validate", "--cache", "cache")
+    assert chosen.items() <= machine.environ.items()
+    left = {name for name in machine.environ if name.startswith(("TRITON_", "FLASH_"))}
+    assert left == {"FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"}
+    monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", "FALSE")
+    cli("validate", "--cache", "cache")
+    assert machine.environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "FALSE"
+
+
+def test_a_gpu_of_another_vendor_is_not_used_unless_asked_for(cli: Cli, machine: Machine) -> None:
+    machine.python = replace(H200, triton=None)
+    done = cli("validate", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [])
+    gpu = "  not run   GPU (NVIDIA H200 is none of AMD; --foreign-gpu computes there, in a test mode)"
+    assert gpu in done.out.splitlines()
+    assert done.out.splitlines()[-1] == "nothing is wrong, and no number was computed on a GPU"
+
+
+def test_the_test_mode_computes_there_and_claims_nothing_for_amd(cli: Cli, machine: Machine) -> None:
+    machine.python, machine.answer = H200, numbers(gpu="sm_90", dropped=("waves_per_eu",))
+    done = cli("validate", "--foreign-gpu", "--json", "--cache", "cache")
+    found = report(done.out)
+    assert done.code == DONE
+    assert machine.commands == [("flash_attn", "cuda", "full", "--foreign-gpu", UNEVEN)]
+    assert found.dropped_launch_options == ("waves_per_eu",)
+    assert found.hardware == Hardware(vendor="nvidia", device="NVIDIA H200", arch="sm_90")
+    last = cli("validate", "--foreign-gpu", "--cache", "cache").out.splitlines()[-1]
+    assert last.endswith("in the foreign-GPU test mode: this proves nothing about AMD GPUs")
+
+
+def test_the_fallback_runs_on_any_gpu(cli: Cli, machine: Machine) -> None:
+    machine.python, machine.installed, machine.answer = H200, fallback(), FALLBACK_NUMBERS
+    done = cli("validate", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [("flash_attention_amd", "cuda", "full")])
+    assert done.out.splitlines()[-1] == "validated on NVIDIA H200 (sm_90)"
+
+
+def test_the_fallback_runs_on_the_cpu_too(cli: Cli, machine: Machine) -> None:
+    machine.python, machine.installed, machine.answer = NO_GPU, fallback(), FALLBACK_NUMBERS
+    done = cli("validate", "--json", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [("flash_attention_amd", "cpu", "full")])
+    assert report(done.out).hardware == Hardware()
+
+
+def test_compiled_kernels_are_not_run_without_their_gpu(cli: Cli, machine: Machine) -> None:
+    machine.python, machine.installed = replace(NO_GPU, torch="2.9.1+cpu"), installed(CK)
+    done = cli("validate", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [])
+    assert "  not run   GPU (torch 2.9.1+cpu of /venv/bin/python sees none)" in done.out.splitlines()
+
+
+def test_the_interpreter_is_not_run_without_triton_and_numpy(cli: Cli, machine: Machine) -> None:
+    machine.python, machine.installed = NO_GPU, installed().model_copy(update={"numpy": False})
+    done = cli("validate", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [])
+    assert "interpreter (/venv/bin/python has no Triton and no numpy, which Triton's interpreter needs)" in done.out
+
+
+def test_the_interpreter_runs_the_small_suite(cli: Cli, machine: Machine) -> None:
+    machine.python = replace(NO_GPU, triton="3.7.1")
+    done = cli("validate", "--cache", "cache")
+    assert (done.code, machine.commands) == (DONE, [("flash_attn", "cpu", "small")])
+    assert machine.environ["TRITON_INTERPRET"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("python", "package", "environ", "error"),
+    [
+        pytest.param(MI300X, installed(), {}, "no foreign GPU: AMD Instinct MI300X is one of AMD", id="an AMD GPU"),
+        pytest.param(NO_GPU, installed(), {}, "no GPU: torch 2.13.0+cpu of /venv/bin/python sees none", id="no GPU"),
+        pytest.param(H200, installed(CK), {}, "(its kernels are compiled for GPUs of AMD)", id="a CK wheel"),
+        pytest.param(H200, fallback(), {}, "(it runs on any GPU as it is)", id="the fallback"),
+        pytest.param(
+            H200,
+            installed(),
+            {"FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "1"},
+            "cannot autotune on a foreign GPU: upstream has no configurations",
+            id="autotune",
+        ),
+    ],
+)
+def test_the_test_mode_is_refused_where_it_has_no_sense(
+    cli: Cli,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    python: TorchPython,
+    package: Installed,
+    environ: Mapping[str, str],
+    error: str,
+) -> None:
+    machine.python, machine.installed = python, package
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    done = cli("validate", "--foreign-gpu", "--cache", "cache")
+    assert (done.code, machine.commands, done.out) == (BAD_INPUT, [], "")
+    assert error in done.err
+    assert "hint: " in done.err
+
+
+def test_without_torch_there_is_nothing_installed_to_validate(cli: Cli, machine: Machine) -> None:
+    machine.python = None
+    done = cli("validate", "--cache", "cache")
+    assert done.code == BAD_INPUT
+    assert "no torch that imports" in done.err
+
+
+def test_a_wheel_of_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, name="numpy", version="2.0")
+    done = cli("validate", wheel, "--cache", "cache")
+    assert done.code == BAD_INPUT
+    assert "no attention to validate: numpy-2.0-py3-none-any.whl" in done.err
+
+
+@pytest.mark.parametrize("target", ["nothing.whl", "flash_attn-2.8.3-py3-none-any.whl"])
+def test_what_is_no_wheel_is_refused(cli: Cli, target: str, tmp_path: Path) -> None:
+    (tmp_path / "flash_attn-2.8.3-py3-none-any.whl").write_text("a page that says 404")
+    done = cli("validate", target, "--cache", "cache")
+    assert done.code == BAD_INPUT
+    assert done.err.startswith("error: not a ")

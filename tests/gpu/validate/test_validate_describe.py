@@ -1,0 +1,84 @@
+"""The report in words: what ran on what, every case with error and bound, and a verdict that claims no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from validations import CASES, DROPPED, H200, SHA256, a_validation, foreign
+from wheelfactory.gpu.validate.describe import describe, verdict
+from wheelfactory.gpu.validate.report import Case, Check, Hardware, Validated
+from wheelfactory.verify.result import Status
+
+WRONG = Case(name="wide float16", status=Status.FAILED, detail="RuntimeError: no kernel")
+MISFIT = Check(name="arch", status=Status.FAILED, detail="gfx1036; promised are gfx942")
+
+
+def lines(**changes: Any) -> list[str]:
+    return list(describe(a_validation(None, **changes)))
+
+
+def test_it_says_what_ran_where_and_with_what() -> None:
+    validated = Validated(
+        project="flash-attn",
+        version="2.8.3+rocm64torch2.9triton",
+        filename="flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl",
+        sha256=SHA256,
+        cell="fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+        label="rocm64torch2.9triton",
+        offload_archs=("gfx90a", "gfx942"),
+    )
+    assert lines(validated=validated)[:9] == [
+        "flash-attn 2.8.3+rocm64torch2.9triton",
+        "  wheel     flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl",
+        f"  sha256    {SHA256}",
+        "  cell      fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+        "  label     ROCm 6.4, torch 2.9, Triton",
+        "  archs     gfx90a, gfx942",
+        "  hardware  AMD Instinct MI300X (gfx942)",
+        "  software  Python 3.12, torch 2.9.1+rocm6.4, HIP 6.4.43482, Triton 3.5.1",
+        "  called    flash_attn.flash_attn_triton_amd.interface_fa.bwd, 12 times",
+    ]
+
+
+def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None:
+    assert lines(cases=(*CASES, WRONG), checks=(Check(name="backend", status=Status.PASSED), MISFIT))[-7:-1] == [
+        "  passed    backend",
+        "  failed    arch (gfx1036; promised are gfx942)",
+        "  passed    fp16 d64 causal  output 1.0e-03 of 8.0e-03, dq 3.0e-03 of 4.0e-03",
+        "  passed    bf16 d128        output 1.0e-02 of 6.0e-02, dk 2.0e-02 of 5.0e-02",
+        "  not run   bf16 d256        does not fit the memory of this arch",
+        "  failed    wide float16     RuntimeError: no kernel",
+    ]
+
+
+def test_the_test_mode_says_what_it_dropped() -> None:
+    assert "  mode      foreign GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in describe(foreign())
+    assert "  mode      foreign GPU; dropped at launch: nothing" in describe(foreign(dropped_launch_options=()))
+    assert not [line for line in lines() if line.startswith("  mode")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cases": CASES[:2]}, "validated on AMD Instinct MI300X (gfx942)"),
+        ({}, "validated on AMD Instinct MI300X (gfx942); 1 of 3 cases not run"),
+        (
+            {"hardware": H200, "dropped_launch_options": DROPPED, "cases": CASES[:1]},
+            "computed on NVIDIA H200 (sm_90) in the foreign-GPU test mode: this proves nothing about AMD GPUs",
+        ),
+        ({"hardware": H200, "cases": CASES[:1]}, "validated on NVIDIA H200 (sm_90)"),
+        ({"hardware": Hardware(), "cases": CASES[:1]}, "nothing is wrong, and no number was computed on a GPU"),
+        ({"hardware": Hardware(), "cases": ()}, "nothing is wrong, and no number was computed on a GPU"),
+        ({"cases": (*CASES, WRONG)}, "refused: 1 of 4 cases failed"),
+        ({"checks": (MISFIT,)}, "refused: 1 of 1 checks failed"),
+        ({"checks": (MISFIT,), "cases": (WRONG,)}, "refused: 1 of 1 checks and 1 of 1 cases failed"),
+        ({"hardware": H200, "dropped_launch_options": DROPPED, "cases": (WRONG,)}, "refused: 1 of 1 cases failed"),
+    ],
+)
+def test_the_verdict_claims_no_more_than_what_was_computed(changes: dict[str, Any], said: str) -> None:
+    report = a_validation(None, **changes)
+    assert verdict(report) == said
+    assert list(describe(report))[-1] == said
+    assert report.failed is said.startswith("refused")

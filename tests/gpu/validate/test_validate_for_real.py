@@ -1,0 +1,219 @@
+"""`wheelfactory validate` with real wheels, pip, torch and Triton's interpreter, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
+from turns import in_turn
+from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, metadata_text
+from wheelfactory.build.environments import (
+    Environment,
+    build_environment,
+    empty_environment,
+    interpreter_environment,
+    layered_environment,
+    pip_install,
+    triton_environment,
+)
+from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.gpu.torch_python import TorchPython
+from wheelfactory.gpu.validate import compute, validate
+from wheelfactory.gpu.validate.installed import Installed, read_installed
+from wheelfactory.gpu.validate.report import Hardware, Validation
+from wheelfactory.verify import interpreter
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.result import GateResult, Status
+
+pytestmark = pytest.mark.slow
+
+KERNELS = "flash_attn/flash_attn_triton_amd"
+PACKAGE = ROOT / "packages/flash_attention_amd/src"
+
+
+@pytest.fixture(scope="module")
+def torch(cache: Path) -> Environment:
+    with in_turn(cache, "environments"):
+        return build_environment(cache)
+
+
+@pytest.fixture
+def own_cache(cache: Path, tmp_path: Path, torch: Environment) -> Path:
+    """The cache with what is installed already there, and no proofs."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    with in_turn(cache, "environments"):
+        made = (torch, triton_environment(cache, "3.7.1"), interpreter_environment(cache))
+    for environment in made:
+        (folder / environment.folder.name).symlink_to(environment.folder)
+    return folder
+
+
+NOT_ASKED = ("causal*", "wide*", "uneven*", "grouped*", "packed*", "cached causal*")
+"""Leaves a case of each kind; the gate's own tests run all of them, which takes the interpreter long."""
+
+
+@pytest.fixture
+def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the suite is said to be beyond what the release can do."""
+    limits = tuple(Limit(cases, flash_attn=">=2", what="what takes long", whole=True) for cases in NOT_ASKED)
+    monkeypatch.setattr(compute, "limits_of", lambda subject: limits)
+    monkeypatch.setattr(interpreter, "limits_of", lambda subject: limits)
+    monkeypatch.setattr(compute, "LIMITS", limits)
+
+
+def cases(found: Validation, status: Status) -> set[str]:
+    return {case.name for case in found.cases if case.status is status}
+
+
+@pytest.mark.usefixtures("short_suite")
+def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
+    cli: Cli,
+    tmp_path: Path,
+    own_cache: Path,
+    torch: Environment,
+    upstream: Mapping[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the interpreter computes it, in the environment of the extended gates; compiling is left to their tests."""
+    name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"<= hi - start_n"
+    assert good in upstream[name]
+    wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})
+    monkeypatch.setattr(compute, "ahead_of_time", lambda subject: GateResult.of("ahead-of-time", [], subject.cell.id))
+    done = cli("validate", wheel, "--json", "--python", torch.python, "--cache", own_cache)
+
+    assert done.code == VERIFICATION_REFUSED, done.err
+    found = Validation.model_validate_json(done.out)
+    assert cases(found, Status.FAILED) == {"cached float16"}
+    assert cases(found, Status.PASSED) == {"full float16"}
+    (error,) = next(case.errors for case in found.cases if case.name == "cached float16")
+    assert error.result == "output"
+    assert 0 < error.bound < 0.001 < error.error
+    assert (found.validated.filename, found.validated.sha256) == (wheel.name, sha256_of(wheel))
+    assert found.validated.cell == TRITON.id
+    assert found.hardware == Hardware()
+    assert (found.software.torch, found.software.triton) == ("2.13.0+cpu", "3.7.1")
+    checks = {check.name: check.status for check in found.checks}
+    right = ("files", "backend", "module", "ahead-of-time")
+    assert {name: checks[name] for name in right} == dict.fromkeys(right, Status.PASSED)
+    assert (checks["torch"], checks["GPU"]) == (Status.NOT_RUN,) * 2
+
+
+@pytest.fixture(scope="module")
+def installed(
+    cache: Path, torch: Environment, triton_wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    """A Python that has torch, Triton, numpy and the wheel, as a user's."""
+    with in_turn(cache, "environments"):
+        more = (triton_environment(cache, "3.7.1"), interpreter_environment(cache))
+    layers = [torch.site_packages, *(layer.site_packages for layer in more)]
+    made = layered_environment(tmp_path_factory.mktemp("user") / "env", torch.python, torch.version, layers)
+    pip_install(made, "--no-deps", "--no-index", triton_wheel)
+    return made
+
+
+@pytest.mark.usefixtures("short_suite")
+def test_what_is_installed_computes_in_the_interpreter(
+    cli: Cli, tmp_path: Path, installed: Environment, triton_wheel: Path
+) -> None:
+    done = cli("validate", "installed", "--json", "--python", installed.python, "--cache", tmp_path / "cache")
+
+    assert done.code == DONE, done.out
+    found = Validation.model_validate_json(done.out)
+    assert found.validated.version == "2.8.3+rocm72torch2.13triton"
+    assert found.validated.sha256 == sha256_of(triton_wheel)  # as pip noted it
+    assert cases(found, Status.PASSED) == {"full float16", "cached float16"}
+    assert all(0 < error.error <= error.bound < 0.02 for case in found.cases for error in case.errors)
+    assert {case.detail for case in found.cases if case.status is Status.NOT_RUN} == {"not asked for: what takes long"}
+    module = f"{KERNELS.replace('/', '.')}.interface_fa"
+    assert found.symbols == dict.fromkeys((f"{module}.fwd", f"{module}.bwd", f"{module}.fwd_kvcache"), 1)
+    checks = {check.name: check.status for check in found.checks}
+    passed = ("files", "build record", "torch", "backend", "module")
+    assert {name: checks[name] for name in passed} == dict.fromkeys(passed, Status.PASSED)
+
+
+@pytest.fixture
+def wrong_fallback(tmp_path: Path) -> Path:
+    """A wheel of the fallback whose answer from a cache has the wrong sign, and whose cache is not written."""
+    members = {
+        path.relative_to(PACKAGE).as_posix(): path.read_bytes()
+        for path in (PACKAGE / "flash_attention_amd").rglob("*.py")
+    }
+    members["flash_attention_amd/__init__.py"] += (
+        b"\n_right = flash_attn_with_kvcache\n\n"
+        b"def flash_attn_with_kvcache(queries, keys, values, k=None, **options):\n"
+        b"    if k is None:\n        return -_right(queries, keys, values, **options)\n"
+        b"    return _right(queries, keys.clone(), values.clone(), k=k, **options)\n"
+    )
+    metadata = metadata_text("0.1.0", name="flash-attention-amd", requires=["torch>=2.5"])
+    return make_wheel(tmp_path, name="flash_attention_amd", version="0.1.0", metadata=metadata, members=members)
+
+
+def test_a_fallback_with_a_wrong_sign_is_refused(
+    cli: Cli, own_cache: Path, wrong_fallback: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computed on the CPU, all of the full suite, with a torch that stands in for none; what is right has passed."""
+    monkeypatch.setenv("PATH", "")  # so the user's Python is the factory's own, which has no torch
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    done = cli("validate", wrong_fallback, "--json", "--cache", own_cache)
+
+    assert done.code == VERIFICATION_REFUSED, done.err
+    found = Validation.model_validate_json(done.out)
+    wrong = cases(found, Status.FAILED)
+    assert wrong == {case.name for case in found.cases if "cached" in case.name}
+    unwritten = {case.detail for case in found.cases if "appended" in case.name}
+    assert unwritten == {"ValueError: the cache does not hold the keys and values that were given for it"}
+    assert {"dim 256 causal float16", "grouped in one causal bfloat16"} <= cases(found, Status.PASSED)
+    assert found.hardware == Hardware()
+    assert found.validated.project == "flash-attention-amd"
+    assert {check.name: check.status for check in found.checks}["torch"] is Status.NOT_RUN
+
+
+def test_a_wheel_that_does_not_fit_the_python_is_refused(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked for its torch, which takes seconds."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    python = TorchPython(Path(sys.executable), version, "2.9.1", hip=None, cuda=None, triton=None)
+    monkeypatch.setattr(validate, "find_torch_python", lambda given, environ: python)
+    wheel = finished_wheel(tmp_path, CK, tags="cp27-cp27mu-manylinux_2_28_x86_64")
+    done = cli("validate", wheel, "--cache", tmp_path / "cache")
+    assert done.code == BAD_INPUT
+    assert f"cannot be installed: {wheel.name} for {sys.executable}" in done.err
+    assert "hint: name the Python that it is for with --python" in done.err
+
+
+def read(python: Environment, tmp_path: Path) -> Installed:
+    return read_installed(python, {}, tmp_path / "home")
+
+
+def test_files_are_held_to_record_and_pips_note_of_the_wheel_is_read(tmp_path: Path) -> None:
+    python = empty_environment(tmp_path / "env")
+    with pytest.raises(InputError, match="no flash-attn") as caught:
+        read(python, tmp_path)
+    assert "has neither flash-attn nor flash-attention-amd" in caught.value.which
+
+    metadata = metadata_text("0.1.0", name="flash-attention-amd")
+    other = make_wheel(tmp_path, name="flash_attention_amd", version="0.1.0", metadata=metadata)
+    pip_install(python, "--no-deps", "--no-index", other)
+    assert read(python, tmp_path).project == "flash-attention-amd"
+
+    wheel = finished_wheel(tmp_path, TRITON)
+    pip_install(python, "--no-deps", "--no-index", wheel)
+    found = read(python, tmp_path)
+    assert (found.project, found.numpy, found.distribution.troubles) == ("flash-attn", False, ())
+    assert found.record == build_record(TRITON)
+    assert found.as_validated().sha256 == sha256_of(wheel)
+
+    (python.site_packages / "flash_attn/flash_attn_interface.py").write_text("def flash_attn_func(): return 1\n")
+    (python.site_packages / "flash_attn/__init__.py").unlink()
+    assert set(read(python, tmp_path).distribution.troubles) == {
+        "flash_attn/flash_attn_interface.py was changed",
+        "flash_attn/__init__.py is not there",
+    }

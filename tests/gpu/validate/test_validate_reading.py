@@ -1,0 +1,109 @@
+"""The report of a validation as a file: what is written reads back, has its schema, and nothing else is one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openapi_schema_validator import OAS31Validator
+
+from validations import a_validation, foreign, written
+from wheelfactory.core.errors import InputError
+from wheelfactory.gpu.validate.reading import read_validation
+from wheelfactory.gpu.validate.report import FORMAT, Validation
+
+SCHEMA = OAS31Validator(Validation.model_json_schema())
+"""Of JSON Schema 2020-12, as that of OpenAPI 3.1 is."""
+
+
+def values(**changed: object) -> dict[str, Any]:
+    """A report as JSON has it, some of its values changed to what one need not take."""
+    return {**a_validation().model_dump(mode="json"), **changed}
+
+
+@pytest.mark.parametrize("report", [a_validation(), foreign()], ids=["on AMD", "foreign GPU"])
+def test_a_report_reads_back_as_it_was_written(tmp_path: Path, report: Validation) -> None:
+    assert read_validation(written(tmp_path / "report.json", report)) == report
+
+
+@pytest.mark.parametrize("report", [a_validation(), foreign()], ids=["on AMD", "foreign GPU"])
+def test_a_report_keeps_its_schema(report: Validation) -> None:
+    SCHEMA.validate(json.loads(report.model_dump_json()))
+
+
+DAMAGE = [
+    pytest.param(values(flavour="spicy"), "flavour: Extra inputs are not permitted", id="unknown key"),
+    pytest.param(values(cases=[{"name": "a", "status": "fine"}]), "cases.0.status: ", id="status of its own"),
+    pytest.param(values(hardware={"vendor": "intel"}), "hardware.vendor: ", id="vendor of its own"),
+    pytest.param(values(symbols={"a": "often"}), "symbols.a: ", id="no count"),
+    pytest.param({"format": FORMAT}, "factory: Field required", id="nothing in it"),
+]
+
+
+@pytest.mark.parametrize(("damaged", "place"), DAMAGE)
+def test_a_damaged_report_is_refused_with_its_place(tmp_path: Path, damaged: object, place: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(damaged))
+    with pytest.raises(InputError, match="not a report") as refused:
+        read_validation(path)
+    assert refused.value.which.startswith(f"{path}: {place}")
+    assert "validate WHEEL --json" in refused.value.hint
+    assert not SCHEMA.is_valid(damaged)
+
+
+def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(values(time="2026-11-22T09:30:00")))
+    with pytest.raises(InputError, match="time: Input should have timezone info"):
+        read_validation(path)
+
+
+@pytest.mark.parametrize("form", ["wheelfactory-validation/2", 1, ["wheelfactory-validation/1"]])
+def test_a_report_of_another_form_is_refused_with_the_form_that_is_read(tmp_path: Path, form: object) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(values(format=form)))
+    with pytest.raises(InputError, match="a report of another form") as refused:
+        read_validation(path)
+    assert repr(form) in refused.value.which
+    assert refused.value.hint == "this factory reads wheelfactory-validation/1"
+    assert not SCHEMA.is_valid(values(format=form))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"formats": "wheelfactory-validation/1"}'])
+def test_json_that_names_no_format_is_no_report(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"not a report: .*: it names no format"):
+        read_validation(path)
+
+
+def test_a_report_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for name, why in (("absent.json", "No such file or directory"), (".", "Is a directory")):
+        with pytest.raises(InputError, match="cannot read the report") as refused:
+            read_validation(tmp_path / name)
+        assert why in refused.value.which
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.sampled_from([*values()])
+_ANY = st.binary(max_size=500) | st.just(b"[" * 100_000)
+_REPORTS = st.dictionaries(_FIELDS, _JSON, max_size=3).map(lambda changed: json.dumps(values(**changed)).encode())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(_ANY | _REPORTS)
+def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(data)
+    try:
+        assert read_validation(path).format == FORMAT
+    except InputError as error:
+        assert str(path) in error.which

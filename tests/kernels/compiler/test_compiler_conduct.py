@@ -1,0 +1,470 @@
+"""Our ninja, as torch starts it: what is compiled, in which order, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernel_project import BINDING, KERNELS, Project, keys_of, make_project
+from wheelfactory.kernels.compiler.costs import Ledger, Measured, seed_cost
+from wheelfactory.kernels.compiler.ninja import NOT_LINKED
+from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, SHARD
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path)
+
+
+def link_order(project: Project) -> list[str]:
+    code, said = project.run()
+    assert code == 0, said
+    return project.compiled()
+
+
+# everything, once
+
+
+def test_every_kernel_and_binding_is_compiled_and_torch_may_link(project: Project) -> None:
+    assert sorted(link_order(project)) == sorted([*KERNELS, BINDING])
+    assert all(project.output(name).is_file() for name in (*KERNELS, BINDING))
+    assert project.report().state == LINK
+    assert project.report().compiled == len(KERNELS)
+    assert sorted(project.finished()) == sorted(KERNELS)
+
+
+def test_the_dearest_is_compiled_first_and_bindings_last(project: Project) -> None:
+    code, said = project.run(project.order(jobs=1))
+    assert code == 0, said
+    assert project.compiled() == [*sorted(KERNELS, key=lambda name: (-seed_cost(name, 1).cpu_s, name)), BINDING]
+
+
+def test_a_compiler_that_does_not_know_an_arch_is_refused_before_anything_is_compiled(project: Project) -> None:
+    unknown = "echo \"error: invalid target ID 'gfx942'\" >&2; exit 1"
+    project.hipcc.write_text(project.hipcc.read_text().replace('*" -### "* |', f'*" -### "*) {unknown} ;;'))
+    code, _ = project.run()
+    assert code == NOT_LINKED
+    assert "the compiler cannot make code for" in (project.root / "report.json").read_text()
+    assert project.compiled() == []
+
+
+def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_path: Path) -> None:
+    link_order(project)
+    second = make_project(tmp_path, "other/flash_attn-2.8.3", kernels=project.kernels, torch="/other/torch")
+    second.hipcc.write_text(project.hipcc.read_text())
+    second.hipcc.chmod(0o755)
+
+    assert link_order(second) == [BINDING]
+    assert second.report().taken == len(KERNELS)
+    assert all(second.output(name).read_bytes() == project.output(name).read_bytes() for name in KERNELS)
+
+
+def test_kernels_are_compiled_without_what_is_torchs_and_bindings_untouched(project: Project) -> None:
+    link_order(project)
+    lines = {Path(line.partition(" -c ")[2].split()[0]).stem: line for line in project.log.read_text().splitlines()}
+    binding = lines.pop(BINDING)
+    assert f"-I{project.torch}/include" in binding
+    assert "-DTORCH_EXTENSION_NAME" in binding
+    assert "-cuid" not in binding
+    assert len(set(lines)) == len(KERNELS)
+    for line in lines.values():
+        assert "torch" not in line.lower()
+        assert "-Icsrc/ck/include" in line
+
+
+def test_for_a_compiler_that_runs_away_on_early_inlining_it_is_taken_back_in_kernels_alone(tmp_path: Path) -> None:
+    pair = "-mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false"
+    project = make_project(tmp_path, flags=pair)
+    code, said = project.run()
+    assert code == 0, said
+    assert "wheelfactory: clang version 19.0.0 runs away on" in said
+    lines = project.log.read_text().splitlines()
+    told = {f"{BINDING}.hip" in line: "-amdgpu-early-inline-all=true" in line for line in lines}
+    assert told == {True: True, False: False}
+    assert len([line for line in lines if "-amdgpu-early-inline-all=false" in line]) == len(KERNELS)
+
+
+def test_status_lines_say_how_far_it_is(project: Project) -> None:
+    _, said = project.run()
+    lines = [line for line in said.splitlines() if line.startswith("[")]
+    assert len(lines) == len(KERNELS) + 1
+    assert lines[-1].startswith(f"[{len(KERNELS) + 1}/{len(KERNELS) + 1}] ")
+    assert "left, peak" in lines[0]
+
+
+def test_every_compile_leaves_what_it_cost(project: Project) -> None:
+    project.run(HIPCC_DOES="sleep 0.01; head -c 20000000 /dev/zero | sha256sum > /dev/null")
+    ledger = Ledger.read(project.kernels / "ledger.jsonl")
+    assert sorted(entry.source for entry in ledger.measured) == sorted(KERNELS)
+    assert all(entry.archs == ("gfx942",) and entry.peak_mib > 0 for entry in ledger.measured)
+    assert len({entry.compiler for entry in ledger.measured}) == 1
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_objects_of_a_store_have_cost_elsewhere_is_known_but_for_those_out_of_a_cache(
+    project: Project, cached: bool
+) -> None:
+    link_order(project)
+    store, dear = project.store(), KERNELS[-2]
+    entries = [
+        replace(entry, cpu_s=1000.0 if name == dear else 1.0, cached=cached)
+        for name, entry in project.finished().items()
+    ]
+    store.journal.write_text("".join(entry.to_line() for entry in entries))
+    shutil.rmtree(store.folder / "objects")
+    (project.kernels / "ledger.jsonl").unlink()
+    project.log.unlink()
+
+    code, said = project.run(project.order(jobs=1))
+    assert code == 0, said
+    assert (project.compiled()[0] == dear) is not cached
+
+
+# a compiler cache
+
+
+CCACHE = """\
+#!/bin/sh
+for output; do :; done
+kept=$CCACHE_DIR/$(echo "$CCACHE_COMPILERCHECK $*" | sha256sum | cut -c 1-16).cached
+if [ -e "$kept" ]; then
+  cp "$kept" "$output"
+  echo HIT > "$CCACHE_STATSLOG"
+else
+  "$@" && cp "$output" "$kept"
+  echo cache_miss > "$CCACHE_STATSLOG"
+fi
+"""
+"""A cache that is told who the compiler is, as ccache is, and says in the same words whether it had an object."""
+
+
+def make_ccache(folder: Path, hit: str) -> str:
+    path = folder / "ccache"
+    path.write_text(CCACHE.replace("HIT", hit))
+    path.chmod(0o755)
+    return str(path)
+
+
+def forget(project: Project) -> None:
+    """Lose what the store has; what was compiled and measured is still known."""
+    shutil.rmtree(project.store().folder)
+
+
+@pytest.mark.parametrize("hit", ["direct_cache_hit", "preprocessed_cache_hit"])
+def test_what_a_compiler_cache_has_is_not_compiled_and_not_measured(project: Project, tmp_path: Path, hit: str) -> None:
+    order = project.order(ccache=make_ccache(tmp_path, hit))
+    assert project.run(order)[0] == 0
+    measured = Ledger.read(project.kernels / "ledger.jsonl")
+    assert not any(entry.cached for entry in project.finished().values())
+    forget(project)
+    project.log.unlink()
+
+    code, said = project.run(order)
+    assert code == 0, said
+    assert project.compiled() == [BINDING]
+    assert all(entry.cached for entry in project.finished().values())
+    assert Ledger.read(project.kernels / "ledger.jsonl") == measured
+
+
+@pytest.mark.parametrize("what", ["the compiler", "its environment"])
+def test_what_a_compiler_cache_has_of_another_compiler_is_not_taken(
+    project: Project, tmp_path: Path, what: str
+) -> None:
+    order = project.order(ccache=make_ccache(tmp_path, "direct_cache_hit"))
+    project.run(order)
+    project.log.unlink()
+    environ = {"CPATH": "/somewhere"} if what == "its environment" else {}
+    if what == "the compiler":
+        project.hipcc.write_text(project.hipcc.read_text() + "# changed\n")
+
+    code, said = project.run(order, **environ)
+    assert code == 0, said
+    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
+
+
+# shards
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, len(KERNELS)])
+def test_shards_together_are_the_whole_set_and_nothing_twice(project: Project, count: int) -> None:
+    for index in range(1, count + 1):
+        code, said = project.run(project.order(shard=f"{index}/{count}"))
+        assert code == NOT_LINKED, said
+        assert project.report().state == SHARD
+    assert sorted(project.compiled()) == sorted(KERNELS)
+    assert sorted(project.finished()) == sorted(KERNELS)
+
+    code, said = project.run()
+    assert code == 0, said
+    assert project.compiled()[len(KERNELS) :] == [BINDING]
+
+
+def test_more_shards_than_kernels_are_refused(project: Project) -> None:
+    code, _ = project.run(project.order(shard=f"1/{len(KERNELS) + 1}"))
+    assert code == NOT_LINKED
+    assert "more shards than kernels" in (project.root / "report.json").read_text()
+
+
+def test_a_shard_is_cut_the_same_whatever_this_machine_has_measured(project: Project, tmp_path: Path) -> None:
+    project.run(project.order(shard="1/2"))
+    first = project.report().names
+    other = make_project(tmp_path / "other")
+    other.run(HIPCC_DOES="sleep 0.05")
+    other.run(other.order(shard="1/2"))
+    assert other.report().names == first
+
+
+def test_a_shard_is_cut_by_the_ledger_that_was_named(project: Project, tmp_path: Path) -> None:
+    dear, *others = KERNELS
+    costs = {**dict.fromkeys(others, 1.0), dear: 1000.0}
+    lines = (Measured(name, ("gfx942",), "c1", cpu_s, 500, 1000).to_line() for name, cpu_s in costs.items())
+    (tmp_path / "ledger.jsonl").write_text("".join(lines))
+    order = project.order(shard="1/2", cut_by=str(tmp_path / "ledger.jsonl"))
+    project.run(order)
+    assert project.report().names == (dear,)
+
+
+# what changes a key
+
+
+def variants(project: Project) -> dict[str, tuple[Path, str]]:
+    return {
+        "a kernel": (project.root / f"build/{KERNELS[0]}.hip", "// changed\n"),
+        "a header": (project.root / "csrc/ck/include/ck.hpp", "// changed\n"),
+        "the compiler": (project.hipcc, project.hipcc.read_text() + "# changed\n"),
+    }
+
+
+@pytest.mark.parametrize("what", ["a kernel", "a header", "the compiler"])
+def test_a_change_gives_another_key_and_compiles_all(project: Project, what: str) -> None:
+    link_order(project)
+    before = project.report().key
+    path, text = variants(project)[what]
+    path.write_text(text)
+    project.log.unlink()
+
+    assert sorted(link_order(project)) == sorted([*KERNELS, BINDING])
+    assert project.report().key != before
+
+
+def test_what_python_leaves_beside_the_headers_changes_nothing(project: Project) -> None:
+    link_order(project)
+    key = project.report().key
+    left = project.root / "csrc/ck/include/__pycache__/generate.cpython-311.pyc"
+    left.parent.mkdir()
+    left.write_bytes(b"compiled")
+    project.run()
+    assert project.report().key == key
+
+
+def test_the_compiler_is_its_content_and_not_its_time(project: Project) -> None:
+    link_order(project)
+    os.utime(project.hipcc, (1, 1))
+    before = project.report().key
+    project.run()
+    assert project.report().key == before
+
+
+def test_a_flag_in_the_environment_reaches_the_kernels_and_the_key(project: Project) -> None:
+    plain = link_order(project)
+    key = project.report().key
+    code, said = project.run(HIPCC_COMPILE_FLAGS_APPEND="--offload-compress")
+    assert code == 0, said
+    assert project.report().key != key
+    lines = project.log.read_text().splitlines()[len(plain) :]
+    assert len(lines) == len(plain)
+    for line in lines:
+        if BINDING in line:
+            assert line.endswith("append=--offload-compress")
+        else:
+            assert "--offload-compress -cuid" in line
+            assert line.endswith("append=")  # on the command line, where a cache sees it, and not twice
+
+
+@pytest.mark.parametrize("name", ["HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "CPATH", "CCC_OVERRIDE_OPTIONS"])
+def test_a_variable_that_the_compiler_reads_is_in_the_key(project: Project, name: str) -> None:
+    project.run()
+    key = project.report().key
+    project.run(project.order(), **{name: "/somewhere"})
+    assert project.report().key != key
+
+
+def test_the_folder_of_rocm_and_its_variables_are_not(tmp_path: Path) -> None:
+    one, other = make_project(tmp_path / "a"), make_project(tmp_path / "b")
+    for project in (one, other):
+        code, said = project.run(ROCM_PATH=str(project.hipcc.parent.parent), HIP_PATH=str(project.hipcc.parent.parent))
+        assert code == 0, said
+    assert one.report().key == other.report().key == keys_of([one])[0]
+
+
+def test_a_kernel_that_reads_what_the_launcher_drops_is_refused(project: Project) -> None:
+    (project.root / f"build/{KERNELS[0]}.hip").write_text("#ifdef TORCH_EXTENSION_NAME\n#endif\n")
+    code, _ = project.run()
+    assert code == NOT_LINKED
+    refused = json.loads((project.root / "report.json").read_text())
+    assert refused["which"] == f"TORCH_EXTENSION_NAME in {KERNELS[0]}"
+    assert project.compiled() == []
+
+
+# resume
+
+
+def test_after_a_failure_what_was_compiled_is_not_compiled_again(project: Project) -> None:
+    code, said = project.run(project.order(jobs=1), HIPCC_DOES='case $source in *d64*) echo "boom" >&2; exit 3 ;; esac')
+    assert code not in (0, NOT_LINKED)
+    assert "boom" in said
+    assert project.report().state == FAILED
+    before = set(project.finished())
+    assert before
+
+    code, said = project.run()
+    assert code == 0, said
+    assert project.report().taken == len(before)
+    assert {name for name in project.compiled() if project.compiled().count(name) > 1}.isdisjoint(before)
+
+
+def test_after_a_kill_what_was_finished_is_not_compiled_again_and_nothing_goes_on(project: Project) -> None:
+    process = project.start(project.order(), HIPCC_DOES="sleep 0.2")
+    while len(list(project.kernels.glob("*/objects/*.o"))) < 2:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    time.sleep(1.0)  # launchers notice that nobody takes what they make
+    started = project.compiled()
+    time.sleep(0.5)
+    assert project.compiled() == started
+
+    assert project.report().state == FAILED
+    (finished,) = [len(path.read_text().splitlines()) for path in project.kernels.glob("*/journal.jsonl")]
+    assert finished >= 2
+    code, said = project.run()
+    assert code == 0, said
+    assert project.report().taken == finished
+    assert len(project.compiled()) == len(started) + len(KERNELS) - finished + 1
+
+
+@pytest.mark.parametrize("how", ["changed", "cut short", "missing"])
+def test_a_damaged_object_is_compiled_again_and_never_linked(project: Project, how: str) -> None:
+    link_order(project)
+    good = project.output(KERNELS[0]).read_bytes()
+    kept = project.store().path(KERNELS[0])
+    kept.unlink()
+    if how != "missing":
+        kept.write_bytes(good[:-1] if how == "cut short" else b"X" + good[1:])
+    project.log.unlink()
+
+    code, said = project.run(project.order(given=(project.store().key.parts,)))
+    assert code == 0, said
+    assert sorted(project.compiled()) == sorted([KERNELS[0], BINDING])
+    assert project.output(KERNELS[0]).read_bytes() == good
+    assert "wheelfactory: 1 kept objects are missing or damaged" in said
+    assert "in no archive" not in said
+
+
+def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_path: Path) -> None:
+    other = make_project(tmp_path, "second/flash_attn-2.8.3", kernels=project.kernels)
+    other.hipcc.write_text(project.hipcc.read_text())
+    other.hipcc.chmod(0o755)
+    first = project.start(project.order(), HIPCC_DOES="sleep 0.2")
+    while not project.compiled():
+        time.sleep(0.01)
+    code, said = other.run()
+    first.communicate(timeout=60)
+    assert code == 0
+    assert "another build compiles this kernel set: waiting for it" in said
+    assert sorted([*project.compiled(), *other.compiled()]) == sorted([*KERNELS, BINDING, BINDING])
+
+
+# time that is up
+
+
+def test_when_the_time_is_up_it_ends_cleanly_and_the_next_run_goes_on(project: Project) -> None:
+    # the first two that ninja starts: not enough for the 114 s of fmha_bwd_api, and for 29 s of the next it is, which
+    # must not end before ninja hears of the first and starts no third
+    code, _ = project.run(project.order(deadline=time.time() + 80), HIPCC_DOES="sleep 3")
+    assert code not in (0, NOT_LINKED)
+    assert project.report().state == LATER
+    assert project.report().compiled == 1
+
+    code, said = project.run(project.order(deadline=time.time() + 3600))
+    assert code == 0, said
+    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
+
+
+def test_a_time_in_which_nothing_can_be_compiled_is_refused_as_it_would_be_every_time(project: Project) -> None:
+    code, _ = project.run(project.order(deadline=time.time() + 5))
+    assert code == NOT_LINKED
+    assert "the time is too short" in (project.root / "report.json").read_text()
+
+
+def test_an_error_of_the_compiler_is_told_as_such_even_if_the_time_is_up_too(project: Project) -> None:
+    project.run(project.order(deadline=time.time() + 80), HIPCC_DOES="exit 3")
+    assert project.report().state == FAILED
+
+
+# archives handed over
+
+
+def test_an_archive_of_another_key_is_refused_before_anything_is_compiled(project: Project) -> None:
+    code, _ = project.run(project.order(given=({"compiler": "another"},)))
+    assert code == NOT_LINKED
+    refused = json.loads((project.root / "report.json").read_text())
+    assert refused["what"] == "kernel archive of another key"
+    assert "compiler" in refused["which"]
+    assert project.compiled() == []
+
+
+def test_what_no_archive_has_is_said_before_it_is_compiled(project: Project) -> None:
+    project.run(project.order(shard="1/2"))
+    key = project.store().key
+    code, said = project.run(project.order(given=(key.parts,)))
+    assert code == 0
+    assert f"wheelfactory: {len(KERNELS) - project.report().taken} of {len(KERNELS)} kernels are in no archive" in said
+    assert said.index("in no archive") < said.index("/min, ")
+
+
+# what is not ours
+
+
+def test_a_question_to_ninja_is_answered_by_ninja(project: Project) -> None:
+    code, said = project.run(None, "--version")
+    assert code == 0
+    assert said.startswith("1.")
+
+
+def test_a_build_without_generated_kernels_is_ninjas_own(project: Project) -> None:
+    (project.build / "build.ninja").write_text("rule touch\n  command = touch $out\nbuild other.o: touch\n")
+    code, said = project.run(None, "-v")
+    assert code == 0, said
+    assert (project.build / "other.o").exists()
+
+
+def test_kernels_with_different_flags_are_refused_and_two_of_them_named(project: Project) -> None:
+    path = project.build / "build.ninja"
+    path.write_text(
+        path.read_text().replace(
+            f"{KERNELS[2]}.hip\n", f"{KERNELS[2]}.hip\n  cuda_cflags = --offload-arch=gfx942 -O1\n"
+        )
+    )
+    code, _ = project.run()
+    assert code == NOT_LINKED
+    refused = json.loads((project.root / "report.json").read_text())
+    assert refused["what"] == "kernels of one set are compiled with different flags"
+    assert refused["which"] == f"{KERNELS[0]} and {KERNELS[2]}"
+    assert "wheelfactory.kernels.compiler.edges" in refused["hint"]
+    assert project.compiled() == []
+
+
+def test_a_compiler_that_is_not_behind_the_launcher_is_refused(project: Project) -> None:
+    path = project.build / "build.ninja"
+    path.write_text(path.read_text().replace("nvcc = ", "nvcc = ccache ").replace("launcher.py", "other.py"))
+    code, said = project.run()
+    assert code == NOT_LINKED
+    assert "not started by the launcher" in said

@@ -1,0 +1,200 @@
+"""Costs of compiles: what is known goes before what is guessed, and nothing in a ledger can stop a forecast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wheelfactory.kernels.compiler.costs import SEED, Cost, Ledger, Measured, kind_of, predict, seed_cost, shard_costs
+
+CLANG, OTHER = "sha256 of a compiler", "sha256 of another compiler"
+ONE, THREE = ("gfx942",), ("gfx90a", "gfx942", "gfx950")
+FWD, BWD, UNKNOWN = "fmha_fwd_d64_fp16_batch_b128", "fmha_bwd_d128_bf16_group_b16", "fmha_fwd_pagedkv_d128_fp16_b64"
+COMBINE = "fmha_fwd_splitkv_combine_d64_fp8_b32_ps"
+NOTHING = Ledger()
+
+
+def measured(
+    source: str,
+    cpu_s: float = 50,
+    peak_mib: int = 900,
+    size: int = 9000,
+    *,
+    archs: tuple[str, ...] = ONE,
+    compiler: str = CLANG,
+) -> Measured:
+    """A compile, for one arch by `CLANG` if nothing else is said."""
+    return Measured(source, archs, compiler, cpu_s, peak_mib, size)
+
+
+def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0) -> Measured:
+    """A compile for one arch that takes so many times what the seed says."""
+    seed = seed_cost(source, 1)
+    return measured(source, seed.cpu_s * cpu, round(seed.peak_mib * memory), round(seed.size * size))
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("fmha_fwd_d32_fp16_batch_b128x64x16x32x32x32_r2x1x1", ("fwd", 32)),
+        ("fmha_fwd_splitkv_d256_bf16_group_b64x128x32", ("fwd_splitkv", 256)),
+        ("fmha_fwd_splitkv_combine_d128_fp8_batch_b32_unused_npad", ("fwd_splitkv_combine", 128)),
+        ("fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_pagedkv", ("fwd_appendkv", 64)),
+        ("fmha_bwd_d128_bf16_batch_b16x128x128", ("bwd", 128)),
+        ("fmha_bwd_convert_dq_d256_fp16_b64x64_group", ("bwd_convert_dq", 256)),
+        ("fmha_bwd_dot_do_o_d64_fp16_batch_o2_npad", ("bwd_dot_do_o", 64)),
+        ("fmha_fwd_api", ("fwd_api", None)),
+        ("fmha_fwd_splitkv_api", ("fwd_splitkv_api", None)),
+        ("fmha_batch_prefill_d192_fp8", ("batch_prefill", 192)),
+        ("flash_api", ("", None)),
+        ("fmha_fwd_d64x128", ("", None)),
+        (f"fmha_fwd_d{'9' * 5000}_fp16", ("", None)),
+        ("", ("", None)),
+    ],
+)
+def test_a_name_tells_the_kind_and_the_head_dim(source: str, kind: tuple[str, int | None]) -> None:
+    assert kind_of(source) == kind
+
+
+def test_without_measurements_the_seed_table_is_all() -> None:
+    assert predict(NOTHING, FWD, ONE, CLANG) == SEED["fwd"][64] == Cost(23.0, 799, 124 * 1024)
+
+
+def test_time_is_nearly_linear_in_archs_and_memory_flat() -> None:
+    one, three = seed_cost(BWD, 1), seed_cost(BWD, 3)
+    assert three.cpu_s == pytest.approx(2.9 * one.cpu_s)
+    assert three.size == pytest.approx(1.63 * one.size, rel=1e-4)
+    assert three.peak_mib == one.peak_mib
+
+
+def test_a_head_dim_that_was_not_measured_costs_what_the_dearest_of_its_kind_does() -> None:
+    assert seed_cost("fmha_fwd_d192_fp16_batch", 1) == SEED["fwd"][256]
+    assert seed_cost(COMBINE, 1) == SEED["fwd_splitkv_combine"][128]
+
+
+def test_a_kind_that_was_not_measured_costs_what_the_dearest_kernel_does() -> None:
+    kernels = [cost for kind, costs in SEED.items() if not kind.endswith("_api") for cost in costs.values()]
+    cost = seed_cost(UNKNOWN, 1)
+    assert cost.cpu_s == max(known.cpu_s for known in kernels) == 39
+    assert cost.peak_mib == max(known.peak_mib for known in kernels) == 1198
+    assert cost.size == max(known.size for known in kernels)
+
+
+@pytest.mark.parametrize("source", ["fmha_fwd_pagedkv_api", "a name of another form"])
+def test_what_may_be_an_api_costs_what_the_dearest_api_does(source: str) -> None:
+    assert seed_cost(source, 1).cpu_s == SEED["bwd_api"][0].cpu_s == 114
+    assert seed_cost(source, 1).peak_mib == 1198, "memory of a kernel, which is more"
+
+
+def test_what_this_compiler_took_for_a_source_is_what_it_will_take() -> None:
+    ledger = Ledger((measured(FWD, 60, 2000, 5), measured(FWD, 40, 1000, 7), measured(FWD, 50, 1500, 9)))
+    assert predict(ledger, FWD, ONE, CLANG) == Cost(50, 2000, 7), "median, median, and the most memory of all"
+
+
+def test_another_list_of_archs_is_scaled_by_its_number() -> None:
+    ledger = Ledger((measured(FWD, 10, 900, 1000), measured(FWD, 21, 900, 1300, archs=("gfx90a", "gfx950"))))
+    assert predict(ledger, FWD, THREE, CLANG).cpu_s == pytest.approx(21 * 2.9 / 1.95), "two are nearer than one"
+    assert predict(ledger, FWD, ("gfx90a",), CLANG) == Cost(10, 900, 1000)
+
+
+def test_other_sources_are_the_seed_as_this_compiler_relates_to_it() -> None:
+    ledger = Ledger((times(FWD, 1, 2, 3), times(BWD, 4, 3, 6), times(COMBINE, 2, 1, 4)))
+    seed = seed_cost("fmha_bwd_d32_x", 3)
+    cost = predict(ledger, "fmha_bwd_d32_x", THREE, CLANG)
+    assert cost.cpu_s == pytest.approx(2 * seed.cpu_s, rel=1e-3), "the median"
+    assert cost.peak_mib == pytest.approx(3 * seed.peak_mib, rel=1e-3), "the largest"
+    assert cost.size == pytest.approx(4 * seed.size, rel=1e-3), "the median"
+
+
+def test_light_compiles_make_no_room_for_heavy_ones() -> None:
+    ledger = Ledger((times(FWD, 0.5, 0.5),))
+    assert predict(ledger, BWD, ONE, CLANG).peak_mib == seed_cost(BWD, 1).peak_mib
+    assert predict(ledger, BWD, ONE, CLANG).cpu_s == pytest.approx(seed_cost(BWD, 1).cpu_s / 2)
+
+
+def test_sources_that_the_seed_only_guesses_do_not_tell_what_a_compiler_is_like() -> None:
+    assert predict(Ledger((times(UNKNOWN, 9, 9, 9),)), BWD, ONE, CLANG) == seed_cost(BWD, 1)
+
+
+def test_what_another_compiler_took_says_nothing() -> None:
+    ledger = Ledger((measured(FWD, compiler=OTHER), times(BWD, 7, 7, 7)))
+    assert predict(ledger, FWD, ONE, OTHER).cpu_s == 50
+    assert predict(ledger, FWD, ONE, CLANG).cpu_s == pytest.approx(7 * seed_cost(FWD, 1).cpu_s)
+    assert predict(ledger, FWD, ONE, "a third") == seed_cost(FWD, 1)
+
+
+def test_shards_are_cut_by_the_compiler_that_the_ledger_knows_best() -> None:
+    ledger = Ledger((measured(FWD, 1), measured(FWD, 7, compiler=OTHER), measured(FWD, 7, compiler=OTHER)))
+    assert shard_costs(ledger, [FWD], ONE) == {FWD: 7}
+    assert shard_costs(NOTHING, [FWD], ONE) == {FWD: 23}
+    assert Ledger(tuple(reversed(ledger.measured[:2]))).main_compiler == min(CLANG, OTHER), "not by who came first"
+
+
+MEASUREMENTS = st.builds(
+    Measured,
+    source=st.text(),
+    archs=st.lists(st.text(), min_size=1).map(tuple),
+    compiler=st.text(),
+    cpu_s=st.floats(min_value=1e-6, max_value=1e9),
+    peak_mib=st.integers(1, 10**9),
+    size=st.integers(1, 10**12),
+)
+
+
+@given(st.lists(MEASUREMENTS))
+def test_a_ledger_reads_what_was_written(entries: list[Measured]) -> None:
+    assert Ledger.parse(entry.to_line() for entry in entries) == Ledger(tuple(entries))
+
+
+@given(st.lists(MEASUREMENTS, min_size=1), MEASUREMENTS)
+def test_any_ledger_gives_a_cost(entries: list[Measured], asked: Measured) -> None:
+    cost = predict(Ledger(tuple(entries)), asked.source, asked.archs, entries[0].compiler)
+    assert cost.cpu_s > 0
+    assert cost.peak_mib > 0
+
+
+LINE = measured(FWD).to_line()
+FOREIGN: list[dict[str, object]] = [
+    {"source": 7},
+    {"archs": []},
+    {"archs": [7]},
+    {"archs": None},
+    {"compiler": None},
+    {"cpu_s": 0},
+    {"cpu_s": float("inf")},
+    {"cpu_s": float("nan")},
+    {"cpu_s": "23"},
+    {"peak_mib": -1},
+    {"peak_mib": True},
+    {"size": None},
+    {"size": 10**400},
+    {"sha256": "a line of a journal"},
+]
+"""What makes a measurement something else."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00"),
+        LINE[:-9],
+        LINE[:-2] + LINE,
+        *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN),
+    ],
+)
+def test_a_line_that_is_torn_or_foreign_is_ignored(line: str) -> None:
+    assert Ledger.parse([LINE, line, LINE]) == Ledger((measured(FWD),) * 2)
+
+
+def test_a_ledger_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert Ledger.read(tmp_path / "ledger.jsonl") == NOTHING
+
+
+def test_a_ledger_with_bytes_that_are_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_bytes(LINE.encode() + b"\xff\xfe\n" + LINE.encode())
+    assert Ledger.read(tmp_path / "ledger.jsonl") == Ledger((measured(FWD),) * 2)

@@ -1,0 +1,159 @@
+"""What of upstream's command line reaches a generated kernel."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from wheelfactory.kernels.compiler.flags import (
+    appended_flags,
+    is_runaway,
+    kernel_command,
+    kernel_flags,
+    kernel_name,
+    kernel_source,
+    rocm_of,
+    source_root,
+)
+
+ROOT, ROCM = "/w/flash_attn-2.8.3", "/opt/rocm"
+SOURCE = f"{ROOT}/build/fmha_fwd_d64_fp16_batch.hip"
+
+HEADERS = f"""
+-I{ROOT}/csrc/composable_kernel/include -I{ROOT}/csrc/composable_kernel/library/include
+-I{ROOT}/csrc/composable_kernel/example/ck_tile/01_fmha
+"""
+KERNEL = """
+-fPIC -D__HIP_PLATFORM_AMD__=1 -DUSE_ROCM=1 -DCUDA_HAS_FP16=1 --offload-arch=gfx90a --offload-arch=gfx942 -O3 -std=c++17
+-DCK_ENABLE_BF16 -mllvm --lsr-drop-solution=1 -fno-offload-uniform-block -mllvm -amdgpu-early-inline-all=true
+-mllvm -amdgpu-function-calls=false
+"""
+TORCH_2_5 = """
+-I/venv/lib/python3.11/site-packages/torch/include -isystem /usr/include/python3.11 -DTORCH_API_INCLUDE_EXTENSION_H
+-DPYBIND11_COMPILER_TYPE='"_gcc"' -DPYBIND11_BUILD_ABI='"_cxxabi1011"' -DTORCH_EXTENSION_NAME=flash_attn_2_cuda
+-D_GLIBCXX_USE_CXX11_ABI=1
+"""
+TORCH_2_9 = """
+-I/other/lib/python3.12/site-packages/torch/include -I /other/include/python3.12 -DTORCH_API_INCLUDE_EXTENSION_H
+-DTORCH_EXTENSION_NAME=flash_attn_2_cuda -DHIP_ENABLE_WARP_SYNC_BUILTINS=1
+"""
+
+
+def flags(*texts: str, tame: bool = False) -> list[str]:
+    return kernel_flags(shlex.split(" ".join(texts)), ROOT, ROCM, tame=tame)
+
+
+# which compiles are kernels
+
+
+@pytest.mark.parametrize("extension", ["hip", "cu", "cpp"])
+@pytest.mark.parametrize("name", ["fmha_fwd_d64_fp16", "fmha_bwd_api", "fmha_fwd_splitkv_combine_d32_bf16"])
+def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
+    source = f"/w/build/{name}.{extension}"
+    assert kernel_source(["-O3", "-c", source, "-o", f"{name}.o"]) == source
+    assert kernel_name(source) == name
+    assert source_root(source) == "/w"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["-c", "/w/csrc/flash_attn_ck/flash_api.hip", "-o", "a.o"], id="a binding"),
+        pytest.param(["-c", "/w/csrc/fmha_fwd.hip", "-o", "a.o"], id="not in the folder of generated sources"),
+        pytest.param(["-c", "/w/build/flash_api.hip"], id="not named as a generated source"),
+        pytest.param(["/w/build/fmha_fwd.o", "-o", "a.so"], id="a link"),
+        pytest.param(["-E", "/w/build/fmha_fwd.hip"], id="no compile"),
+        pytest.param(["--version"], id="a question"),
+        pytest.param(["-c", "-I/w/build/fmha_fwd.hip", "a.hip"], id="an option with such a path"),
+    ],
+)
+def test_anything_else_is_not(arguments: list[str]) -> None:
+    assert kernel_source(arguments) is None
+
+
+# flags
+
+
+def test_two_torches_and_pythons_give_the_same_flags() -> None:
+    assert flags(HEADERS, TORCH_2_5, KERNEL) == flags(HEADERS, KERNEL, TORCH_2_9)
+
+
+def test_what_reaches_a_kernel_stays_in_its_order() -> None:
+    assert flags(KERNEL) == shlex.split(KERNEL)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("-DCK_USE_XDL", "-D_GLIBCXX_USE_CXX11_ABI=0", "-std=c++20", "--offload-arch=gfx950", "-ffast-math"),
+        *("-mllvm -amdgpu-coerce-illegal-types=1", "-I/opt/rocm/include", "-include hip/hip_runtime.h", "-Unever"),
+    ],
+)
+def test_a_flag_that_may_change_the_object_is_kept(flag: str) -> None:
+    assert flags(flag, KERNEL) != flags(KERNEL)
+    assert shlex.split(flag)[-1] in flags(flag)[-1]
+
+
+def test_the_folder_of_the_sources_does_not_matter() -> None:
+    elsewhere = HEADERS.replace(ROOT, "/elsewhere")
+    assert kernel_flags(shlex.split(elsewhere), "/elsewhere", ROCM, tame=False) == flags(HEADERS)
+    assert flags(HEADERS)[0] == "-Icsrc/composable_kernel/include"
+
+
+@pytest.mark.parametrize(
+    "text", ["-I/opt/rocm-other/include", f"-I{ROOT}-2/include", "-isystem /usr/include", "-iquote /a"]
+)
+def test_headers_that_are_neither_the_releases_nor_rocms_are_left_out(text: str) -> None:
+    assert flags(text) == []
+
+
+def test_the_value_of_an_option_that_is_not_known_stays_behind_it() -> None:
+    assert flags("--offload-arch gfx942 -imacros x.h -O3") == ["--offload-arch", "gfx942", "-imacros", "x.h", "-O3"]
+
+
+def test_source_output_and_depfile_are_no_flags() -> None:
+    assert flags(f"-c {SOURCE} -o a.o -MD -MF a.d -O3") == ["-O3"]
+
+
+# the pair that makes a compiler run away
+
+
+def test_the_pair_is_one_only_if_both_are_there() -> None:
+    inline, calls = "-mllvm -amdgpu-early-inline-all=true", "-mllvm -amdgpu-function-calls=false"
+    assert is_runaway(shlex.split(f"{inline} {calls}"))
+    assert not is_runaway(shlex.split(inline))
+    assert not is_runaway(shlex.split(calls))
+
+
+def test_tamed_early_inlining_is_off_and_all_else_as_it_was() -> None:
+    wild, tame = flags(KERNEL), flags(KERNEL, tame=True)
+    different = [(one, other) for one, other in zip(wild, tame, strict=True) if one != other]
+    assert different == [("-amdgpu-early-inline-all=true", "-amdgpu-early-inline-all=false")]
+
+
+# flags of the environment
+
+
+def test_what_hipcc_would_add_by_itself_is_split_as_a_shell_does() -> None:
+    environ = {"HIPCC_COMPILE_FLAGS_APPEND": "-O1 -D'A=b c'", "HIPCC_LINK_FLAGS_APPEND": "-s"}
+    assert appended_flags(environ) == ["-O1", "-DA=b c"]
+    assert appended_flags({}) == []
+
+
+# the command
+
+
+def test_the_command_names_the_source_as_seen_from_its_root() -> None:
+    command = kernel_command("/opt/rocm/bin/hipcc", ["-O3"], SOURCE, "/b/a.o")
+    assert command[0] == "/opt/rocm/bin/hipcc"
+    assert command[-5:] == ["hip", "-c", "build/fmha_fwd_d64_fp16_batch.hip", "-o", "/b/a.o"]
+    assert rocm_of(command[0]) == "/opt/rocm"
+
+
+def test_the_compilation_unit_is_named_after_the_source_alone() -> None:
+    def cuid(source: str, *told: str) -> str:
+        return next(word for word in kernel_command("hipcc", told, source, "a.o") if word.startswith("-cuid="))
+
+    assert cuid(SOURCE) == cuid("/elsewhere/build/fmha_fwd_d64_fp16_batch.cu", "-O3")
+    assert cuid(SOURCE) != cuid(SOURCE.replace("batch", "group"))

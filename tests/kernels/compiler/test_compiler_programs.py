@@ -1,0 +1,158 @@
+"""What runs beside the compiler: on any Python of an image, without packages; and the linker it hands objects to."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from kernel_project import BINDING, KERNELS, make_project
+from pythons import find_python
+from wheelfactory.kernels.compiler import launcher
+from wheelfactory.kernels.compiler.ninja import NOT_LINKED
+from wheelfactory.kernels.compiler.order import VARIABLE
+
+COMPILE = Path(str(launcher.__file__)).parent
+MODULES = sorted(path.stem for path in COMPILE.glob("*.py") if path.stem != "__init__")
+
+
+def imported(path: Path) -> set[str]:
+    """The first parts of the names of all modules that a file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(str(node.module))
+    return names
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_it_imports_the_standard_library_and_itself_alone(module: str) -> None:
+    foreign = {name for name in imported(COMPILE / f"{module}.py") if name.split(".")[0] not in sys.stdlib_module_names}
+    allowed = ("wheelfactory.kernels.compiler", "wheelfactory.core")
+    assert all(name.startswith(allowed) for name in foreign)
+
+
+OLD_PYTHON = find_python(9)
+
+
+@pytest.mark.skipif(OLD_PYTHON is None, reason="needs a Python 3.9")
+def test_it_runs_on_python_3_9(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    build = project.build / "build.ninja"
+    build.write_text(build.read_text().replace(sys.executable, str(OLD_PYTHON)))
+    project.order().write(project.root / "order.json")
+    done = subprocess.run(
+        [str(OLD_PYTHON), "-ISB", COMPILE / "ninja.py", "-v"],
+        cwd=project.build,
+        env={**os.environ, "HIPCC_LOG": str(project.log), "WHEELFACTORY_ORDER": str(project.root / "order.json")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
+
+
+def test_the_launcher_by_itself_compiles_a_kernel_as_it_does_for_ninja(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    code, said = project.run()
+    assert code == 0, said
+    expected = project.output(KERNELS[0]).read_bytes()
+
+    alone = tmp_path / "alone.o"
+    source = project.root / f"build/{KERNELS[0]}.hip"
+    headers = f"-I{project.root}/csrc/ck/include"
+    flags = [headers, f"-I{project.torch}/include", "-DTORCH_EXTENSION_NAME=x", "--offload-arch=gfx942", "-O3"]
+    subprocess.run(
+        [sys.executable, "-ISB", COMPILE / "launcher.py", project.hipcc, *flags, "-c", source, "-o", alone],
+        env={"PATH": os.environ["PATH"], "HIPCC_LOG": str(project.log)},
+        check=True,
+    )
+    assert alone.read_bytes() == expected
+
+
+# room
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, skip: Callable[[str], NoReturn]) -> Iterator[Path]:
+    """A file system of 1 MiB; gone with the mount namespace or at the end."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command: list[str | Path] = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        skip("needs to be allowed to mount")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_when_the_store_is_full_it_says_so_keeps_what_it_has_and_goes_on_with_more_room(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    project = make_project(tmp_path, kernels=small_disk)
+    large = "flags=\"$flags $(head -c 300000 /dev/zero | tr '\\0' x)\""
+    code, _ = project.run(project.order(jobs=1), HIPCC_DOES=large)
+    assert code == NOT_LINKED
+    refused = (project.root / "report.json").read_text()
+    assert "cannot keep compiled kernels" in refused
+    assert "No space left on device" in refused
+    (kept,) = [len(path.read_text().splitlines()) for path in small_disk.glob("*/journal.jsonl")]
+    assert 0 < kept < len(KERNELS)
+
+    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
+    code, said = project.run(HIPCC_DOES=large)
+    assert code == 0, said
+    assert project.report().taken == kept
+
+
+# the link
+
+
+@pytest.mark.parametrize(("shard", "allowed"), [("", False), ("1/1", True)], ids=["link", "shard"])
+def test_a_link_that_linux_would_not_start_is_refused_before_anything_is_compiled(
+    tmp_path: Path, shard: str, allowed: bool
+) -> None:
+    """setup.py, which links, may give a program 512 KiB: its environment fits, and no flags and objects beside it."""
+    project = make_project(tmp_path)
+    project.order(shard=shard).write(project.root / "order.json")
+    settings = {"HIPCC_LOG": str(project.log), VARIABLE: str(project.root / "order.json")}
+    large = {f"LARGE{number}": "x" * (126 << 10) for number in range(4)}
+    ours = [sys.executable, "-ISB", f"{COMPILE}/ninja.py", "-v"]
+    setup = ["sh", "-c", 'ulimit -s 2048; "$@"; exit $?', "-", *ours]
+    environ = {"PATH": os.environ["PATH"], **settings, **large}
+    done = subprocess.run(setup, cwd=project.build, env=environ, capture_output=True)
+    assert done.returncode == NOT_LINKED
+    assert (b"the link has more arguments than Linux lets a program have" not in done.stderr) is allowed
+    assert len(project.compiled()) == (len(KERNELS) if allowed else 0)
+
+
+def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_path: Path) -> None:
+    """7,569 objects, as many as ten archs of a later flash-attn have, at paths as long as those of a build."""
+    folder = tmp_path / ("build" * 20)
+    folder.mkdir()
+    first = folder / "0.o"
+    subprocess.run(["cc", "-x", "c", "-c", "-", "-o", first], input="", text=True, check=True)
+    objects = [folder / f"{'n' * 170}_{number}.o" for number in range(7569)]
+    for path in objects:
+        path.hardlink_to(first)
+    link: list[str | Path] = ["cc", "-shared", "-o", tmp_path / "all.so", *objects]
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["prlimit", "--stack=8388608:", *link], check=True)
+
+    code = (
+        "import os, subprocess, sys\n"
+        "from wheelfactory.kernels.compiler.limits import allow_link\n"
+        "objects = open('objects').read().split()\n"
+        "allow_link(os.getpid(), objects, os.environ)\n"
+        "subprocess.run(['cc', '-shared', '-o', 'all.so', *objects], check=True)\n"
+    )
+    (tmp_path / "objects").write_text("\n".join(map(str, objects)))
+    subprocess.run(["prlimit", "--stack=8388608:", sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert (tmp_path / "all.so").exists()

@@ -1,0 +1,400 @@
+"""Objects of a kernel set are kept whole or not at all, and given out only as the journal has them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wheelfactory.kernels.compiler.store import Finished, SetKey, Store, read_journal
+
+SOURCES = ("fmha_bwd_d128", "fmha_fwd_d128", "fmha_fwd_d64")
+KEY = SetKey({"compiler": "HIP 6.4", "flags": ["-O3"], "environment": {}}, SOURCES)
+CONTENT = b"\x7fELF" + bytes(range(256))
+
+
+def entry_of(source: str = SOURCES[0], content: bytes = CONTENT) -> Finished:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return Finished(source, ("gfx942",), sha256, len(content), 40.5, 900, 1.0, 41.5, cached=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "kernels", KEY)
+    made.make()
+    return made
+
+
+def keep(store: Store, source: str = SOURCES[0], content: bytes = CONTENT) -> Finished:
+    built = store.folder.parent / "built.o"
+    built.write_bytes(content)
+    entry = entry_of(source, content)
+    store.keep(built, entry)
+    return entry
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_set_has_a_folder_named_by_its_key_with_what_the_key_is_made_of(store: Store) -> None:
+    assert store.folder.name == KEY.digest[:16]
+    assert everything(store.folder) == {"objects", "set.json"}
+    assert SetKey.from_bytes((store.folder / "set.json").read_bytes()) == KEY
+
+
+def test_making_a_folder_again_keeps_its_objects(store: Store) -> None:
+    entry = keep(store)
+
+    store.make()
+
+    assert store.finished() == {entry.source: entry}
+
+
+@pytest.mark.parametrize("part", ["compiler", "flags", "environment"])
+def test_every_part_changes_the_key(part: str) -> None:
+    assert SetKey({**KEY.parts, part: "other"}, SOURCES).digest != KEY.digest
+
+
+def test_the_order_in_which_parts_are_named_does_not_change_the_key() -> None:
+    assert SetKey(dict(reversed(list(KEY.parts.items()))), SOURCES).digest == KEY.digest
+
+
+def changed(**values: Any) -> bytes:
+    return json.dumps({**json.loads(KEY.to_bytes()), **values}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "Expecting value"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[]", "format 1"),
+        (changed(format=2), "format 1"),
+        (changed(parts=[]), "not a kernel set"),
+        (changed(sources="abc"), "not a kernel set"),
+        (changed(key="0" * 64), "its key is not that of its parts"),
+        (changed(parts={**KEY.parts, "flags": []}), "its key is not that of its parts"),
+    ],
+    ids=["empty", "deep", "a list", "another format", "parts", "sources", "another key", "other parts"],
+)
+def test_what_is_no_set_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        SetKey.from_bytes(data)
+
+
+ODD_NAMES = ["", ".", "..", "../a", "/a", "a/b", "a\0", "-a", ".a", "a b", "ä", "a\n", "\ud800", "a" * 251, 1, None]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_a_name_that_could_leave_the_folder_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match="not a kernel set"):
+        SetKey.from_bytes(changed(sources=[name]))
+
+    assert Finished.from_line(json.dumps({**vars(entry_of()), "source": name})) is None
+
+
+def test_the_longest_name_is_one_that_can_be_kept(tmp_path: Path) -> None:
+    name = "a" * 250
+    store = Store(tmp_path, SetKey({}, (name,)))
+    store.make()
+
+    keep(store, name)
+
+    assert store.finished().keys() == {name}
+
+
+def test_a_kept_object_is_listed_with_what_it_cost(store: Store) -> None:
+    entry = keep(store)
+
+    assert Store(store.folder.parent, KEY).finished() == {entry.source: entry}
+    assert everything(store.folder) == {"journal.jsonl", "objects", f"objects/{entry.source}.o", "set.json"}
+
+
+def test_of_two_lines_of_a_source_the_last_counts(store: Store) -> None:
+    keep(store)
+    again = keep(store, content=b"other")
+
+    assert store.finished() == {again.source: again}
+
+
+def test_an_object_of_no_source_of_the_set_is_not_listed(store: Store) -> None:
+    keep(store, "fmha_other")
+
+    assert store.finished() == {}
+
+
+def test_others_may_read_what_is_kept(store: Store) -> None:
+    before = os.umask(0o022)
+    try:
+        entry = keep(store)
+    finally:
+        os.umask(before)
+
+    assert store.path(entry.source).stat().st_mode & 0o777 == 0o644
+
+
+# the journal
+
+
+def test_a_folder_without_a_journal_has_no_objects(tmp_path: Path) -> None:
+    assert list(read_journal(tmp_path / "journal.jsonl")) == []
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, -1], ids=["the line end", "a brace", "much", "all but a byte"])
+def test_a_last_line_that_was_cut_short_is_no_object_and_spoils_no_other(store: Store, cut: int) -> None:
+    first, lost = keep(store, SOURCES[0]), keep(store, SOURCES[1])
+    line = len(lost.to_line())
+    whole = store.journal.read_bytes()
+    store.journal.write_bytes(whole[: -cut if cut > 0 else 1 - line])
+
+    read = set(store.finished())
+
+    assert read == ({first.source, lost.source} if cut == 1 else {first.source})
+    third = keep(store, SOURCES[2])
+    assert set(store.finished()) == {*read, third.source}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sha256": "x"},
+        {"sha256": None},
+        {"size": "1"},
+        {"size": -1},
+        {"size": 1.5},
+        {"peak_mib": None},
+        {"cpu_s": float("nan")},
+        {"cpu_s": -1},
+        {"start": 10**400},
+        {"end": float("inf")},
+        {"archs": 1},
+        {"archs": [1]},
+        {"cached": "yes"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_line_with_an_odd_value_is_ignored(store: Store, change: dict[str, object]) -> None:
+    entry = keep(store)
+    odd = {**vars(entry_of(SOURCES[1])), **change}
+    with store.journal.open("a") as file:
+        file.write(json.dumps(odd) + "\n")
+
+    assert store.finished() == {entry.source: entry}
+
+
+@pytest.mark.parametrize("line", [b"null", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, b"9" * 5000], ids=lambda b: b[:9])
+def test_a_line_that_is_no_entry_is_ignored(store: Store, line: bytes) -> None:
+    with store.journal.open("wb") as file:
+        file.write(line + b"\n")
+
+    entry = keep(store)
+
+    assert store.finished() == {entry.source: entry}
+
+
+APPEND = """
+import sys
+from pathlib import Path
+from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
+store = Store(Path(sys.argv[1]), SetKey({}, ()))
+for number in range(500):
+    store.record(Finished(f"{sys.argv[2]}_{number}", ("gfx942",) * 20, "0" * 64, 1, 1.0, 1, 1.0, 1.0, False))
+"""
+
+
+def test_two_processes_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
+    sources = tuple(f"{process}_{number}" for process in "ab" for number in range(500))
+    store = Store(tmp_path, SetKey({}, sources))
+    store.make()
+
+    running = [subprocess.Popen([sys.executable, "-c", APPEND, str(tmp_path), process]) for process in "ab"]
+
+    assert [process.wait() for process in running] == [0, 0]
+    assert set(store.finished()) == set(sources)
+
+
+# giving out
+
+
+def test_an_object_is_put_where_the_linker_looks(store: Store, tmp_path: Path) -> None:
+    entry = keep(store)
+
+    assert store.take(entry, tmp_path / "build/temp/a.o")
+
+    assert (tmp_path / "build/temp/a.o").read_bytes() == CONTENT
+
+
+def test_what_was_there_is_replaced(store: Store, tmp_path: Path) -> None:
+    entry = keep(store)
+    (tmp_path / "a.o").write_bytes(b"old")
+
+    assert store.take(entry, tmp_path / "a.o")
+
+    assert (tmp_path / "a.o").read_bytes() == CONTENT
+
+
+def test_what_is_given_out_takes_no_room_of_its_own(store: Store, tmp_path: Path) -> None:
+    entry = keep(store)
+    (tmp_path / "a.o").write_bytes(b"old")
+
+    assert store.take(entry, tmp_path / "a.o")
+
+    assert (tmp_path / "a.o").samefile(store.path(entry.source))
+
+
+def is_gone(path: Path) -> None:
+    path.unlink()
+
+
+def is_cut_short(path: Path) -> None:
+    path.write_bytes(CONTENT[:-1])
+
+
+def is_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def has_another_bit(path: Path) -> None:
+    path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+
+
+def is_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [is_gone, is_cut_short, is_empty, has_another_bit, is_a_folder])
+def test_an_object_that_is_not_what_the_journal_says_is_not_given_out(
+    store: Store, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    entry = keep(store)
+    damage(store.path(entry.source))
+
+    assert not store.take(entry, tmp_path / "a.o")
+
+    assert not (tmp_path / "a.o").exists()
+
+
+def test_a_damaged_object_can_be_kept_again(store: Store, tmp_path: Path) -> None:
+    is_cut_short(store.path(keep(store).source))
+
+    assert store.take(keep(store), tmp_path / "a.o")
+
+
+def test_an_object_is_copied_where_it_cannot_be_linked(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    entry = keep(store)
+
+    assert store.take(entry, tmp_path / "out/a.o")
+
+    assert (tmp_path / "out/a.o").read_bytes() == CONTENT
+    assert everything(tmp_path / "out") == {"a.o"}
+
+
+def test_an_object_crosses_file_systems(store: Store) -> None:
+    shared_memory = Path("/dev/shm")  # noqa: S108 # any second file system will do
+    if not os.access(shared_memory, os.W_OK) or shared_memory.stat().st_dev == store.folder.stat().st_dev:
+        pytest.skip("there is no second file system")
+    entry = keep(store)
+    out = shared_memory / f"wheelfactory-{os.getpid()}.o"
+    try:
+        assert store.take(entry, out)
+        assert out.read_bytes() == CONTENT
+    finally:
+        out.unlink(missing_ok=True)
+
+
+# a full disk
+
+LARGE = 1 << 20
+
+
+def on_a_full_disk(call: Callable[[], object], room: int) -> str:
+    """What a call raises in a process whose files may have so many bytes: a write past that fails half-way."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+            call()
+            os.write(writer, b"nothing")
+        except BaseException as error:
+            os.write(writer, type(error).__name__.encode())
+        finally:
+            os._exit(0)  # nothing of the test run may happen twice
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def test_an_object_that_finds_no_room_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    before = everything(store.folder)
+    built = tmp_path / "built.o"
+    built.write_bytes(bytes(LARGE))
+
+    assert on_a_full_disk(lambda: store.keep(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
+
+    assert everything(store.folder) == before
+    assert store.finished() == {}
+
+
+def test_an_older_object_stays_when_the_new_one_finds_no_room(store: Store, tmp_path: Path) -> None:
+    entry = keep(store)
+    built = tmp_path / "built.o"
+    built.write_bytes(bytes(LARGE))
+
+    assert on_a_full_disk(lambda: store.keep(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
+
+    assert store.finished() == {entry.source: entry}
+    assert store.take(entry, tmp_path / "a.o")
+
+
+def test_a_journal_line_that_finds_no_room_is_no_object(store: Store) -> None:
+    first = keep(store, SOURCES[0])
+    room = store.journal.stat().st_size + 20
+
+    assert on_a_full_disk(lambda: keep(store, SOURCES[1]), room) == "OSError"
+
+    assert store.finished() == {first.source: first}
+    again = keep(store, SOURCES[1])
+    assert store.finished() == {first.source: first, again.source: again}
+
+
+def test_a_copy_that_finds_no_room_leaves_nothing_to_link(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    entry = keep(store, content=bytes(LARGE))
+
+    assert on_a_full_disk(lambda: store.take(entry, tmp_path / "out/a.o"), LARGE // 2) == "OSError"
+
+    assert everything(tmp_path / "out") == set()
+
+
+def test_an_entry_is_read_back_as_it_was_written() -> None:
+    entry = replace(entry_of(), archs=("gfx90a", "gfx942"), cached=True)
+
+    assert Finished.from_line(entry.to_line()) == entry

@@ -1,0 +1,214 @@
+"""The chore on a whole matrix: newer patch releases and digests in, all or nothing, by a registry on loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from container_registry import ContainerRegistry
+from small_matrix import edited
+from wheelfactory.core.checkout import MATRIX, ROOT
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.refresh.image_describe import lines_of, summary_of
+from wheelfactory.matrix.refresh.image_tags import refresh
+from wheelfactory.matrix.refresh.registry import Registry
+
+SCRIPT = ROOT / "scripts/refresh_images.py"
+OLD = "rocm/pytorch:rocm6.4.1_ubuntu22.04_py3.10_pytorch_release_2.6.0"
+NEW = OLD.replace("6.4.1", "6.4.3")
+
+
+def images_of(path: Path) -> list[str]:
+    rocms = load_matrix(path).rocm.values()
+    return [image.tag for rocm in rocms for image in (*rocm.images, *filter(None, [rocm.slim]))]
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    """A small matrix with one tag that has successors."""
+    path = tmp_path / "matrix.yaml"
+    path.write_text(edited(("rocm/pytorch:first", OLD)))
+    return path
+
+
+@pytest.fixture
+def full(matrix: Path, hub: ContainerRegistry) -> ContainerRegistry:
+    """A registry that has every image of the small matrix."""
+    for image in images_of(matrix):
+        hub.add(image)
+    return hub
+
+
+def test_each_image_of_the_matrix_is_pinned_and_no_other_line_changes(tmp_path: Path, hub: ContainerRegistry) -> None:
+    path = tmp_path / "matrix.yaml"
+    before = re.sub(b"\n *digest: sha256:.*", b"", MATRIX.read_bytes())
+    path.write_bytes(before)
+    digests = [hub.add(image) for image in images_of(path)]
+    findings = refresh(path, Registry(hub.url))
+    assert [renewal.pin.digest for renewal in findings.renewals] == digests
+    written = [image for rocm in load_matrix(path).rocm.values() for image in (*rocm.images, rocm.slim) if image]
+    assert [image.digest for image in written] == digests
+    assert re.sub(b"\n *digest: sha256:.*", b"", path.read_bytes()) == before
+
+
+def test_what_is_pinned_already_is_left_alone(matrix: Path, full: ContainerRegistry) -> None:
+    refresh(matrix, Registry(full.url))
+    os.utime(matrix, (1, 1))
+    findings = refresh(matrix, Registry(full.url))
+    assert not any(renewal.changed for renewal in findings.renewals)
+    assert matrix.stat().st_mtime == 1
+
+
+def test_a_digest_that_moved_is_pinned_anew(matrix: Path, full: ContainerRegistry) -> None:
+    refresh(matrix, Registry(full.url))
+    full.images["rocm/pytorch"]["torch"] = b"pushed again"
+    findings = refresh(matrix, Registry(full.url))
+    (renewal,) = [renewal for renewal in findings.renewals if renewal.changed]
+    assert renewal.image.tag == "rocm/pytorch:torch"
+    assert load_matrix(matrix).rocm["6.4"].images[2].digest == renewal.pin.digest != renewal.image.digest
+
+
+def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: ContainerRegistry) -> None:
+    before = matrix.read_text()
+    full.add(NEW)
+    refresh(matrix, Registry(full.url))
+    assert re.sub("\n *digest: .*", "", matrix.read_text()) == before.replace(OLD, NEW)
+
+
+def test_the_old_tag_may_be_gone_then(matrix: Path, full: ContainerRegistry) -> None:
+    full.add(NEW)
+    full.images["rocm/pytorch"].pop(OLD.partition(":")[2])
+    refresh(matrix, Registry(full.url))
+    assert load_matrix(matrix).rocm["6.4"].images[0].tag == NEW
+
+
+def test_a_release_that_the_entry_lists_already_is_not_listed_twice(matrix: Path, full: ContainerRegistry) -> None:
+    matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", NEW)))
+    full.add(NEW)
+    refresh(matrix, Registry(full.url))
+    assert [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]] == [OLD, NEW]
+
+
+def test_of_two_that_would_become_the_same_the_first_does(matrix: Path, full: ContainerRegistry) -> None:
+    between = OLD.replace("6.4.1", "6.4.2")
+    matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", between)))
+    full.add(between), full.add(NEW)
+    refresh(matrix, Registry(full.url))
+    assert [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]] == [NEW, between]
+
+
+def test_images_that_the_matrix_could_have_are_suggested_and_not_added(matrix: Path, full: ContainerRegistry) -> None:
+    other = OLD.replace("2.6.0", "2.7.1")
+    full.add(other), full.add(OLD.replace("6.4.1", "6.5")), full.add(other.replace("6.4.1", "6.4"))
+    findings = refresh(matrix, Registry(full.url))
+    assert findings.suggestions == (("6.4", other),)
+    assert other not in matrix.read_text()
+    assert f"suggested  for ROCm 6.4: {other}" in lines_of(findings)
+
+
+def test_tags_that_are_gone_are_all_named(matrix: Path, full: ContainerRegistry) -> None:
+    before = matrix.read_bytes()
+    del full.images["rocm/pytorch"]["python"], full.images["rocm/pytorch"]["6.2"]
+    with pytest.raises(FactoryError, match=r"does not have: rocm/pytorch:python, rocm/pytorch:6.2$"):
+        refresh(matrix, Registry(full.url))
+    assert matrix.read_bytes() == before
+
+
+@pytest.mark.parametrize("status", [0, 403, 404, 500])
+@pytest.mark.parametrize("part", ["/manifests/torch-and-python", "/manifests/6.2", "/tags/list"])
+def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistry, part: str, status: int) -> None:
+    full.head_tells_digest = False
+    before = matrix.read_bytes()
+    full.faults[f"GET /v2/rocm/pytorch{part}"] = [(status, {})] * 9
+    with pytest.raises(FactoryError):
+        refresh(matrix, Registry(full.url))
+    assert matrix.read_bytes() == before
+    assert [*matrix.parent.iterdir()] == [matrix]
+
+
+def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
+    """Two images that share their text cannot move apart."""
+    text = edited(("rocm/pytorch:first", f"&tag {OLD}"), ("tag: rocm/pytorch:6.2", "tag: *tag"))
+    matrix.write_text(text)
+    full.add(NEW)
+    with pytest.raises(FactoryError, match="cannot edit the images of"):
+        refresh(matrix, Registry(full.url))
+    assert matrix.read_text() == text
+
+
+def test_what_someone_else_wrote_meanwhile_is_kept(
+    matrix: Path, full: ContainerRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(full.url)
+    ask: Callable[[str, str], str | None] = registry.digest
+
+    def digest(repository: str, tag: str) -> str | None:
+        matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
+        return ask(repository, tag)
+
+    monkeypatch.setattr(registry, "digest", digest)
+    with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
+        refresh(matrix, registry)
+    assert "rocm/pytorch:theirs" in matrix.read_text()
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_script_says_what_it_did(matrix: Path, full: ContainerRegistry) -> None:
+    digest = full.add(NEW)
+    done = run("--matrix", matrix, "--registry", full.url)
+    assert done.returncode == DONE
+    assert done.stdout.splitlines()[:3] == [
+        f"replaced   {OLD}",
+        f"  by       {NEW}  {digest}",
+        "  check    its source and disk, which speak of the old one",
+    ]
+    assert len(re.findall("^pinned     rocm/pytorch:.*  sha256:[0-9a-f]{64}$", done.stdout, re.MULTILINE)) == 4
+    assert done.stderr == "5 images: 1 replaced by a newer patch release, 4 pinned, 0 as they were\n"
+    again = run("--matrix", matrix, "--registry", full.url)
+    assert (again.returncode, again.stdout) == (DONE, "")
+    assert "5 as they were" in again.stderr
+
+
+def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: ContainerRegistry) -> None:
+    first = refresh(matrix, Registry(full.url)).renewals[2].pin.digest
+    full.images["rocm/pytorch"]["torch"] = b"pushed again"
+    findings = refresh(matrix, Registry(full.url))
+    (line,) = lines_of(findings)
+    assert line == f"pinned     rocm/pytorch:torch  {findings.renewals[2].pin.digest} (was {first})"
+    assert summary_of(findings).endswith("1 pinned, 4 as they were")
+
+
+def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:
+    before = matrix.read_bytes()
+    done = run("--matrix", matrix, "--registry", "http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (FAILED, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: cannot reach the registry: http://127.0.0.1:9/v2/rocm/pytorch/tags/list")
+    assert hint == "hint: check the network; nothing was changed"
+    assert matrix.read_bytes() == before
+
+
+@pytest.mark.parametrize("registry", ["", "hub", "ftp://hub", "http://"])
+def test_a_registry_that_is_no_url_is_an_error(matrix: Path, registry: str) -> None:
+    done = run("--matrix", matrix, "--registry", registry)
+    assert done.returncode == FAILED
+    assert done.stderr.startswith("error: cannot reach the registry: ")
+
+
+def test_a_bad_matrix_is_told_before_anyone_is_asked(matrix: Path, hub: ContainerRegistry) -> None:
+    matrix.write_text(edited(("rocm/pytorch:first", "ghcr.io/rocm/pytorch:first")))
+    done = run("--matrix", matrix, "--registry", hub.url)
+    assert done.returncode == BAD_INPUT
+    assert done.stderr.startswith("error: not an image of Docker Hub: ghcr.io/rocm/pytorch:first\nhint: ")
+    assert run("--matrix", matrix.parent / "absent.yaml").returncode == BAD_INPUT
+    assert hub.asked == []

@@ -1,0 +1,167 @@
+"""What an index has of torch for a ROCm: which files count, and every way in which asking can fail."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from packaging.version import Version
+
+from matrix.refresh.torch_pages import TorchPages
+from small_matrix import small_matrix
+from wheelfactory.core.errors import FactoryError
+from wheelfactory.matrix.facts import Rocm
+from wheelfactory.matrix.refresh import torch_index as asking
+from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex, offer_of
+
+GOOD = "torch-2.9.1+rocm6.4-cp312-cp312-manylinux_2_28_x86_64.whl"
+
+
+@pytest.fixture
+def rocm() -> Rocm:
+    return small_matrix().rocm["6.4"]
+
+
+def ask(pages: TorchPages, rocm: Rocm) -> dict[str, list[str]]:
+    offer = TorchIndex(pages.url, {}).offer("6.4", rocm)
+    return {str(version): sorted(pythons) for version, pythons in offer.items()}
+
+
+def refused(pages: TorchPages, rocm: Rocm) -> str:
+    with pytest.raises(FactoryError) as error:
+        ask(pages, rocm)
+    assert "nothing was changed" in error.value.hint
+    assert "ROCm 6.4" in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(GOOD.replace("+rocm6.4", "+rocm6.4.1"), id="another ROCm"),
+        pytest.param(GOOD.replace("+rocm6.4", "+rocm6.40"), id="another ROCm that starts alike"),
+        pytest.param(GOOD.replace("+rocm6.4", "+rocm6.4.git123"), id="a build from another place"),
+        pytest.param(GOOD.replace("+rocm6.4", ""), id="no label"),
+        pytest.param(GOOD.replace("+rocm6.4", "+cu124"), id="CUDA"),
+        pytest.param(GOOD.replace("2.9.1", "2.9.1rc2"), id="a release candidate"),
+        pytest.param(GOOD.replace("2.9.1", "2.9.1.dev20251111"), id="a nightly build"),
+        pytest.param(GOOD.replace("x86_64", "aarch64"), id="another machine"),
+        pytest.param(GOOD.replace("manylinux_2_28_x86_64", "win_amd64"), id="Windows"),
+        pytest.param(GOOD.replace("manylinux_2_28", "musllinux_1_2"), id="musl"),
+        pytest.param(GOOD.replace("cp312-cp312", "cp313-cp313t"), id="a Python without GIL"),
+        pytest.param(GOOD.replace("cp312-cp312", "pp310-pypy310_pp73"), id="PyPy"),
+        pytest.param(GOOD.replace("cp312", "cp3012"), id="a Python that is none"),
+        pytest.param(GOOD.replace("torch-", "torchvision-"), id="another project"),
+        pytest.param(GOOD.replace(".whl", ".whl.metadata"), id="no wheel"),
+        pytest.param(GOOD.replace(".whl", ".tar.gz"), id="an sdist"),
+        pytest.param(GOOD.replace("2.9.1", "9" * 5000), id="a number of 5,000 digits"),
+        pytest.param(GOOD.replace("cp312-", ".".join(["cp312"] * 9000) + "-"), id="9,000 tags in one"),
+        pytest.param(f"../../{GOOD}", id="a path"),
+        pytest.param("torch-\u0968.\u096f.\u0967+rocm6.4-cp312-cp312-linux_x86_64.whl", id="digits of another script"),
+        pytest.param(GOOD.replace("-cp312-cp312", "-cp312-cp312-cp312-cp312"), id="too many parts"),
+        pytest.param("torch-2.9.1;rm -rf $HOME-cp312-cp312-linux_x86_64.whl", id="a command"),
+        pytest.param("\x00\x1b[31m.whl", id="control characters"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_a_file_that_is_not_this_torch_does_not_count(name: str) -> None:
+    assert offer_of([name], "6.4") == {}
+    assert offer_of([name, GOOD, name], "6.4") == {Version("2.9.1"): {"3.12"}}
+
+
+def test_each_release_has_the_pythons_of_its_wheels() -> None:
+    names = [GOOD, GOOD.replace("cp312", "cp310"), GOOD.replace("2.9.1", "2.10.0"), GOOD.replace("2.9.1", "2.1.0")]
+    two, ten, one = Version("2.9.1"), Version("2.10.0"), Version("2.1.0")
+    assert offer_of(names, "6.4") == {two: {"3.12", "3.10"}, ten: {"3.12"}, one: {"3.12"}}
+
+
+@pytest.mark.parametrize("platform", ["linux_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64.manylinux_2_5_x86_64"])
+def test_linux_has_several_names(platform: str) -> None:
+    assert offer_of([GOOD.replace("manylinux_2_28_x86_64", platform)], "6.4")
+
+
+def test_a_page_is_read_as_pip_reads_it(pages: TorchPages, rocm: Rocm) -> None:
+    """The name of a file is in its address, where `+` is written `%2B`; what was withdrawn does not count."""
+    pages.have("6.4", "2.9.1", "3.12", "3.11")
+    pages.have("6.4", "2.8.0", "3.12")
+    pages.yanked = {name for name in pages.files["6.4"] if "2.8.0" in name}
+    pages.bodies["6.4"] = pages.page("6.4").replace(b">torch-", b">to read: torch-")
+    assert b"%2Brocm" in pages.bodies["6.4"]
+    assert ask(pages, rocm) == {"2.9.1": ["3.11", "3.12"]}
+    assert pages.asked == ["/whl/rocm6.4/torch/"]
+
+
+def test_a_page_of_5000_links_is_read_in_seconds(pages: TorchPages, rocm: Rocm) -> None:
+    for patch in range(5000):
+        pages.have("6.4", f"2.9.{patch}", "3.12")
+    started = time.monotonic()
+    assert len(ask(pages, rocm)) == 5000
+    assert time.monotonic() - started < 20
+
+
+def test_an_index_that_is_not_there_is_named(pages: TorchPages, rocm: Rocm) -> None:
+    said = refused(pages, rocm)
+    assert said.startswith(f"cannot ask an index: that of ROCm 6.4, {pages.url}/rocm6.4: ")
+    assert "torch" in said
+
+
+@pytest.mark.parametrize("status", [401, 403, 410, 500, 503])
+def test_an_index_that_refuses_is_an_error(pages: TorchPages, rocm: Rocm, status: int) -> None:
+    pages.have("6.4", "2.9.1", "3.12")
+    pages.status["6.4"] = status
+    assert "cannot ask an index" in refused(pages, rocm)
+
+
+def test_a_busy_index_is_asked_again_and_not_slept_for(pages: TorchPages, rocm: Rocm) -> None:
+    pages.status["6.4"], pages.retry_after = 429, "86400"
+    pages.have("6.4", "2.9.1", "3.12")
+    refused(pages, rocm)
+    assert 1 < len(pages.asked) < 6
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"<html>Log in to this network</html>", id="a page of someone else"),
+        pytest.param(b"\x00\xff\xfe" * 100, id="bytes"),
+        pytest.param(
+            b'<a href="http://[/torch-2.9.1%2Brocm6.4-cp312-cp312-linux_x86_64.whl">torch</a>', id="no address"
+        ),
+        pytest.param(b"<div>" * 20_000, id="nested without end"),
+        pytest.param(b'<meta name="pypi:repository-version" content="9.0">', id="a later version of the format"),
+        pytest.param(b'<a href="/whl/rocm6.4/torch-2.9.1%2Brocm6.4-cp312-cp', id="cut off"),
+    ],
+)
+def test_a_page_that_is_none_is_an_error_and_not_an_empty_index(pages: TorchPages, rocm: Rocm, body: bytes) -> None:
+    pages.files["6.4"], pages.bodies["6.4"] = [], body
+    refused(pages, rocm)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "image/png", "application/vnd.pypi.simple.v1+json"])
+def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm, kind: str) -> None:
+    pages.have("6.4", "2.9.1", "3.12")
+    pages.kind = kind
+    assert "cannot ask an index" in refused(pages, rocm)
+
+
+def test_an_index_that_does_not_answer_is_given_up(
+    pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "NETWORK_TIMEOUT_S", 0.1)
+    pages.have("6.4", "2.9.1", "3.12")
+    pages.waits["6.4"] = 0.5
+    assert "timed out" in refused(pages, rocm)
+
+
+@pytest.mark.parametrize("url", ["", "pytorch", "ftp://127.0.0.1", "http://", "http://[", "http://127.0.0.1:9"])
+def test_an_address_that_is_none_is_an_error(rocm: Rocm, url: str) -> None:
+    with pytest.raises(FactoryError, match=r"cannot ask an index: that of ROCm 6\.4, "):
+        TorchIndex(url, {}).offer("6.4", rocm)
+
+
+def test_another_address_stands_for_pytorchs_and_for_no_other(rocm: Rocm) -> None:
+    index = TorchIndex("http://mirror/whl/", {})
+    assert index.address(rocm) == "http://mirror/whl/rocm6.4"
+    for other in ("https://example.org/whl/rocm6.4", f"{PYTORCH}-other/rocm6.4"):
+        assert index.address(rocm.model_copy(update={"index": other})) == other
+    assert TorchIndex(PYTORCH, {}).address(rocm) == rocm.index

@@ -1,0 +1,312 @@
+"""The chore on a whole matrix: new torch releases in, all or nothing, by PyTorch's indexes on loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from matrix.refresh.torch_pages import TorchPages
+from small_matrix import Edit, edited
+from wheelfactory.core.checkout import MATRIX, ROOT
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Rocm
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.refresh.torch_describe import lines_of, summary_of
+from wheelfactory.matrix.refresh.torch_index import TorchIndex
+from wheelfactory.matrix.refresh.torch_support import Findings, refresh
+
+SCRIPT = ROOT / "scripts/refresh_support.py"
+FACTS = """\
+  '{}':
+    python: ['3.12', '3.11']
+    triton: '3.6.0'
+    triton-package: triton-rocm
+    cxx11-abi: true
+    platform: manylinux_2_28_x86_64
+    source: build matrix of torch
+"""
+
+
+def known(*releases: str) -> Edit:
+    """Facts of torch releases, newest first, above those that the small matrix has."""
+    return "torch:\n  '2.9.1'", "torch:\n" + "".join(map(FACTS.format, releases)) + "  '2.9.1'"
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    """A small matrix that knows torch 2.10.0 and lists it nowhere."""
+    path = tmp_path / "matrix.yaml"
+    path.write_text(edited(known("2.10.0")))
+    return path
+
+
+@pytest.fixture
+def full(pages: TorchPages) -> TorchPages:
+    """Indexes that have exactly what the small matrix lists."""
+    pages.have("6.4", "2.9.1", "3.12", "3.11")
+    pages.have("6.2", "2.5.1", "3.11", platform="linux_x86_64")
+    return pages
+
+
+def run_on(path: Path, pages: TorchPages) -> Findings:
+    return refresh(path, TorchIndex(pages.url, {}))
+
+
+def suggested(findings: Findings) -> list[str]:
+    return [line for line in lines_of(findings) if line.startswith("suggested")]
+
+
+def test_a_release_that_the_matrix_knows_is_added_where_the_index_has_it(matrix: Path, full: TorchPages) -> None:
+    before = matrix.read_text()
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    findings = run_on(matrix, full)
+    assert findings.additions == (("6.4", "2.10.0"),)
+    assert matrix.read_text() == before.replace("torch: ['2.9.1']", "torch: ['2.10.0', '2.9.1']")
+    assert suggested(findings) == []
+
+
+def test_it_says_how_many_cells_that_adds(matrix: Path, full: TorchPages) -> None:
+    before = len(expand(load_matrix(matrix)).cells)
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    findings = run_on(matrix, full)
+    after = len(expand(load_matrix(matrix)).cells)
+    assert (findings.cells, findings.new_cells) == (before, after - before)
+    assert findings.new_cells > 0
+    assert summary_of(findings).endswith(f"{after - before} new cells besides {before}")
+
+
+def test_a_second_run_finds_nothing_and_leaves_the_file_alone(matrix: Path, full: TorchPages) -> None:
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    run_on(matrix, full)
+    os.utime(matrix, (1, 1))
+    findings = run_on(matrix, full)
+    assert (findings.additions, findings.new_cells, suggested(findings)) == ((), 0, [])
+    assert matrix.stat().st_mtime == 1
+
+
+def test_several_releases_and_entries_are_edited_at_once(matrix: Path, full: TorchPages) -> None:
+    matrix.write_text(edited(known("2.13.0", "2.10.0")))
+    for entry in ("6.4", "6.2"):
+        full.have(entry, "2.10.0", "3.12", "3.11")
+        full.have(entry, "2.13.0", "3.12", "3.11")
+    assert len(run_on(matrix, full).additions) == 4
+    written = load_matrix(matrix).rocm
+    assert [written[entry].torch for entry in ("6.4", "6.2")] == [
+        ("2.13.0", "2.10.0", "2.9.1"),
+        ("2.13.0", "2.10.0", "2.5.1"),
+    ]
+
+
+def test_versions_are_not_numbers(matrix: Path, full: TorchPages) -> None:
+    """2.1 is not 2.10, and 2.9.1 is not 2.91."""
+    full.have("6.4", "2.1.0", "3.12", "3.11")
+    full.have("6.4", "2.91", "3.12")
+    findings = run_on(matrix, full)
+    assert findings.additions == ()
+    assert [suggestion.torch for suggestion in findings.suggestions] == ["2.91", "2.1.0"]
+
+
+def test_the_same_version_may_be_written_longer_on_the_index(matrix: Path, full: TorchPages) -> None:
+    matrix.write_text(edited(known("2.10")))
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    assert run_on(matrix, full).additions == (("6.4", "2.10"),)
+
+
+def test_a_release_without_facts_is_only_told(matrix: Path, full: TorchPages) -> None:
+    before = matrix.read_bytes()
+    full.have("6.4", "2.15.0", "3.14", "3.9")
+    findings = run_on(matrix, full)
+    assert suggested(findings) == [
+        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (it is there for Python 3.14, 3.9)"
+    ]
+    assert matrix.read_bytes() == before
+
+
+def test_of_patch_releases_without_facts_the_last_is_told(matrix: Path, full: TorchPages) -> None:
+    for release in ("2.15.0", "2.15.1", "2.9.0", "2.16.0"):
+        full.have("6.4", release, "3.12")
+    assert [suggestion.torch for suggestion in run_on(matrix, full).suggestions] == ["2.16.0", "2.15.1"]
+
+
+def test_prereleases_are_not_even_told(matrix: Path, full: TorchPages) -> None:
+    full.have("6.4", "2.15.0rc1", "3.12")
+    full.have("6.4", "2.16.0.dev20261101", "3.12")
+    assert suggested(run_on(matrix, full)) == []
+
+
+def test_a_release_that_lacks_a_python_of_its_facts_is_not_added(matrix: Path, full: TorchPages) -> None:
+    """Its facts would make cells of it; while a release is being uploaded that is so for all."""
+    before = matrix.read_bytes()
+    full.have("6.4", "2.10.0", "3.12")
+    findings = run_on(matrix, full)
+    assert suggested(findings) == [
+        "suggested  for ROCm 6.4: torch 2.10.0: not there for Python 3.11, which its entry under torch: has"
+    ]
+    assert matrix.read_bytes() == before
+
+
+def test_a_python_that_no_cell_has_may_be_missing(matrix: Path, full: TorchPages) -> None:
+    matrix.write_text(
+        edited(
+            known("2.10.0"),
+            ("python: ['3.12', '3.11']\n    triton: '3.6.0'", "python: ['3.12', '3.10']\n    triton: '3.6.0'"),
+        )
+    )
+    full.have("6.4", "2.10.0", "3.12")
+    assert run_on(matrix, full).additions == (("6.4", "2.10.0"),)
+
+
+def test_pythons_that_the_facts_lack_are_told(matrix: Path, full: TorchPages) -> None:
+    full.have("6.4", "2.9.1", "3.14", "3.13", "3.10")
+    full.have("6.2", "2.5.1", "3.12", platform="linux_x86_64")
+    assert suggested(run_on(matrix, full)) == [
+        "suggested  for ROCm 6.4: torch 2.9.1: there for Python 3.14, 3.13, which its entry under torch: lacks",
+        "suggested  for ROCm 6.2: torch 2.5.1: there for Python 3.12, which its entry under torch: lacks",
+    ]
+
+
+def test_what_is_listed_and_gone_is_told_and_stays(matrix: Path, full: TorchPages) -> None:
+    before = matrix.read_bytes()
+    full.files["6.4"] = []
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    full.files["6.2"] = []
+    full.have("6.2", "2.5.1", "3.10", platform="linux_x86_64")
+    findings = run_on(matrix, full)
+    assert suggested(findings) == [
+        "suggested  for ROCm 6.4: torch 2.9.1: listed, but not on the index",
+        "suggested  for ROCm 6.2: torch 2.5.1: listed, but not there for Python 3.11",
+    ]
+    assert matrix.read_bytes() == before.replace(b"torch: ['2.9.1']", b"torch: ['2.10.0', '2.9.1']")
+
+
+def test_what_the_rules_of_the_matrix_refuse_is_told_with_the_reason(matrix: Path, full: TorchPages) -> None:
+    """Two patch releases would make wheels of the same name."""
+    matrix.write_text(edited(known("2.9.2")))
+    before = matrix.read_bytes()
+    full.have("6.4", "2.9.2", "3.12", "3.11")
+    (line,) = suggested(run_on(matrix, full))
+    assert line.startswith("suggested  for ROCm 6.4: torch 2.9.2: two cells would make the same wheel: ")
+    assert matrix.read_bytes() == before
+
+
+def test_one_that_is_refused_does_not_keep_out_the_others(matrix: Path, full: TorchPages) -> None:
+    matrix.write_text(edited(known("2.10.1", "2.10.0", "2.9.2")))
+    for release in ("2.9.2", "2.10.1", "2.10.0"):
+        full.have("6.4", release, "3.12", "3.11")
+    findings = run_on(matrix, full)
+    assert findings.additions == (("6.4", "2.10.1"),)
+    assert [suggestion.torch for suggestion in findings.suggestions] == ["2.10.0", "2.9.2"]
+
+
+@pytest.mark.parametrize("entry", ["6.4", "6.2"])
+def test_an_index_that_is_not_there_is_named_and_nothing_changes(matrix: Path, full: TorchPages, entry: str) -> None:
+    before = matrix.read_bytes()
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    full.status[entry] = 404
+    with pytest.raises(FactoryError, match=f"that of ROCm {entry}, "):
+        run_on(matrix, full)
+    assert matrix.read_bytes() == before
+    assert [*matrix.parent.iterdir()] == [matrix]
+
+
+def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full: TorchPages) -> None:
+    """Two lists that share their text cannot grow apart."""
+    text = edited(known("2.10.0"), ("torch: ['2.9.1']", "torch: &both ['2.9.1']"), ("torch: ['2.5.1']", "torch: *both"))
+    matrix.write_text(text)
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    full.have("6.2", "2.9.1", "3.12", "3.11")
+    with pytest.raises(FactoryError, match="cannot edit the torch lists of"):
+        run_on(matrix, full)
+    assert matrix.read_text() == text
+
+
+def test_a_list_that_two_entries_share_is_edited_once(matrix: Path, full: TorchPages) -> None:
+    shared = ("torch: ['2.9.1']", "torch: &both ['2.9.1']"), ("torch: ['2.5.1']", "torch: *both")
+    matrix.write_text(edited(known("2.10.0"), *shared))
+    before = matrix.read_text()
+    full.files["6.2"] = []
+    full.have("6.2", "2.9.1", "3.12", "3.11")
+    for entry in ("6.4", "6.2"):
+        full.have(entry, "2.10.0", "3.12", "3.11")
+    assert len(run_on(matrix, full).additions) == 2
+    assert matrix.read_text() == before.replace("&both ['2.9.1']", "&both ['2.10.0', '2.9.1']")
+
+
+def test_what_someone_else_wrote_meanwhile_is_kept(
+    matrix: Path, full: TorchPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    index = TorchIndex(full.url, {})
+    ask = index.offer
+
+    def offer(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
+        matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
+        return ask(entry, rocm)
+
+    monkeypatch.setattr(index, "offer", offer)
+    with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
+        refresh(matrix, index)
+    assert "rocm/pytorch:theirs" in matrix.read_text()
+
+
+def test_the_matrix_of_this_project_can_be_edited(tmp_path: Path, pages: TorchPages) -> None:
+    """Its newest torch taken from all lists comes back into each, and no other character changes."""
+    matrix = load_matrix(MATRIX)
+    newest, second = list(matrix.torch)[:2]
+    path = tmp_path / "matrix.yaml"
+    without = re.sub(rf"(\n    torch: \[)'{newest}'(, )?", r"\1", MATRIX.read_text())
+    path.write_text(without.replace("torch: []", f"torch: ['{second}']"))
+    before = path.read_text()
+    for entry, rocm in load_matrix(path).rocm.items():
+        for torch in {*rocm.torch, newest}:
+            pages.have(entry, torch, *matrix.torch[torch].python)
+    findings = run_on(path, pages)
+    added = [entry for entry, _ in findings.additions]
+    refused = [suggestion.rocm for suggestion in findings.suggestions]
+    assert sorted(added + refused) == sorted(matrix.rocm)
+    assert len(added) > 1
+    after = path.read_text()
+    assert after.count(f"torch: ['{newest}', ") == len(added)
+    assert after.replace(f"torch: ['{newest}', ", "torch: [") == before
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_script_says_what_it_did(matrix: Path, full: TorchPages) -> None:
+    full.have("6.4", "2.10.0", "3.12", "3.11")
+    full.have("6.4", "2.15.0", "3.12")
+    done = run("--matrix", matrix, "--index", full.url)
+    assert done.returncode == DONE
+    assert done.stdout.splitlines() == [
+        "added      to ROCm 6.4: torch 2.10.0",
+        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (it is there for Python 3.12)",
+    ]
+    assert done.stderr == "2 indexes: 1 torch releases added, 1 suggestions; 3 new cells besides 5\n"
+
+
+def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:
+    before = matrix.read_bytes()
+    done = run("--matrix", matrix, "--index", "http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (FAILED, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: cannot ask an index: that of ROCm 6.4, http://127.0.0.1:9/rocm6.4: ")
+    assert hint == "hint: check the network and the index of that entry in matrix.yaml; nothing was changed"
+    assert matrix.read_bytes() == before
+
+
+def test_a_bad_matrix_is_told_before_anyone_is_asked(matrix: Path, full: TorchPages) -> None:
+    matrix.write_text(edited(("torch: ['2.9.1']", "torch: ['2.99']")))
+    done = run("--matrix", matrix, "--index", full.url)
+    assert done.returncode == BAD_INPUT
+    assert "torch 2.99 has no entry" in done.stderr
+    assert full.asked == []

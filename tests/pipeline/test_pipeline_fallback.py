@@ -1,0 +1,540 @@
+"""flash-attention-amd goes the way of every wheel: built the same each time, verified, published, in every index."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Cli
+from elf_factory import library
+from rocm_machine import make_machine
+from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_workshop, tamper, wheel_text
+from wheelfactory.build import fallback_project as sources
+from wheelfactory.build.executor import Executor, LocalExecutor
+from wheelfactory.build.fallback import build_fallback
+from wheelfactory.build.fallback_project import Project, find_project, require_project
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.pipeline import run as running
+from wheelfactory.pipeline.run import Failure, Job, Line, exit_code, run_job
+from wheelfactory.release.additions import addition, missing_fallback, recorded, wheel_row
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import write_rows
+from wheelfactory.release.transaction import publish
+from wheelfactory.verify.fallback_contents import LARGEST
+from wheelfactory.verify.fallback_importing import importing
+from wheelfactory.verify.gate import FallbackSubject
+from wheelfactory.verify.gates import FALLBACK_ALONE, FALLBACK_REQUIRED, verify, verify_fallback
+from wheelfactory.verify.proofs import Question, Report
+from wheelfactory.verify.result import Finding, GateResult, Status
+from wheelfactory.wheel.read import RECORD_NAME, Wheel
+
+NAME = "flash-attention-amd"
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in FALLBACK_REQUIRED)
+
+Refused = Callable[[Path], tuple[str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The distribution of this checkout, as it is when the tests begin: someone may be at work on it."""
+    found, folder = require_project(), tmp_path_factory.mktemp("checkout")
+    found.write_sources(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sources, "FALLBACK", folder)
+        yield found
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    """A small one, in which nothing can be built or run."""
+    return small_workshop(tmp_path / "cache")
+
+
+@pytest.fixture(scope="module")
+def wheel(cache: Path, project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as this factory makes it."""
+    return build_fallback(small_workshop(cache), project, tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sources in a folder of the test's own, taken for those of the checkout."""
+    folder = tmp_path / "packages/flash_attention_amd"
+    require_project().write_sources(folder)
+    monkeypatch.setattr(sources, "FALLBACK", folder)
+    return folder
+
+
+def in_package(checkout: Path, text: str) -> None:
+    """Put lines before the end of the package's first file."""
+    path = checkout / "src/flash_attention_amd/__init__.py"
+    path.write_text(f"{path.read_text()}\n{text}\n")
+
+
+def made(folder: Path, project: Project, **changes: Any) -> Path:
+    """A wheel written by hand that is right in everything but what is given."""
+    version = changes.get("version", project.version)
+    truth: dict[str, Any] = {
+        "name": "flash_attention_amd",
+        "version": version,
+        "members": project.members,
+        "metadata": metadata(project, version=version),
+        "dist_info_members": {"licenses/LICENSE": project.build_files["LICENSE"]},
+    }
+    return make_wheel(folder, **{**truth, **changes})
+
+
+def metadata(project: Project, **changes: Any) -> str:
+    truth = {"version": project.version, "name": NAME, "requires_python": project.requires_python}
+    return metadata_text(**{**truth, "requires": project.requires, **changes})
+
+
+# -- built
+
+
+def test_the_path_of_the_wheel_is_the_only_line_on_stdout(cli: Cli, cache: Path, project: Project) -> None:
+    shown = cli("build", NAME, "--cache", cache, "--dest", "dist")
+    assert (shown.code, shown.out) == (0, f"{Path.cwd()}/dist/{project.filename}\n")
+
+
+def test_two_builds_of_the_same_sources_give_the_same_bytes(
+    checkout: Path, wheel: Path, project: Project, cache: Path, tmp_path: Path
+) -> None:
+    """In another folder, with other times and another umask, among what builds and tests leave in a checkout."""
+    for name in ("build/lib/flash_attention_amd/old.py", "src/flash_attention_amd.egg-info/SOURCES.txt"):
+        (checkout / name).parent.mkdir(parents=True)
+        (checkout / name).write_text("flash_attention_amd/old.py\n")
+    (checkout / "src/flash_attention_amd/__pycache__").mkdir()
+    (checkout / "src/flash_attention_amd/__pycache__/old.pyc").write_bytes(b"")
+    assert require_project() == project
+    os.utime(checkout / "src/flash_attention_amd/__init__.py", (0, 1e9))
+    before = os.umask(0o077)
+    try:
+        own = small_workshop(make_machine(tmp_path / "own", cache, {}).cache)
+        again = build_fallback(own, require_project(), tmp_path / "again")
+    finally:
+        os.umask(before)
+    assert sha256_of(again) == sha256_of(wheel)
+
+
+def test_the_wheel_is_made_from_all_files_of_the_package_and_holds_no_others(wheel: Path, project: Project) -> None:
+    held = {name: data for name, data in read_zip(wheel).items() if ".dist-info/" not in name}
+    assert held == project.members
+    assert "flash_attention_amd/py.typed" in held
+
+
+def test_what_was_built_is_kept_until_a_source_changes(
+    checkout: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Path] = []
+
+    def pip_wheel(_environment: object, source: Path, folder: Path, _epoch: int) -> None:
+        built.append(source)
+        made(folder, require_project())
+
+    monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
+    own = small_workshop(make_machine(tmp_path / "own", cache, {}).cache)
+    for folder in ("first", "second"):
+        build_fallback(own, require_project(), tmp_path / folder)
+    assert len(built) == 1
+    (checkout / "README.md").write_text("another description\n")
+    build_fallback(own, require_project(), tmp_path / "third")
+    assert len(built) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param('version = "0.1.0"', "", "version", id="no version"),
+        pytest.param('version = "0.1.0"', 'dynamic = ["version"]', "version", id="a version that must be computed"),
+        pytest.param('name = "flash-attention-amd"', 'name = "flash-attn"', "name", id="another project"),
+        pytest.param('dependencies = ["torch>=2.5"]', 'dependencies = [\n  "torch",\n]', "", id="several lines"),
+    ],
+)
+def test_a_project_that_does_not_say_what_it_is_is_an_error_that_names_the_file(
+    checkout: Path, old: str, new: str, said: str
+) -> None:
+    path = checkout / "pyproject.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match="cannot read the project") as refused:
+        find_project()
+    assert refused.value.which.startswith(f"{path}: ")
+    assert said in refused.value.which
+
+
+def test_without_its_sources_it_cannot_be_built_and_is_not_missed(
+    cli: Cli, checkout: Path, workshop: Workshop, tmp_path: Path
+) -> None:
+    """As beside a factory that was installed from a wheel."""
+    shutil.rmtree(checkout)
+    assert missing_fallback(DirectoryPublisher(tmp_path / "release")) is None
+    shown = cli("build", NAME)
+    assert (shown.code, shown.out) == (2, "")
+    assert f"error: no sources of {NAME}: {checkout}" in shown.err
+
+
+# -- verified
+
+
+def test_every_gate_passes_and_says_what_it_looked_at(cli: Cli, wheel: Path, cache: Path) -> None:
+    shown = cli("verify", wheel, "--cache", cache, "--json")
+    assert shown.code == 0, shown.out
+    gates = {gate["gate"]: gate for gate in json.loads(shown.out)["gates"]}
+    assert tuple(gates) == ("archive", "identity", "record", "contents", "import", "numbers")
+    assert all(gate["status"] == "passed" and gate["required"] for gate in gates.values())
+    assert gates["numbers"]["figures"]
+
+
+@pytest.fixture
+def refused(workshop: Workshop) -> Refused:
+    """The one gate that refuses a wheel, of those that run nothing of it, and its one finding."""
+
+    def find(path: Path) -> tuple[str, str]:
+        results = verify_fallback(path, workshop, FALLBACK_ALONE)
+        ((gate, finding),) = [(result.gate, str(finding)) for result in results for finding in result.findings]
+        return gate, finding
+
+    return find
+
+
+def test_a_wheel_written_by_hand_that_is_right_is_not_refused(
+    workshop: Workshop, project: Project, tmp_path: Path
+) -> None:
+    results = verify_fallback(made(tmp_path, project), workshop, FALLBACK_ALONE)
+    assert {result.status for result in results} == {Status.PASSED}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        pytest.param({"requires": ()}, "expected torch>=2.5, found nothing", id="no torch required"),
+        pytest.param({"requires": ["torch==2.13.*"]}, "found torch==2.13.*", id="pinned to one torch"),
+        pytest.param({"requires": ["torch>=2.5", "einops"]}, "found einops, torch>=2.5", id="something else required"),
+        pytest.param({"requires_python": ">=3.8"}, "expected >=3.10, found >=3.8", id="another Python"),
+        pytest.param({"name": "flash-attn"}, "expected flash-attention-amd, found flash-attn", id="another name"),
+        pytest.param({"version": "0.0.9"}, "METADATA Version: expected", id="another version"),
+    ],
+)
+def test_metadata_other_than_the_sources_state_is_refused(
+    changes: Mapping[str, Any], found: str, refused: Refused, project: Project, tmp_path: Path
+) -> None:
+    gate, finding = refused(made(tmp_path, project, metadata=metadata(project, **changes)))
+    assert gate == "identity"
+    assert found in finding
+
+
+def test_triton_is_required_by_no_wheel_even_if_the_sources_ask_for_it(
+    checkout: Path, refused: Refused, tmp_path: Path
+) -> None:
+    path = checkout / "pyproject.toml"
+    path.write_text(path.read_text().replace('["torch>=2.5"]', '["torch>=2.5", "triton"]'))
+    gate, finding = refused(made(tmp_path, require_project()))
+    assert (gate, "expected no Triton, found triton" in finding) == ("identity", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        pytest.param({"version": "9.9.9"}, "flash_attention_amd-9.9.9-py3-none-any.whl", id="another version"),
+        pytest.param({"version": "0.1.0+rocm72torch2.13"}, "+rocm72torch2.13", id="a label"),
+        pytest.param({"tags": "cp311-none-any"}, "cp311-none-any", id="for one Python"),
+    ],
+)
+def test_a_name_other_than_the_sources_give_it_is_refused(
+    changes: Mapping[str, str], found: str, workshop: Workshop, project: Project, tmp_path: Path
+) -> None:
+    results = verify_fallback(made(tmp_path, project, **changes), workshop, FALLBACK_ALONE)
+    findings = {result.gate: result.findings for result in results if result.findings}
+    assert set(findings) == {"identity"}
+    assert findings["identity"][0].expected == project.filename
+    assert found in findings["identity"][0].found
+
+
+def test_tags_other_than_those_of_its_name_are_refused(refused: Refused, project: Project, tmp_path: Path) -> None:
+    gate, finding = refused(made(tmp_path, project, wheel=wheel_text("cp311-none-any")))
+    assert (gate, "WHEEL: expected py3-none-any, found cp311-none-any" in finding) == ("identity", True)
+
+
+def test_a_wheel_that_was_renamed_is_refused(refused: Refused, project: Project, tmp_path: Path) -> None:
+    older = made(tmp_path, project, version="0.0.9", metadata=metadata(project))
+    gate, finding = refused(older.rename(tmp_path / project.filename))
+    assert (gate, "found flash_attention_amd-0.0.9.dist-info" in finding) == ("identity", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "found"),
+    [
+        pytest.param("flash_attention_amd/__init__.py", b"print('hello')\n", "found other bytes", id="a file changed"),
+        pytest.param("flash_attention_amd/more.py", b"", "found a file more", id="a file added"),
+        pytest.param("flash_attn/__init__.py", b"", "found a file more", id="a package of others"),
+        pytest.param("flash_attention_amd/fast.so", library(), "found an ELF file", id="compiled code"),
+        pytest.param("flash_attention_amd/py.typed", None, "found no such file", id="a file missing"),
+    ],
+)
+def test_a_package_other_than_that_of_the_checkout_is_refused(
+    name: str, data: bytes | None, found: str, refused: Refused, project: Project, tmp_path: Path
+) -> None:
+    members = {key: value for key, value in {**project.members, name: data}.items() if value is not None}
+    gate, finding = refused(made(tmp_path, project, members=members))
+    assert gate == "contents"
+    assert name in finding
+    assert found in finding
+
+
+@pytest.mark.parametrize("member", [RECORD_NAME, "entry_points.txt"])
+def test_dist_info_has_nothing_that_the_build_does_not_write(
+    member: str, refused: Refused, project: Project, tmp_path: Path
+) -> None:
+    """A build record would say that it is of a cell; entry points would put programs on PATH."""
+    license_text = project.build_files["LICENSE"]
+    path = made(tmp_path, project, dist_info_members={"licenses/LICENSE": license_text, member: b"x"})
+    gate, finding = refused(path)
+    assert (gate, member in finding) == ("contents", True)
+
+
+def test_a_wheel_far_larger_than_its_sources_is_refused(refused: Refused, project: Project, tmp_path: Path) -> None:
+    description = os.urandom(LARGEST + 10_000).hex()
+    gate, finding = refused(made(tmp_path, project, metadata=metadata(project) + description))
+    assert (gate, "1,000,000 bytes at most" in finding) == ("contents", True)
+
+
+def test_a_member_changed_after_the_build_is_refused_twice(wheel: Path, workshop: Workshop, tmp_path: Path) -> None:
+    path = tamper(Path(shutil.copy(wheel, tmp_path)), {"flash_attention_amd/__init__.py": b""})
+    found = {result.gate for result in verify_fallback(path, workshop) if result.status is Status.FAILED}
+    assert found == {"record", "contents"}
+
+
+def test_nothing_of_a_refused_wheel_is_run(workshop: Workshop, project: Project, tmp_path: Path) -> None:
+    path = made(tmp_path, project, members={"flash_attention_amd/__init__.py": b""})
+    *_, imported, computed = verify(path, workshop)
+    assert {imported.status, computed.status} == {Status.NOT_RUN}
+    with pytest.raises(VerificationError):
+        addition(path, (imported, computed))
+
+
+def test_a_release_directory_is_verified_with_it(cli: Cli, wheel: Path, cache: Path) -> None:
+    publish(DirectoryPublisher(Path("release")), [addition(wheel, PASSED)])
+    shown = cli("verify", "release", "--cache", cache)
+    assert (shown.code, shown.out.splitlines()[0]) == (0, f"{wheel.name}: verified")
+
+
+def test_one_of_another_version_in_a_release_is_left_out_and_named(
+    cli: Cli, checkout: Path, wheel: Path, cache: Path
+) -> None:
+    """The sources that it is held against are not here; the cells beside it can be verified."""
+    publish(DirectoryPublisher(Path("release")), [addition(wheel, PASSED)])
+    path = checkout / "pyproject.toml"
+    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    shown = cli("verify", "release", "--cache", cache)
+    assert (shown.code, shown.out) == (2, "")
+    assert f"left out, this checkout cannot verify another version of it: {wheel.name}" in shown.err
+    assert "error: no wheels: the manifest of release names none" in shown.err
+
+
+def test_it_is_of_no_cell(cli: Cli, wheel: Path) -> None:
+    shown = cli("verify", wheel, "--cell", TRITON.id)
+    assert (shown.code, shown.out) == (2, "")
+    assert f"error: of no cell: {wheel.name}" in shown.err
+
+
+def test_a_package_that_needs_more_than_torch_does_not_import(
+    cli: Cli, checkout: Path, cache: Path, project: Project
+) -> None:
+    """The environment has einops for other wheels, and so would hide it."""
+    in_package(checkout, "import einops")
+    built = cli("build", NAME, "--cache", cache).out.strip()
+    shown = cli("verify", built, "--cache", cache)
+    assert shown.code == 3
+    assert "import of einops halted" in shown.out
+    assert "not run  numbers (an earlier gate refused the wheel)" in shown.out
+
+
+def test_a_wrong_number_is_refused_with_its_error_and_bound_and_nothing_is_published(
+    cli: Cli, checkout: Path, cache: Path
+) -> None:
+    in_package(
+        checkout,
+        "_right = flash_attn_func\n"
+        "def flash_attn_func(q, k, v, *more, **options):\n"
+        "    return _right(q * 1.01, k, v, *more, **options)\n",
+    )
+    built = cli("build", NAME, "--cache", cache).out.strip()
+    shown = cli("publish", "release", built, "--cache", cache)
+    assert shown.code == 3
+    assert "numbers: " in shown.err
+    assert "output of full float16 to be off by" in shown.err
+    assert not Path("release/manifest.jsonl").exists()
+
+
+def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
+    wheel: Path, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds may be narrowed after it was kept; and what was not good is asked again."""
+    asked: list[str] = []
+    answers = ["9.9.9", project.version]
+
+    def run(_subject: object, question: Question, kind: type[Report]) -> Report:
+        asked.append(question.program.name)
+        return kind.model_validate({"version": answers.pop(0)})
+
+    monkeypatch.setattr("wheelfactory.verify.fallback_trial._run", run)
+    subject = FallbackSubject(Wheel.open(wheel), project, small_workshop(tmp_path / "cache"))
+    assert importing(subject).status is Status.FAILED
+    assert not (tmp_path / "cache/proofs").exists()
+    assert [importing(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]
+    assert asked == ["import_fallback.py"] * 2
+    (kept,) = (tmp_path / "cache/proofs").iterdir()
+    kept.write_text(kept.read_text().replace(project.version, "9.9.9"))
+    answers.append(project.version)
+    assert importing(subject).status is Status.PASSED
+    assert len(asked) == 3
+
+
+# -- published
+
+
+@pytest.fixture
+def handed(project: Project, tmp_path: Path) -> Callable[..., Path]:
+    """Makes a release directory as a job hands it on: the wheel, and a row that says how verifying it went."""
+
+    def make(gates: tuple[GateResult, ...] = PASSED, **changes: Any) -> Path:
+        folder = tmp_path / "handed"
+        path = made(tmp_path / "made", project)
+        row = wheel_row(path, gates)
+        publish(DirectoryPublisher(folder), [(row, path)])
+        (folder / "manifest.jsonl").write_bytes(write_rows([row.model_copy(update=changes)]))
+        return folder
+
+    return make
+
+
+def test_its_row_is_of_no_cell_and_no_label_and_so_in_every_index(wheel: Path) -> None:
+    row = wheel_row(wheel, PASSED)
+    assert (row.project, row.cell, row.label, row.index_key) == (NAME, None, None, None)
+
+
+def test_a_row_whose_gates_all_passed_is_taken_from_a_release_directory(
+    handed: Callable[..., Path], workshop: Workshop, project: Project
+) -> None:
+    ((row, path),) = recorded(handed(), workshop, expected=())
+    assert (row.filename, path and path.name) == (project.filename, project.filename)
+
+
+@pytest.mark.parametrize("name", FALLBACK_REQUIRED)
+@pytest.mark.parametrize("said", ["nothing", "not run", "failed"])
+def test_a_row_with_a_gate_that_did_not_pass_is_refused(
+    name: str, said: str, handed: Callable[..., Path], workshop: Workshop
+) -> None:
+    """Whatever it says of which gates are required."""
+    finding = Finding(file="a", expected="b", found="c", cure="d")
+    instead = {"nothing": [], "not run": [GateResult.not_run(name, "")], "failed": [GateResult.of(name, [finding])]}
+    others = [gate for gate in PASSED if gate.gate != name]
+    gates = tuple(gate.model_copy(update={"required": False}) for gate in (*others, *instead[said]))
+    with pytest.raises(VerificationError, match=f"{name} not passed"):
+        recorded(handed(gates), workshop)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"project": "flash-attention"}, "no dependency that the matrix pins", id="another project"),
+        pytest.param({"version": "0.2.0"}, "its row and the file differ in version", id="another version"),
+        pytest.param({"label": "rocm72torch2.13triton"}, "its row and the file differ in label", id="a label"),
+    ],
+)
+def test_a_row_that_is_not_what_its_file_says_is_refused(
+    changes: Mapping[str, str], said: str, handed: Callable[..., Path], workshop: Workshop
+) -> None:
+    with pytest.raises(VerificationError, match=said):
+        recorded(handed(**changes), workshop)
+
+
+def test_a_row_is_not_believed_where_its_file_can_be_asked(
+    checkout: Path, handed: Callable[..., Path], workshop: Workshop
+) -> None:
+    folder = handed()
+    in_package(checkout, "# changed since, or there")
+    with pytest.raises(VerificationError, match=r"contents: .*found other bytes"):
+        recorded(folder, workshop)
+
+
+def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
+    checkout: Path, handed: Callable[..., Path], workshop: Workshop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its cells can still be published; the sources of another version are not here to compare it with."""
+    folder = handed()
+    path = checkout / "pyproject.toml"
+    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    with caplog.at_level("INFO"):
+        assert recorded(folder, workshop) == ()
+    assert "left out, this checkout cannot verify another version of it: flash_attention_amd-0.1.0" in caplog.text
+
+
+def test_another_wheel_of_a_published_version_is_refused(project: Project, tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(tmp_path / "release")
+    first, second = made(tmp_path / "1", project), made(tmp_path / "2", project, members={"a.py": b""})
+    publish(publisher, [addition(first, PASSED)])
+    with pytest.raises(PublishError, match="already published with other bytes"):
+        publish(publisher, [addition(second, PASSED)])
+    assert sha256_of(publisher.wheels / project.filename) == sha256_of(first)
+
+
+def test_it_is_missing_until_a_release_holds_its_version(checkout: Path, project: Project, tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(tmp_path / "release")
+    assert missing_fallback(publisher) == project
+    publish(publisher, [addition(made(tmp_path / "made", project), PASSED)])
+    assert missing_fallback(publisher) is None
+    path = checkout / "pyproject.toml"
+    path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
+    assert missing_fallback(publisher) == require_project()
+    (publisher.wheels / project.filename).unlink()
+    path.write_text(path.read_text().replace('"0.2.0"', '"0.1.0"'))
+    assert missing_fallback(publisher) == project
+
+
+# -- brought
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cells whose build began; none is built."""
+    found: list[str] = []
+
+    def build_none(_line: Line, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+        found.extend(cell.id for cell in cells)
+        return []
+
+    monkeypatch.setattr(running, "build_side_by_side", build_none)
+    return found
+
+
+def test_where_it_cannot_be_built_the_cells_are_and_the_failure_is_told(
+    workshop: Workshop, begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_torch(_cache: Path) -> None:
+        raise BuildError("no CPU torch", "for this Python", "run with another")
+
+    monkeypatch.setattr("wheelfactory.build.fallback.build_environment", no_torch)
+    job = Job(todo=(TRITON,), already=(), refusals=())
+    failures = run_job(workshop, LocalExecutor(workshop), job, DirectoryPublisher(tmp_path / "release"))
+    assert begun == [TRITON.id]
+    assert [(failure.name, failure.error.what) for failure in failures] == [(NAME, "no CPU torch")]
+    assert exit_code(failures) == BUILD_FAILED
+
+
+def test_nothing_is_brought_where_no_cell_is_to_be_built(workshop: Workshop, tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(tmp_path / "release")
+    nothing = Job(todo=(), already=(TRITON,), refusals=())
+    assert run_job(workshop, LocalExecutor(workshop), nothing, publisher) == ()
+    assert publisher.rows() == ()

@@ -1,0 +1,204 @@
+"""The whole job on real input: built, verified, published, indexed; again, from scratch, and killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core.files import sha256_of
+from wheelfactory.release.manifest import WheelRow, read_manifest
+
+Done = subprocess.CompletedProcess[str]
+
+TRITON = "fa2.8.3-*-torch2.13.0-py3-triton"
+"""Two cells, for ROCm 7.1 and 7.2, of one payload."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def scratch_cache(cache: Path, tmp_path: Path) -> Path:
+    """A cache that has environments and proofs and nothing else, so that all is built again."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    (cache / "proofs").mkdir(exist_ok=True)
+    for kept in (*cache.glob("env-*"), cache / "proofs"):
+        (folder / kept.name).symlink_to(kept)
+    return folder
+
+
+def command(dest: Path, cache: Path, only: str) -> list[str]:
+    return [sys.executable, "-m", "wheelfactory", "run", "--only", only, "--dest", str(dest), "--cache", str(cache)]
+
+
+def run(
+    dest: Path, cache: Path, only: str, environ: Mapping[str, str] | None = None, arguments: Sequence[str | Path] = ()
+) -> Done:
+    return subprocess.run([*command(dest, cache, only), *arguments], env=environ, capture_output=True, text=True)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[str, int]]:
+    """Every file below a folder, with its content and the time of its last change."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (sha256_of(path), path.stat().st_mtime_ns) for path in files}
+
+
+def without_times(folder: Path) -> list[WheelRow]:
+    """The manifest, but for when each wheel was published."""
+    epoch = "1970-01-01T00:00:00Z"
+    return [WheelRow.model_validate({**row.model_dump(), "published": epoch}) for row in read_manifest(folder)]
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Every file below a release but the manifest, which holds times."""
+    return {name: digest for name, (digest, _) in snapshot(folder).items() if name != "manifest.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def release(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A release with both cells, from the command as a person runs it."""
+    folder = tmp_path_factory.mktemp("release")
+    done = run(folder, cache, TRITON)
+    assert done.returncode == 0, done.stderr
+    yield folder
+
+
+def test_the_release_holds_what_was_selected(release: Path) -> None:
+    cells = [row.cell for row in read_manifest(release) if row.cell]
+    assert cells == ["fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"]
+
+
+def test_every_gate_passed_and_the_manifest_says_so(release: Path) -> None:
+    rows = [row for row in read_manifest(release) if row.cell]
+    results = {(gate.gate, gate.status.value) for row in rows for gate in row.gates if gate.required}
+    names = ("archive", "identity", "record", "contents", "import")
+    assert results == {(name, "passed") for name in names}
+
+
+def test_the_fallback_is_built_verified_and_published_with_the_first_cells(release: Path) -> None:
+    (row,) = (row for row in read_manifest(release) if row.project == "flash-attention-amd")
+    assert (row.filename, row.cell, row.label) == (f"flash_attention_amd-{row.version}-py3-none-any.whl", None, None)
+    passed = [gate.gate for gate in row.gates if gate.status.value == "passed"]
+    assert passed == ["archive", "identity", "record", "contents", "import", "numbers"]
+    assert f"{row.sha256}  wheels/{row.filename}\n" in (release / "SHA256SUMS").read_text()
+
+
+@pytest.mark.parametrize("index", ["rocm71/torch2.13/triton", "rocm72/torch2.13/triton"])
+@pytest.mark.parametrize("tool", ["pip", "uv pip"])
+def test_pip_and_uv_install_the_fallback_from_every_index(release: Path, tmp_path: Path, index: str, tool: str) -> None:
+    site = ["--index-url", f"{release.as_uri()}/simple/{index}/", "--no-deps", "--target", str(tmp_path / "installed")]
+    command = [sys.executable, "-m", *tool.split(), "install", "--quiet", *site, "flash-attention-amd"]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "installed/flash_attention_amd/__init__.py").is_file()
+
+
+def test_the_same_command_again_builds_nothing_and_changes_no_byte(release: Path, cache: Path) -> None:
+    before = snapshot(release)
+    done = run(release, cache, TRITON)
+    assert done.returncode == 5
+    assert "nothing to build: 2 of the cells selected are published already" in done.stderr
+    assert snapshot(release) == before
+
+
+def test_two_builds_from_scratch_give_the_same_bytes(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
+    done = run(tmp_path / "again", scratch_cache, TRITON)
+    assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "again") == content(release)
+
+
+def test_killed_at_any_moment_and_run_again_it_is_complete(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
+    """Killed ever later into the work, which goes on from what is left each time; then let run to its end."""
+    folder = tmp_path / "killed"
+    for seconds in (0.3, 1.0, 2.0, 3.5, 5.0, 4.0, 2.5, 1.5, 3.0):
+        process = subprocess.Popen(
+            command(folder, scratch_cache, TRITON), start_new_session=True, stderr=subprocess.PIPE
+        )
+        time.sleep(seconds)
+        process.kill()
+        process.communicate()
+        finish_orphans(process.pid)
+    done = run(folder, scratch_cache, TRITON)
+    assert done.returncode in (0, 5), done.stderr
+    assert content(folder) == content(release)
+    assert without_times(folder) == without_times(release)
+    assert not list(folder.rglob(".scratch-*"))
+
+
+def finish_orphans(group: int) -> None:
+    """End what a killed run had started itself; a moment later than the kill, as a real orphan would."""
+    time.sleep(0.2)
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def test_page_and_doctor_are_named_and_there(release: Path, cache: Path) -> None:
+    lines = run(release, cache, TRITON).stdout.splitlines()
+    assert f"search page: {release}/index.html, doctor: {release}/doctor.py" in lines
+    assert "flash_attn-2.8.3" in (release / "search/data.js").read_text()
+    assert (release / "doctor.py").is_file()
+
+
+def test_a_line_is_printed_for_each_index_that_was_selected(release: Path, cache: Path) -> None:
+    lines = run(release, cache, TRITON).stdout.splitlines()
+    root = f"file://{release}/simple"
+    for rocm in ("rocm71", "rocm72"):
+        assert f"  pip install --index-url {root}/{rocm}/torch2.13/triton/ flash-attn" in lines
+
+
+def test_what_python_is_told_to_import_does_not_change_a_wheel(
+    release: Path, scratch_cache: Path, tmp_path: Path
+) -> None:
+    """Another setuptools on PYTHONPATH once put its own name into the wheel, and into the cache."""
+    (tmp_path / "other/setuptools").mkdir(parents=True)
+    (tmp_path / "other/setuptools/__init__.py").write_text("raise SystemExit('the wrong setuptools')\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "other")}
+    done = run(tmp_path / "release", scratch_cache, "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", environ)
+    assert done.returncode == 0, done.stderr
+    assert {row.sha256 for row in read_manifest(tmp_path / "release")} < {row.sha256 for row in read_manifest(release)}
+
+
+def test_ck_cells_without_rocm_are_refused_with_reason_and_hint(cache: Path, tmp_path: Path) -> None:
+    done = run(tmp_path / "ck", cache, "fa2.8.3-rocm7.2-torch2.13.0-*-ck")
+    assert done.returncode == 4
+    assert "cannot be built here: CK kernels need hipcc and this machine has no ROCm" in done.stderr
+    assert "hint: start Docker or podman, or build on a machine with ROCm" in done.stderr
+
+
+def test_a_ck_cell_is_built_verified_and_published_where_rocm_is(
+    rocm: Mapping[str, str], kernel_archives: Path, scratch_cache: Path, tmp_path: Path, this_python: str
+) -> None:
+    """With the stand-in of `rocm_machine` for hipcc; PYTORCH_ROCM_ARCH does not narrow a wheel for others."""
+    cell = f"fa2.8.3-rocm7.2-torch2.13.0-cp{this_python.replace('.', '')}-ck"
+    environ = {**rocm, "PYTORCH_ROCM_ARCH": "gfx942"}
+    done = run(tmp_path / "release", scratch_cache, cell, environ, ["--kernels", kernel_archives])
+    assert done.returncode == 0, done.stderr
+    row = next(row for row in read_manifest(tmp_path / "release") if row.cell)
+    assert row.offload_archs == ("gfx90a", "gfx942", "gfx950")
+    assert row.cxx11_abi is True
+    required = {gate.gate: str(gate.status) for gate in row.gates if gate.required}
+    assert len(required) == 8
+    assert set(required.values()) == {"passed"}
+    (objects,) = (gate.figures for gate in row.gates if gate.gate == "code-objects")
+    assert objects["bundles"] == 2782
+    assert (tmp_path / "release/simple/rocm72/torch2.13/ck/flash-attn/index.html").is_file()
+
+
+def test_the_printed_line_installs_a_wheel_that_imports(release: Path, cache: Path, tmp_path: Path) -> None:
+    done = run(release, cache, TRITON)
+    line = next(line for line in done.stdout.splitlines() if "torch==" in line).split()
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([python, "-m", *line, "--quiet"], check=True)
+    code = "import flash_attn, importlib.metadata as m; print(m.version('flash-attn'))"
+    assert "FLASH_ATTENTION_TRITON_AMD_ENABLE" not in os.environ
+    shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "2.8.3+rocm72torch2.13triton"

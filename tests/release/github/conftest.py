@@ -1,0 +1,66 @@
+"""A GitHub on loopback, publishers that talk to it, and what must be there in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fake_github import TOKEN, FakeGitHub, running_github
+from fake_github.outcome import Added
+from fake_github.repository import OWNER_REPO
+from release_factory import additions, flash_attn_wheel, stand_in_wheel
+from wheelfactory.release.github.client import Client
+from wheelfactory.release.github.publisher import GitHubPublisher
+from wheelfactory.release.github.releases import Releases
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
+
+
+@pytest.fixture(scope="session")
+def _github() -> Iterator[FakeGitHub]:
+    with running_github() as running:
+        yield running
+
+
+@pytest.fixture
+def github(_github: FakeGitHub) -> Iterator[FakeGitHub]:
+    """A GitHub with an empty repository; the test fails if a call or an answer is against GitHub's description."""
+    _github.violations.clear()
+    yield _github.fresh()
+    assert _github.violations == []
+
+
+@pytest.fixture
+def client(github: FakeGitHub) -> Client:
+    return Client(github.repository.api, OWNER_REPO, TOKEN, clock=github.clock, sleep=github.clock.sleep)
+
+
+@pytest.fixture
+def releases(client: Client) -> Releases:
+    return Releases(client)
+
+
+@pytest.fixture
+def publisher(github: FakeGitHub) -> Callable[..., GitHubPublisher]:
+    """Makes a publisher as a new process has it."""
+
+    def make(tag: str | None = "v1", token: str | None = TOKEN) -> GitHubPublisher:
+        client = Client(github.repository.api, OWNER_REPO, token, clock=github.clock, sleep=github.clock.sleep)
+        return GitHubPublisher(Releases(client), tag)
+
+    return make
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return flash_attn_wheel(tmp_path / "made", CELL)
+
+
+@pytest.fixture
+def added(tmp_path: Path, wheel: Path) -> Added:
+    """Two flash-attn wheels and their dependency, with their rows."""
+    made = tmp_path / "made"
+    return additions([wheel, stand_in_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)])

@@ -1,0 +1,288 @@
+"""One call to GitHub: pages, limits, pauses, what is refused with which next step, and where the token never goes."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from fake_github import TOKEN, Clock, FakeGitHub
+from fake_github.answering import RESET_S
+from fake_github.repository import OWNER_REPO
+from wheelfactory.core.errors import FactoryError, InputError, PublishError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.release.github import client as client_module
+from wheelfactory.release.github.answers import UnansweredError, is_rate_limit, judge, told_pause
+from wheelfactory.release.github.client import Client
+from wheelfactory.release.github.releases import Releases
+from wheelfactory.release.transaction import Asset
+
+NOW = 1000.0
+
+
+def client_with(github: FakeGitHub, token: str | None) -> Client:
+    return Client(github.repository.api, OWNER_REPO, token, clock=github.clock, sleep=github.clock.sleep)
+
+
+def make_drafts(github: FakeGitHub, count: int) -> None:
+    for number in range(count):
+        github.repository.create({"tag_name": f"v{number}", "draft": True})
+
+
+def test_every_page_of_a_list_is_read(github: FakeGitHub, releases: Releases) -> None:
+    make_drafts(github, 7)
+    github.per_page = 3
+    assert [release.tag_name for release in releases.all()] == [f"v{number}" for number in reversed(range(7))]
+    assert len(github.calls) == 3
+
+
+def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
+    make_drafts(github, 2)
+    github.per_page = 1
+    own = github.repository.api
+    github.before = lambda _: setattr(github.repository, "api", "http://127.0.0.2:1")
+    try:
+        with pytest.raises(PublishError, match="goes on elsewhere"):
+            releases.all()
+    finally:
+        github.repository.api = own
+
+
+@pytest.mark.parametrize(
+    ("headers", "pause"),
+    [
+        pytest.param({"Retry-After": "7"}, 7.0, id="as long as it says"),
+        pytest.param({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0, id="Retry-After goes first"),
+        pytest.param({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0, id="until the reset"),
+        pytest.param({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0, id="a reset just past"),
+        pytest.param({"x-ratelimit-remaining": "9", "x-ratelimit-reset": "1060"}, None, id="some calls are left"),
+        pytest.param({"x-ratelimit-remaining": "0"}, None, id="no reset told"),
+        pytest.param({"Retry-After": "soon"}, None, id="not a number"),
+    ],
+)
+def test_how_long_a_rate_limit_says_to_wait(headers: dict[str, str], pause: float | None) -> None:
+    assert told_pause(headers, NOW) == pause
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message", "limited"),
+    [
+        pytest.param(403, {"Retry-After": "7"}, "", True, id="a pause is told"),
+        pytest.param(403, {"x-ratelimit-remaining": "0"}, "", True, id="nothing remains"),
+        pytest.param(403, {}, "You have exceeded a secondary rate limit", True, id="only said"),
+        pytest.param(429, {}, "", True, id="429 alone"),
+        pytest.param(403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False, id="no rights"),
+        pytest.param(422, {"Retry-After": "7"}, "", False, id="another refusal"),
+    ],
+)
+def test_what_is_a_rate_limit(status: int, headers: dict[str, str], message: str, limited: bool) -> None:
+    assert is_rate_limit(status, headers, message) is limited
+
+
+def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> None:
+    clock = Clock()
+    limited = requests.Response()
+    limited.status_code = 429
+    with pytest.raises(UnansweredError) as trouble:
+        judge(limited, "POST x", NOW)
+    silent = Silent(clock, trouble.value)
+    with pytest.raises(PublishError, match="GitHub does not answer: POST x: HTTP 429, rate limit"):
+        silent.change(silent.attempt, lambda: None)
+    assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
+
+
+def test_a_limit_that_is_used_up_is_waited_for(
+    github: FakeGitHub, releases: Releases, caplog: pytest.LogCaptureFixture
+) -> None:
+    github.left, github.reset = 0, github.clock.now + RESET_S
+    with caplog.at_level(logging.INFO, "wheelfactory"):
+        releases.create("v1")
+    assert github.clock.pauses == [RESET_S + 1]
+    assert [release.tag for release in github.repository.drafts()] == ["v1"]
+    (said,) = caplog.messages
+    assert "API rate limit exceeded; waiting 1801 s" in said
+    assert TOKEN not in said
+
+
+class Silent(Client):
+    """A client whose every call is answered the same way."""
+
+    def __init__(self, clock: Clock, trouble: UnansweredError) -> None:
+        super().__init__("http://127.0.0.1:1", OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)
+        self._trouble = trouble
+
+    def attempt(self) -> bool:
+        raise self._trouble
+
+
+def test_it_is_asked_again_with_growing_pauses_and_not_for_ever() -> None:
+    clock = Clock()
+    silent = Silent(clock, UnansweredError("HTTP 500"))
+    with pytest.raises(PublishError, match=re.escape("HTTP 500 (after 8 tries)")) as refused:
+        silent.change(silent.attempt, lambda: None)
+    assert clock.pauses == [1, 2, 4, 8, 16, 32, 64]
+    assert "what was uploaded is kept" in refused.value.hint
+
+
+def test_all_pauses_together_are_bounded() -> None:
+    clock = Clock()
+    silent = Silent(clock, UnansweredError("rate limit", 3600.0))
+    with pytest.raises(PublishError, match="wants a pause of 3600 s"):
+        silent.change(silent.attempt, lambda: None)
+    assert clock.pauses == [3600, 3600, 3600]
+
+
+def test_what_is_there_after_a_lost_answer_counts_as_the_answer() -> None:
+    clock = Clock()
+    silent = Silent(clock, UnansweredError("cut"))
+    seen: Iterator[bool | None] = iter([None, True])
+    assert silent.change(silent.attempt, lambda: next(seen)) is True
+    assert clock.pauses == [1, 2]
+
+
+def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_TIMEOUTS_S", (0.05, 0.05))
+    clock = Clock()
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(PublishError, match=r"GitHub does not answer.*[Tt]imed? ?out"):
+            Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)).all()
+    assert len(clock.pauses) == 7
+
+
+@pytest.mark.parametrize(
+    ("token", "rights", "error", "hint"),
+    [
+        pytest.param(None, "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="none"),
+        pytest.param(" \n", "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="blank"),
+        pytest.param("ghs_old", "write", "GitHub does not accept the token: ", "has not expired", id="expired"),
+        pytest.param(TOKEN, "read", "the token may not do this: ", "contents: write", id="without rights"),
+    ],
+)
+def test_a_token_that_will_not_do_is_an_error_with_the_next_step(
+    github: FakeGitHub, token: str | None, rights: str, error: str, hint: str
+) -> None:
+    github.rights = rights
+    with pytest.raises(PublishError) as refused:
+        Releases(client_with(github, token)).create("v1")
+    assert str(refused.value).startswith(error)
+    assert hint in refused.value.hint
+    assert github.clock.pauses == []
+    assert_no_token(refused.value, token)
+
+
+def assert_no_token(error: FactoryError, token: str | None) -> None:
+    """Nowhere in what a person or a log gets to see."""
+    texts = [str(error), error.hint, *(str(cause) for cause in (error.__cause__, error.__context__) if cause)]
+    assert not any(secret.strip() and secret.strip() in text for secret in (token or "", TOKEN) for text in texts)
+
+
+def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
+    client = Client(github.repository.api, "someone/nothing", TOKEN, clock=github.clock, sleep=github.clock.sleep)
+    with pytest.raises(PublishError, match=r"GitHub does not find: GET .*/someone/nothing/releases") as refused:
+        Releases(client).all()
+    assert "check OWNER/REPO" in refused.value.hint
+
+
+def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
+    github.moved = True
+    for call in (releases.all, lambda: releases.create("v1")):
+        with pytest.raises(PublishError, match="GitHub sends elsewhere") as refused:
+            call()
+        assert "use its new name" in refused.value.hint
+    assert len(github.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "token", [f"{TOKEN}\nother", f"{TOKEN} other", f"{TOKEN}\u00e9"], ids=["two lines", "two", "not ASCII"]
+)
+def test_what_cannot_be_a_token_is_refused_without_showing_it(github: FakeGitHub, token: str) -> None:
+    with pytest.raises(InputError, match="not a token") as refused:
+        client_with(github, token)
+    assert_no_token(refused.value, token)
+
+
+def test_the_token_goes_to_no_address_without_tls() -> None:
+    with pytest.raises(InputError, match=r"not an address for a token: http://api.github.com"):
+        Client("http://api.github.com", OWNER_REPO, TOKEN)
+
+
+def test_a_password_of_netrc_is_not_sent(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login someone password wrong\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert Releases(client_with(github, None)).all() == ()
+    Releases(client_with(github, TOKEN)).create("v1")
+    assert len(github.repository.drafts()) == 1
+
+
+def stored(github: FakeGitHub, releases: Releases, content: bytes) -> str:
+    """The address of an asset in the API."""
+    draft = releases.create("v1")
+    asset = Asset("a.whl", "", content)
+    return releases.upload(draft, asset, lambda *_: None).url
+
+
+def test_a_download_follows_to_another_host_without_the_token(
+    github: FakeGitHub, releases: Releases, tmp_path: Path
+) -> None:
+    url = stored(github, releases, b"content")
+    releases.client.download(url, tmp_path / "a")  # the fixture finds a token that went to the other host
+    assert (tmp_path / "a").read_bytes() == b"content"
+    assert github.calls[-1] == "GET /" + url.rpartition("/")[2]
+
+
+def test_the_key_in_the_address_of_a_download_is_not_told(
+    github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = stored(github, releases, b"content")
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        closed = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    monkeypatch.setattr(github, "storage", closed)
+    with pytest.raises(PublishError, match="GitHub does not answer") as refused:
+        releases.client.download(url, tmp_path / "a")
+    assert "signature" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
+
+
+def test_a_large_file_is_sent_in_little_memory_and_its_bytes_are_counted(
+    github: FakeGitHub, releases: Releases, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.whl"
+    with path.open("wb") as file:
+        file.truncate(200 << 20)
+    told: list[tuple[int, int]] = []
+    asset = Asset(path.name, sha256_of(path), path)
+    draft = releases.create("v1")
+    tracemalloc.start()
+    try:
+        kept = releases.upload(draft, asset, lambda done, total, _="": told.append((done, total)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert (kept.size, kept.digest) == (200 << 20, f"sha256:{asset.sha256}")
+    assert told[-1] == (200 << 20, 200 << 20)
+    assert len(told) > 100
+
+
+def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> None:
+    kept = releases.upload(releases.create("v1"), Asset("a-1+b.whl", "", b"content"), lambda *_: None)
+    assert kept.name == "a-1+b.whl"
+
+
+def test_an_address_where_nobody_answers_is_told_in_the_plain_words_of_the_system() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        client = Client(f"http://127.0.0.1:{taken.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
+        with pytest.raises(
+            PublishError, match=r"/repos/someone/wheels: .*Connection refused \(after 8 tries\)"
+        ) as caught:
+            client.get(client.url)
+    assert "Max retries" not in str(caught.value)

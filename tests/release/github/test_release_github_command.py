@@ -1,0 +1,400 @@
+"""`wheelfactory publish github:OWNER/REPO`: stage, commit, rehearse, yank, add evidence; and pip installs from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from command_line import Cli, Shown, run_command
+from fake_github import TOKEN, FakeGitHub
+from fake_github.outcome import assert_published, published_rows
+from loopback import served
+from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
+from validations import a_validation, written
+from wheel_factory import MATRIX, finished_wheel, payload
+from wheelfactory.cli import main
+from wheelfactory.commands.targets import publisher_of, shelf_of
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.evidence import evidence_of, verified_on
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.transaction import publish
+from wheelfactory.site.index import make_pages
+from wheelfactory.site.index_write import write_index
+from wheelfactory.verify.gates import required_gates
+from wheelfactory.verify.result import GateResult, Status
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+GITHUB = "github:someone/wheels"
+EITHER = "either publish, yank or add evidence"
+
+
+@pytest.fixture
+def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Publishes in an empty folder, with a small matrix that pins the einops of these tests."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in github.environ().items():
+        monkeypatch.setenv(name, value)
+    einops = stand_in_wheel(tmp_path / "made", "einops", "0.8.2")
+    pin = {"version": "0.8.2", "wheel": einops.name, "sha256": sha256_of(einops), "source": "written for the tests"}
+    matrix = {**MATRIX.model_dump(mode="json", by_alias=True, exclude_defaults=True), "dependencies": {"einops": pin}}
+    Path("matrix.yaml").write_text(json.dumps(matrix))  # which is YAML as well
+
+    def run(*arguments: str | Path) -> Shown:
+        return run_command(capsys, "publish", *arguments, "--matrix", "matrix.yaml")
+
+    return run
+
+
+def verified(wheel: Path) -> WheelRow:
+    """The row of a wheel that passed what is required."""
+    row = wheel_row(wheel)
+    names = required_gates(Cell.parse(row.cell).backend) if row.cell else ()
+    gates = tuple(GateResult(gate=name, status=Status.PASSED) for name in names)
+    return row.model_copy(update={"gates": gates, "published": PUBLISHED})
+
+
+@pytest.fixture
+def built(cli: Cli, tmp_path: Path) -> Path:
+    """What a build job hands over: a release directory with a verified wheel and the dependency of all."""
+    wheels = [finished_wheel(tmp_path / "made", Cell.parse(CELL)), tmp_path / "made/einops-0.8.2-py3-none-any.whl"]
+    publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel) for wheel in wheels])
+    return tmp_path / "cell"
+
+
+def test_a_built_cell_is_published_with_its_gates_as_recorded(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    shown = cli(GITHUB, built, "--tag", "v1")
+    assert (shown.code, shown.out) == (DONE, f"{GITHUB}: 2 files published\n")
+    assert_published(github.repository, read_manifest(built))
+    assert "[3/3] publish" in shown.err
+
+
+def test_stage_then_commit_by_manifest_alone(cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path) -> None:
+    shown = cli(GITHUB, built, "--tag", "v1", "--stage")
+    assert (shown.code, shown.out) == (DONE, f"{GITHUB}: 2 files staged\n")
+    assert github.repository.published() == []
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    (built / MANIFEST_NAME).rename(rows / MANIFEST_NAME)
+    assert cli(GITHUB, rows, "--tag", "v1").code == DONE
+    assert_published(github.repository, read_manifest(rows))
+
+
+def test_the_same_into_a_directory(cli: Cli, built: Path, tmp_path: Path) -> None:
+    assert cli("release", built, "--stage") == (DONE, f"{tmp_path / 'release'}: 2 files staged\n", "")
+    assert not (tmp_path / "release" / MANIFEST_NAME).exists()
+    for path in (built / "wheels").iterdir():
+        path.unlink()
+    assert cli("release", built) == (DONE, f"{tmp_path / 'release'}: 2 files published\n", "")
+    assert read_manifest(tmp_path / "release") == read_manifest(built)
+    assert (tmp_path / "release/simple/rocm64/torch2.9/triton/flash-attn/index.html").is_file()
+
+
+def test_a_file_that_two_cells_bring_is_published_once(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    (other / "wheels").mkdir(parents=True)
+    (other / MANIFEST_NAME).write_bytes(write_rows([row for row in read_manifest(built) if row.cell is None]))
+    assert cli(GITHUB, other, built, "--tag", "v1").code == DONE
+    assert_published(github.repository, read_manifest(built))
+
+
+def test_dry_run_shows_each_call_and_changes_nothing(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    shown = cli(GITHUB, built, "--tag", "v1", "--dry-run")
+    assert shown.code == DONE
+    assert all(call.startswith("GET") for call in github.calls)
+    assert github.repository.releases == {}
+    home = f"{github.repository.api}/repos/someone/wheels/releases"
+    wheel = "flash_attn-2.8.3%2Brocm64torch2.9triton-py3-none-any.whl"
+    size = next((built / "wheels").glob("flash_attn*.whl")).stat().st_size
+    lines = shown.out.splitlines()
+    assert lines[0] == f"POST {home}  tag_name=v1  name=v1  draft=True  prerelease=False"
+    assert f"POST {home}/NEW1/assets?name={wheel}  {size} bytes" in lines
+    assert lines[-1] == f"PATCH {home}/NEW1  tag_name=v1  draft=False  make_latest=true"
+    assert len(lines) == 1 + 4 + 2 + 1
+    assert "dry run: nothing was changed" in shown.err
+    assert TOKEN not in shown.out + shown.err
+
+
+def test_a_rehearsal_shows_the_calls_that_are_made(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    rehearsed = cli(GITHUB, built, "--tag", "v1", "--dry-run").out.splitlines()
+    github.calls.clear()
+    cli(GITHUB, built, "--tag", "v1")
+    made = [call for call in github.calls if not call.startswith("GET")]
+    assert [line.split()[0] for line in rehearsed] == [call.split()[0] for call in made]
+    names = [call.split()[2] for call in made if "/assets " in call]
+    assert [line.split("name=")[1].split()[0] for line in rehearsed if "/assets?" in line] == [
+        name.replace("+", "%2B") for name in names
+    ]
+
+
+def test_dry_run_of_a_staged_draft_shows_only_what_is_left(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    cli(GITHUB, built, "--tag", "v1", "--stage")
+    (draft,) = github.repository.drafts()
+    github.repository.upload(draft.id, "stale.whl", 1, "0" * 64, b"s")
+    lines = cli(GITHUB, built, "--tag", "v1", "--dry-run").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["DELETE", "POST", "POST", "PATCH"]
+    assert "stale.whl" in draft.files()
+
+
+def test_dry_run_into_a_directory_shows_the_files_and_makes_none(cli: Cli, built: Path, tmp_path: Path) -> None:
+    before = content_of(tmp_path)
+    shown = cli("release", built, "--dry-run")
+    assert content_of(tmp_path) == before
+    assert not (tmp_path / "release").exists()
+    assert [line.split()[1].removeprefix(f"{tmp_path}/release/") for line in shown.out.splitlines()] == [
+        "wheels/einops-0.8.2-py3-none-any.whl",
+        "wheels/einops-0.8.2-py3-none-any.whl.metadata",
+        "wheels/flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl",
+        "wheels/flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl.metadata",
+        "SHA256SUMS",
+        "manifest.jsonl",
+        "simple",
+    ]
+
+
+def test_yank_is_published_under_a_tag_of_its_own(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    name = next(row.filename for row in read_manifest(built) if row.cell)
+    assert cli(GITHUB, "--yank", name, "--reason", "wrong kernels", "--tag", "yank-1").code == DONE
+    assert {row.filename: row.yanked for row in published_rows(github.repository)}[name] == "wrong kernels"
+
+
+def test_evidence_is_published_under_a_tag_of_its_own(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    row = next(row for row in read_manifest(built) if row.cell)
+    command = (GITHUB, "--evidence", written(tmp_path / "report.json", a_validation(row)), "--tag", "evidence-1")
+    assert cli(*command).code == DONE
+    evidence = {row.filename: verified_on(row) for row in published_rows(github.repository)}
+    assert evidence == {row.filename: ("gfx942",), "einops-0.8.2-py3-none-any.whl": ()}
+    newest = github.repository.published()[-1]
+    assert (newest.tag, set(newest.files())) == ("evidence-1", {MANIFEST_NAME, "SHA256SUMS"})
+    assert "verified on gfx942 (AMD Instinct MI300X)" in str(newest.body)
+    before = len(github.calls)
+    assert cli(*command).code == DONE
+    assert all(call.startswith("GET") for call in github.calls[before:]), "nothing is done twice"
+
+
+def test_a_cell_that_is_handed_over_with_evidence_keeps_it(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    row = next(row for row in read_manifest(built) if row.cell)
+    rewrite(built, evidence=(evidence_of(a_validation(row)),))
+    assert cli(GITHUB, built, "--tag", "v1").code == DONE
+    assert {verified_on(row) for row in published_rows(github.repository)} == {("gfx942",), ()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        pytest.param((GITHUB, "cell"), f"no tag to publish under: {GITHUB}", id="no tag"),
+        pytest.param((GITHUB, "--yank", "a.whl", "--reason", "b"), f"no tag to publish under: {GITHUB}", id="yank"),
+        pytest.param(("github:someone", "cell", "--tag", "v1"), "not a repository: github:someone", id="no repository"),
+        pytest.param(
+            ("github:some one/x", "cell", "--tag", "v1"), "not a repository: github:some one/x", id="blank in it"
+        ),
+        pytest.param((GITHUB, "empty", "--tag", "v1"), "no such manifest: empty/manifest.jsonl", id="no manifest"),
+        pytest.param((GITHUB, "--evidence", "a.json"), f"no tag to publish under: {GITHUB}", id="evidence"),
+        pytest.param((GITHUB, "--yank", "a", "--stage", "--tag", "v1"), EITHER, id="a staged yank"),
+        pytest.param((GITHUB, "--evidence", "a", "--stage", "--tag", "v1"), EITHER, id="staged evidence"),
+        pytest.param((GITHUB, "--evidence", "a", "--yank", "b", "--tag", "v1"), EITHER, id="evidence and a yank"),
+        pytest.param((GITHUB, "cell", "--evidence", "a", "--tag", "v1"), EITHER, id="evidence and a cell"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    cli: Cli, github: FakeGitHub, built: Path, arguments: tuple[str, ...], error: str
+) -> None:
+    Path("empty").mkdir()
+    shown = cli(*arguments)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err.startswith(f"error: {error}")
+    assert github.repository.releases == {}
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    """Change what the row of the cell's wheel says."""
+    rows = [row.model_copy(update=changes) if row.cell else row for row in read_manifest(folder)]
+    (folder / MANIFEST_NAME).write_bytes(write_rows(rows))
+
+
+def gate(name: str, status: Status, *, required: bool) -> GateResult:
+    return GateResult(gate=name, status=status, required=required)
+
+
+ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(Cell.parse(CELL).backend))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param({"gates": ()}, "archive, identity", id="no gate ran"),
+        pytest.param({"gates": ALL[:-1]}, "import not passed", id="one is missing"),
+        pytest.param(
+            {"gates": (*ALL[:-1], gate("import", Status.NOT_RUN, required=False))},
+            "import not passed",
+            id="one calls itself not required",
+        ),
+        pytest.param(
+            {"gates": (*ALL, gate("gpu", Status.FAILED, required=False))}, "a gate failed", id="one beyond failed"
+        ),
+        pytest.param({"offload_archs": ("gfx90a",)}, "differ in offload_archs", id="a row that lies"),
+        pytest.param({"cell": None, "label": None}, "no dependency that the matrix pins", id="of no cell"),
+        pytest.param({"filename": "../x-1-py3-none-any.whl"}, "not a file name", id="a path for a name"),
+    ],
+)
+def test_a_row_that_does_not_hold_is_refused(
+    cli: Cli, github: FakeGitHub, built: Path, changes: dict[str, object], told: str
+) -> None:
+    rewrite(built, **changes)
+    shown = cli(GITHUB, built, "--tag", "v1")
+    assert shown.code == VERIFICATION_REFUSED
+    assert shown.err.startswith("error: verification refused: ")
+    assert told in shown.err
+    assert github.calls == []
+
+
+def test_a_file_that_is_not_what_its_row_says_is_refused(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    wheel = next((built / "wheels").glob("flash_attn*.whl"))
+    finished_wheel(
+        wheel.parent, Cell.parse(CELL), members={**payload(Cell.parse(CELL)), "flash_attn/new.py": b"changed = True"}
+    )
+    shown = cli(GITHUB, built, "--tag", "v1")
+    assert shown.code == VERIFICATION_REFUSED
+    assert "differ in sha256, size" in shown.err
+    assert github.repository.releases == {}
+
+
+def test_an_error_of_github_is_one_line_without_the_token(
+    cli: Cli, github: FakeGitHub, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_expired")
+    shown = cli(GITHUB, built, "--tag", "v1")
+    assert shown.code == FAILED
+    assert "error: GitHub does not accept the token: GET" in shown.err
+    assert "ghs_expired" not in shown.err
+
+
+def test_a_target_is_a_directory_or_a_repository(github: FakeGitHub, tmp_path: Path) -> None:
+    assert publisher_of(str(tmp_path), {}).rows() == ()
+    assert publisher_of(GITHUB, github.environ(token=None)).rows() == ()
+    assert not shelf_of(str(tmp_path), {}).has("kernels-a")
+    assert not shelf_of(GITHUB, github.environ()).has("kernels-a")
+    with pytest.raises(InputError, match="not an address for a token"):
+        publisher_of(GITHUB, {"GITHUB_API_URL": "http://example.com"})
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and where it is served on loopback."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+
+    with served(folder) as found:
+        yield folder, found.url
+
+
+@pytest.mark.slow
+def test_pip_installs_from_a_release_through_the_index(
+    cli: Cli, github: FakeGitHub, built: Path, site: tuple[Path, str], tmp_path: Path
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    folder, address = site
+    rows = publisher_of(GITHUB, github.environ(token=None)).rows()
+    made = tmp_path / "torch"
+    make_release(made, [stand_in_wheel(tmp_path / "made", "torch", "2.9.1")])
+    write_index(folder, make_pages(rows))
+    target = tmp_path / "installed"
+    index = f"{address}/simple/rocm64/torch2.9/triton/"
+    command = [sys.executable, "-m", "pip", "install", "--target", str(target), "--index-url", index]
+    command += ["--find-links", str(made / "wheels"), "--no-cache-dir", "--disable-pip-version-check", "flash-attn"]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (target / "flash_attn/__init__.py").is_file()
+    assert (target / "einops/__init__.py").is_file()
+    wheel = "/someone/wheels/releases/download/v1/flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+    assert {wheel, f"{wheel}.metadata"} <= set(github.downloads)
+
+
+def test_the_text_of_a_release_says_how_to_install_from_the_site(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    assert cli(GITHUB, built, "--tag", "v1", "--site", "https://example.org/wheels/").code == DONE
+    (release,) = github.repository.releases.values()
+    assert "--index-url https://example.org/wheels/simple/rocm64/torch2.9/triton/" in str(release.body)
+    assert "gh attestation verify" in str(release.body)
+
+
+def test_a_directory_takes_no_notice_of_a_tag_so_that_a_workflow_can_publish_to_either(cli: Cli, built: Path) -> None:
+    assert cli("release", built, "--tag", "v1").code == DONE
+    assert len(read_manifest(Path("release"))) == 2
+
+
+def test_a_site_is_made_of_what_github_has_and_leaves_out_what_was_deleted_there(
+    cli: Cli, github: FakeGitHub, built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    index = ["index", GITHUB, "--matrix", "matrix.yaml", "--dest", "site"]
+    assert main(index) == DONE
+    rows = read_manifest(Path("site"))
+    assert [row.filename for row in rows] == [row.filename for row in read_manifest(built)]
+    assert all(str(row.url).endswith(f"/releases/download/v1/{quote(row.filename)}") for row in rows)
+    name = next(row.filename for row in rows if row.cell)
+    (release,) = github.repository.releases.values()
+    release.assets = {number: asset for number, asset in release.assets.items() if asset.name != name}
+    assert main(index) == DONE
+    assert name not in {row.filename for row in read_manifest(Path("site"))}
+    assert name in capsys.readouterr().err
+
+
+def test_an_index_of_github_needs_a_place(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", GITHUB]) == BAD_INPUT
+    assert "--dest" in capsys.readouterr().err
+
+
+def test_a_cell_that_nobody_expected_is_refused_before_anything_is_sent(
+    cli: Cli, github: FakeGitHub, built: Path
+) -> None:
+    shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", CELL.replace("2.9.1", "2.8.0"))
+    assert shown.code == VERIFICATION_REFUSED
+    assert f"{CELL} was not expected" in shown.err
+    assert github.repository.releases == {}
+    assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
+
+
+def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_go_on(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    twin = finished_wheel(
+        tmp_path / "twin", Cell.parse(CELL), members={**payload(Cell.parse(CELL)), "flash_attn/new.py": b"other = 1"}
+    )
+    fresh = finished_wheel(tmp_path / "twin", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
+    publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (twin, fresh)])
+    shown = cli(GITHUB, "later", "--tag", "v2")
+    assert shown.code == DONE, shown.err
+    assert f"left out, it is published already with other bytes: {twin.name}" in shown.err
+    rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
+    assert rows[fresh.name] == sha256_of(fresh)
+    assert rows[twin.name] != sha256_of(twin)
+
+
+def test_what_a_manifest_says_of_a_wheel_is_not_believed_where_the_wheel_can_be_asked(
+    cli: Cli, github: FakeGitHub, tmp_path: Path
+) -> None:
+    library = {**payload(Cell.parse(CELL)), "flash_attn/hidden.so": b"\x7fELF of somebody"}
+    wheel = finished_wheel(tmp_path / "made", Cell.parse(CELL), members=library)
+    publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel)])  # its row says that every gate passed
+    shown = cli(GITHUB, "cell", "--tag", "v1")
+    assert shown.code == VERIFICATION_REFUSED
+    assert "contents: " in shown.err
+    assert github.repository.releases == {}

@@ -1,0 +1,17 @@
+"""The table of faults in the documentation is the one that is tested."""
+
+from __future__ import annotations
+
+import re
+
+from fake_github import FAULTS
+from wheelfactory.core.checkout import ROOT
+
+PAGE = ROOT / "docs/reference/github-releases.md"
+
+
+def test_the_documentation_lists_every_fault_that_is_injected_and_no_other() -> None:
+    section = PAGE.read_text().partition("## Faults")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", section, re.MULTILINE)
+    listed = [fault for fault, outcome in rows if fault != "fault" and outcome]
+    assert listed == [fault.name for fault in FAULTS]

@@ -1,0 +1,124 @@
+"""Every fault at every call of a publish: the run itself, or the same command again, ends in the one right state."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pytest
+
+from fake_github import FAULTS, FakeGitHub, Fault
+from fake_github.faults import CUT_AFTER, DAMAGED, ERROR_AFTER, KILL_AFTER
+from fake_github.outcome import Added, assert_published
+from fake_github.publishing import PublishingProcess, publishing_process
+from wheelfactory.release.github import parts
+from wheelfactory.release.github.publisher import GitHubPublisher
+from wheelfactory.release.transaction import publish, stage
+
+NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
+Job: TypeAlias = Callable[[NewPublisher, Added], object]
+
+ANSWERED = [fault for fault in FAULTS if not fault.kills]
+TREACHEROUS = (CUT_AFTER, ERROR_AFTER, DAMAGED)
+"""Those after which GitHub has something else than the publisher knows."""
+KILLED = [fault for fault in FAULTS if fault.kills]
+
+
+def at_once(publisher: NewPublisher, added: Added) -> None:
+    """One process brings all and publishes it."""
+    publish(publisher(), added)
+
+
+def staged(publisher: NewPublisher, added: Added) -> None:
+    """Each wheel is staged by a process of its own, and published by one that has no file any more."""
+    for one in added:
+        stage(publisher(), [one])
+    publish(publisher(), [(row, None) for row, _ in added])
+
+
+def in_parts(publisher: NewPublisher, added: Added) -> None:
+    """A release takes one wheel, so that there are three."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "MOST_WHEELS", 1)
+        publish(publisher(), added)
+
+
+def changing(calls: list[str]) -> list[str]:
+    """The calls that change something."""
+    return [call for call in calls if not call.startswith("GET")]
+
+
+def met_by(fault: Fault, job: Job, github: FakeGitHub, publisher: NewPublisher, added: Added) -> list[int]:
+    """The calls of an undisturbed job that a fault can meet, by number."""
+    job(publisher, added)
+    return [
+        number
+        for number, call in enumerate(github.calls)
+        if (not fault.uploads_only or "/assets " in call) and not (fault.changes_only and call.startswith("GET"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "job"),
+    [
+        *(pytest.param(fault, at_once, id=fault.name) for fault in ANSWERED),
+        *(pytest.param(fault, staged, id=f"staged, {fault.name}") for fault in TREACHEROUS),
+        *(pytest.param(fault, in_parts, id=f"in parts, {fault.name}") for fault in TREACHEROUS),
+    ],
+)
+def test_a_publish_outlives_a_fault_at_any_call(
+    fault: Fault, job: Job, github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    added = added[:2] if job is at_once else added
+    rows = [row for row, _ in added]
+    numbers = met_by(fault, job, github, publisher, added)
+    assert len(numbers) >= 6
+    for number in numbers:
+        github.fresh().failing = (number, fault)
+        job(publisher, added)
+        assert github.failing is None
+        assert github.clock.pauses, "a pause before the next try"
+        assert_published(github.repository, rows)
+        assert len(github.repository.published()) == (3 if job is in_parts else 1)
+    changes = changing(github.calls)
+    job(publisher, added)
+    assert changing(github.calls) == changes, "nothing is done twice"
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[PublishingProcess]:
+    with publishing_process() as running:
+        yield running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "most_wheels"),
+    [
+        *(pytest.param(fault, 499, id=fault.name) for fault in KILLED),
+        pytest.param(dataclasses.replace(KILL_AFTER, changes_only=True), 1, id=f"in parts, {KILL_AFTER.name}"),
+    ],
+)
+def test_killed_at_any_call_it_is_finished_by_the_same_command(
+    fault: Fault,
+    most_wheels: int,
+    github: FakeGitHub,
+    publisher: NewPublisher,
+    added: Added,
+    process: PublishingProcess,
+) -> None:
+    added = added[:2]
+    rows = [row for row, _ in added]
+    numbers = met_by(fault, at_once if most_wheels > 1 else in_parts, github, publisher, added)
+    assert len(numbers) >= 10
+    for number in numbers:
+        github.fresh().failing = (number, fault)
+        github.victim = lambda: process.child
+        for ending in (-signal.SIGKILL, 0):
+            with github.lock:  # until it is known whom to kill
+                process.start(added, github.environ(), most_wheels)
+            assert process.ending() == ending
+        assert_published(github.repository, rows)
+        assert len(github.repository.published()) == (1 if most_wheels > 1 else 2)

@@ -1,0 +1,407 @@
+"""Publishing to GitHub: what releases have in the end, what is kept, replaced and refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from fake_github import FakeGitHub
+from fake_github.outcome import Added, assert_published, content_of, files_of, published_rows, sha256
+from release_factory import additions, flash_attn_wheel, stand_in_wheel
+from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.release.github import parts
+from wheelfactory.release.github.publisher import GitHubPublisher
+from wheelfactory.release.manifest import MANIFEST_NAME
+from wheelfactory.release.transaction import Asset, publish, stage, yank
+
+NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+THIRD_CELL = "fa2.8.3-rocm7.14-torch2.14.1-py3-triton"
+
+
+def asset(name: str, content: bytes = b"content") -> Asset:
+    return Asset(name, sha256(content), content)
+
+
+def tags(github: FakeGitHub) -> list[str]:
+    return [release.tag for release in github.repository.published()]
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Added:
+    """One more wheel, from another run."""
+    return additions([flash_attn_wheel(tmp_path / "later", THIRD_CELL)])
+
+
+def test_a_release_has_wheels_metadata_sums_and_manifest(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    rows = publish(publisher(), added)
+    assert_published(github.repository, rows)
+    assert tags(github) == ["v1"]
+    (release,) = github.repository.published()
+    assert set(release.files()) == {"SHA256SUMS", MANIFEST_NAME, *files_of(rows)}
+
+
+def test_rows_are_told_with_the_addresses_that_github_gives_after_publishing(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    publish(publisher(), added)
+    rows = publisher(tag=None, token=None).rows()
+    assert [row.model_copy(update={"url": None}) for row in rows] == published_rows(github.repository)
+    for row in rows:
+        name = row.filename.replace("+", "%2B")
+        assert row.url == f"{github.repository.web}/someone/wheels/releases/download/v1/{name}"
+
+
+def test_what_comes_later_is_another_release_whose_manifest_names_all(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    publish(publisher(), added)
+    publish(publisher("v2"), later)
+    assert tags(github) == ["v1", "v2"]
+    assert_published(github.repository, [row for row, _ in (*added, *later)])
+    urls = {str(row.url).split("/")[-2] for row in publisher(None).rows()}
+    assert urls == {"v1", "v2"}
+
+
+def test_a_published_tag_goes_on_in_a_part_that_starts_no_build(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    publish(publisher(), added[:1])
+    publish(publisher(), added[1:])
+    publish(publisher(), later)
+    assert tags(github) == ["v1", "wheels-v1-2", "wheels-v1-3"]
+    assert_published(github.repository, [row for row, _ in (*added, *later)])
+
+
+def test_what_is_published_already_makes_no_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    publish(publisher(), added)
+    before = len(github.calls)
+    publish(publisher(), added[:1])
+    assert all(call.startswith("GET") for call in github.calls[before:])
+
+
+def test_staged_files_are_published_by_who_has_only_the_rows(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    stage(publisher(), added[:2])
+    stage(publisher(), added[2:])
+    assert github.repository.published() == []
+    assert all(publisher().holds(row) for row, _ in added)
+    for _, path in added:
+        path.unlink()
+    publish(publisher(), [(row, None) for row, _ in added])
+    assert_published(github.repository, [row for row, _ in added])
+
+
+@pytest.mark.parametrize("lost", ["", ".metadata"], ids=["wheel", "metadata"])
+def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, added: Added, lost: str) -> None:
+    row = added[0][0]
+    assert not publisher().holds(row)
+    stage(publisher(), added)
+    (draft,) = github.repository.drafts()
+    (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}{lost}")
+    del draft.assets[gone]
+    assert not publisher().holds(row)
+    with pytest.raises(PublishError, match=f"neither given nor staged: {row.filename.split('+')[0]}"):
+        publish(publisher(), [(row, None)])
+    assert github.repository.published() == []
+
+
+def test_what_is_staged_with_other_bytes_is_not_held(publisher: NewPublisher, added: Added) -> None:
+    stage(publisher(), added)
+    assert not publisher().holds(added[0][0].model_copy(update={"metadata_sha256": "0" * 64}))
+    assert not publisher("v2").holds(added[0][0]), "staged for another tag"
+
+
+def test_what_an_earlier_run_left_in_the_draft_is_removed(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    draft = github.repository.create({"tag_name": "v1", "draft": True})
+    name = added[0][0].filename
+    github.repository.upload(draft.id, name, 0, None, None)
+    github.repository.upload(draft.id, f"{name}.metadata", 5, sha256(b"other"), b"other")
+    github.repository.upload(draft.id, "stale.whl", 5, sha256(b"other"), b"other")
+    github.repository.upload(draft.id, MANIFEST_NAME, 5, sha256(b"other"), b"other")
+    rows = publish(publisher(), added)
+    assert_published(github.repository, rows)
+    assert [release.id for release in github.repository.published()] == [draft.id]
+
+
+def test_an_identical_file_in_the_draft_is_kept(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    stage(publisher(), added)
+    (draft,) = github.repository.drafts()
+    staged = set(draft.assets)
+    publish(publisher(), added)
+    assert staged < set(draft.assets)
+
+
+def test_a_published_file_is_never_replaced(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, tmp_path: Path
+) -> None:
+    rows = publish(publisher(), added)
+    other = additions([flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")])
+    with pytest.raises(PublishError, match="already published with other bytes"):
+        publish(publisher(), other)
+    with pytest.raises(PublishError, match=r"already published with other bytes: .* in v1") as refused:
+        publisher().ensure(asset(added[0][0].filename))
+    assert "yank it" in refused.value.hint
+    assert_published(github.repository, rows)
+
+
+def test_a_file_that_github_renames_is_refused_and_removed(github: FakeGitHub, publisher: NewPublisher) -> None:
+    with pytest.raises(PublishError, match=r"GitHub renamed a file: a~b.whl became a.b.whl"):
+        publisher().ensure(asset("a~b.whl"))
+    (draft,) = github.repository.drafts()
+    assert draft.files() == {}
+
+
+def test_two_gigabytes_are_refused_before_anything_is_sent(
+    github: FakeGitHub, publisher: NewPublisher, tmp_path: Path
+) -> None:
+    large = tmp_path / "large.whl"
+    with large.open("wb") as file:
+        file.truncate(2 << 30)
+    with pytest.raises(PublishError, match=r"too large for a release: large.whl has 2147483648 bytes"):
+        publisher().ensure(Asset("large.whl", "0" * 64, large))
+    assert github.calls == []
+
+
+def test_a_file_just_under_the_limit_is_sent(
+    github: FakeGitHub, publisher: NewPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "TOO_LARGE", 8)
+    publisher().ensure(asset("a.whl", b"7 bytes"))
+    assert [draft.files() for draft in github.repository.drafts()] == [{"a.whl": sha256(b"7 bytes")}]
+
+
+def test_a_full_release_is_followed_by_another_and_only_the_last_has_the_manifest(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MOST_WHEELS", 2)
+    publish(publisher(), added)
+    first, second = github.repository.published()
+    assert (first.tag, second.tag) == ("v1", "wheels-v1-2")
+    assert len(parts.wheels_in(first.files())) == 2
+    assert MANIFEST_NAME not in first.files()
+    assert (first.was_latest, second.latest) == (False, True)
+    assert "wheels-v1-2" in str(first.body)
+    assert_published(github.repository, [row for row, _ in added])
+
+
+def test_a_second_draft_of_a_tag_becomes_a_part_if_it_has_wheels(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    stage(publisher(), added[:1])
+    (draft,) = github.repository.drafts()
+    draft.tag = "v2"
+    stage(publisher(), added[1:])
+    draft.tag = "v1"
+    publish(publisher(), [(row, None) for row, _ in added])
+    assert_published(github.repository, [row for row, _ in added])
+    assert tags(github) == ["v1", "wheels-v1-2"]
+
+
+def test_a_second_draft_of_a_tag_without_wheels_is_deleted(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    stage(publisher(), added[:1])
+    github.repository.create({"tag_name": "v1", "draft": True})
+    stage(publisher(), added[1:])
+    assert len(github.repository.drafts()) == 1
+    publish(publisher(), added)
+    assert_published(github.repository, [row for row, _ in added])
+    assert tags(github) == ["v1"]
+
+
+def test_a_draft_whose_tag_was_published_by_hand_becomes_a_part(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    stage(publisher(), added)
+    (draft,) = github.repository.drafts()
+    draft.tag = "other"
+    notes_of_a_person = github.repository.create({"tag_name": "v1", "draft": False})
+    draft.tag = "v1"
+    publish(publisher(), [(row, None) for row, _ in added])
+    assert set(tags(github)) == {"v1", "wheels-v1-2"}
+    assert notes_of_a_person.files() == {}
+
+
+def test_what_somebody_published_since_the_rows_were_read_stops_it(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    github.repository.a_second = 1
+    first = publisher()
+    rows = first.rows()
+    stage(first, added)
+    publish(publisher("v2"), later)
+    with pytest.raises(PublishError, match="somebody else published meanwhile") as refused:
+        first.commit([*rows, *(row for row, _ in added)])
+    assert "same command again" in refused.value.hint
+    assert published_rows(github.repository) == [row for row, _ in later]
+    publish(publisher(), added)
+    assert {row.filename for row in published_rows(github.repository)} == {r.filename for r, _ in (*added, *later)}
+
+
+def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    github.repository.a_second = 10
+    stage(publisher(), added)
+    publish(publisher("v2"), later)
+    with pytest.raises(PublishError, match="another release hides this one") as refused:
+        publish(publisher(), added)
+    assert "same command again" in refused.value.hint
+    publish(publisher(), added)
+    assert_published(github.repository, [row for row, _ in (*added, *later)])
+    assert tags(github) == ["v1", "v2", "wheels-v1-2"]
+
+
+def test_a_tag_that_cannot_be_had_is_a_clear_error(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    stage(publisher(), added)
+    github.repository.burned.add("v1")
+    with pytest.raises(PublishError, match=r"GitHub refuses: PATCH .*tag_name was used by an immutable release"):
+        publish(publisher(), added)
+    assert github.repository.published() == []
+
+
+def test_a_half_staged_draft_that_somebody_published_is_a_clear_error(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    stage(publisher(), added)
+    (draft,) = github.repository.drafts()
+    row = added[0][0]
+    (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}.metadata")
+    del draft.assets[gone]
+    github.repository.edit(draft.id, {"draft": False})
+    with pytest.raises(PublishError, match=r"published before it was complete: .* in v1") as refused:
+        publish(publisher(), added)
+    assert "delete that release" in refused.value.hint
+
+
+def test_files_without_a_digest_are_downloaded_and_hashed(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    github.repository.with_digests = False
+    stage(publisher(), added)
+    (draft,) = github.repository.drafts()
+    damaged = next(iter(draft.assets.values()))
+    damaged.content = b"damaged"
+    rows = publish(publisher(), added)
+    (release,) = github.repository.published()
+    assert content_of(release, damaged.name) != b"damaged"
+    assert publisher().holds(rows[0])
+
+
+def test_a_manifest_damaged_on_the_way_is_not_taken(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    publish(publisher(), added)
+    (release,) = github.repository.published()
+    (manifest,) = (one for one in release.assets.values() if one.name == MANIFEST_NAME)
+    manifest.content = (manifest.content or b"")[:-5]
+    with pytest.raises(PublishError, match=r"damaged on the way: manifest.jsonl"):
+        publisher().rows()
+
+
+def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    publish(publisher(), added)
+    yanked = yank(publisher("yank-1"), added[0][0].filename, "wrong kernels")
+    assert_published(github.repository, [row.model_copy(update={"url": None}) for row in yanked])
+    assert set(github.repository.published()[-1].files()) == {MANIFEST_NAME, "SHA256SUMS"}
+    before = len(github.calls)
+    yank(publisher("yank-1"), added[0][0].filename, "wrong kernels")
+    assert all(call.startswith("GET") for call in github.calls[before:])
+
+
+def test_a_wheel_whose_release_was_deleted_has_no_address_and_is_brought_back(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    publish(publisher(), later)
+    publish(publisher("v2"), added)
+    gone = later[0][0]
+    github.repository.delete(github.repository.published()[0].id)
+    assert {row.filename: row.url for row in publisher().rows()}[gone.filename] is None
+    assert not publisher().holds(gone)
+    publish(publisher("v3"), later)
+    assert_published(github.repository, [row for row, _ in (*added, *later)])
+    assert tags(github) == ["v2", "v3"]
+
+
+def test_a_lost_file_of_an_old_row_does_not_stop_a_new_one(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    publish(publisher(), later)
+    publish(publisher("v2"), added[:1])
+    github.repository.delete(github.repository.published()[0].id)
+    rows = publish(publisher("v3"), added)
+    assert len(rows) == 4
+    assert publisher().holds(added[2][0])
+
+
+def test_a_new_row_whose_file_is_nowhere_is_not_committed(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    stage(publisher(), added[:1])
+    with pytest.raises(PublishError, match="not staged"):
+        publisher().commit([row for row, _ in added])
+    assert github.repository.published() == []
+
+
+def test_kernels_are_no_release_of_wheels(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    shelf = github.repository.create({"tag_name": "kernels-a", "prerelease": True, "draft": True})
+    github.repository.upload(shelf.id, MANIFEST_NAME, 3, sha256(b"{}\n"), b"{}\n")
+    github.repository.edit(shelf.id, {"draft": False})
+    assert publisher().rows() == ()
+    assert publish(publisher(), added)
+
+
+def test_drafts_of_others_are_left_alone(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    others = [github.repository.create({"tag_name": tag, "draft": True}) for tag in ("v10", "wheels-v1-1", "notes")]
+    publish(publisher(), added)
+    assert github.repository.drafts() == others
+
+
+def test_the_text_of_a_release_is_made_of_what_was_and_what_is_published(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    publish(publisher(), added[:1])
+    writing = publisher("v2")
+    writing._notes = lambda before, after: f"{len(before)} before, {len(after)} after"
+    publish(writing, added[1:])
+    assert github.repository.published()[-1].body == "1 before, 3 after"
+
+
+def test_releases_that_can_be_changed_are_warned_of(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "wheelfactory"):
+        publish(publisher(), added)
+        assert caplog.messages == []
+        github.repository.immutable = False
+        publish(publisher(), added[:1])
+        publish(publisher("v2"), additions([stand_in_wheel(added[0][1].parent, "torch", "1")]))
+    assert caplog.messages == ["v2 is not immutable: switch that on in the repository's settings"]
+
+
+def test_without_a_tag_it_can_only_be_read(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    with pytest.raises(InputError, match="no tag to publish under") as refused:
+        publish(publisher(None), added)
+    assert "--tag" in refused.value.hint
+    assert all(call.startswith("GET") for call in github.calls)
+
+
+@pytest.mark.parametrize("tag", ["", "-v", "a/b", "a..b", "v1.lock", "v1.", "a b"])
+def test_what_git_cannot_have_as_a_tag_is_refused(publisher: NewPublisher, tag: str) -> None:
+    with pytest.raises(InputError, match="not a tag"):
+        publisher(tag)
+
+
+@pytest.mark.parametrize("tag", ["wheels-v1-2", "kernels-a", "untagged-1"])
+def test_tags_that_mean_something_else_are_refused(publisher: NewPublisher, tag: str) -> None:
+    with pytest.raises(InputError, match="a tag with another meaning"):
+        publisher(tag)

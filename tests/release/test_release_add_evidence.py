@@ -1,0 +1,154 @@
+"""Evidence is added to the rows of published wheels: all of it or none, and only what is of their very bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
+from release_factory import content_of, flash_attn_wheel, make_release, stand_in_wheel
+from validations import CASES, LATER, TIME, a_validation, foreign, written
+from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, InputError, PublishError
+from wheelfactory.gpu.validate.report import Validation
+from wheelfactory.release.add_evidence import add_evidence
+from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.evidence import evidence_of, verified_on
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.release.transaction import publish
+from wheelfactory.verify.result import Status
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A release with two flash-attn wheels and a dependency."""
+    made, release = tmp_path / "made", tmp_path / "release"
+    wheels = [flash_attn_wheel(made, cell) for cell in (CELL, OTHER_CELL)]
+    make_release(release, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    return release
+
+
+def row_at(folder: Path, cell: str = CELL) -> WheelRow:
+    (row,) = (row for row in read_manifest(folder) if row.cell == cell)
+    return row
+
+
+def add(folder: Path, *validations: Validation) -> tuple[WheelRow, ...]:
+    return add_evidence(DirectoryPublisher(folder), validations)
+
+
+def test_the_row_of_the_wheel_carries_it_and_nothing_else_changes(folder: Path) -> None:
+    before = content_of(folder)
+    row = row_at(folder)
+    rows = add(folder, a_validation(row))
+    assert rows == read_manifest(folder)
+    assert row_at(folder).evidence == (evidence_of(a_validation(row)),)
+    assert row_at(folder).model_copy(update={"evidence": ()}) == row
+    assert row_at(folder, OTHER_CELL).evidence == ()
+    after = content_of(folder)
+    assert {name for name in after if after[name] != before.get(name)} == {MANIFEST_NAME}
+
+
+def test_several_reports_are_added_at_once_each_to_its_wheel(folder: Path) -> None:
+    one, other = row_at(folder), row_at(folder, OTHER_CELL)
+    add(folder, a_validation(one), foreign(other), foreign(one))
+    assert [piece.device for piece in row_at(folder).evidence] == ["AMD Instinct MI300X", "NVIDIA H200"]
+    assert [piece.foreign for piece in row_at(folder, OTHER_CELL).evidence] == [True]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["older first", "newer first"])
+def test_of_several_for_one_wheel_arch_and_mode_the_newest_stays(folder: Path, order: int) -> None:
+    row = row_at(folder)
+    add(folder, *[a_validation(row), a_validation(row, time=LATER)][::order])
+    assert [piece.time for piece in row_at(folder).evidence] == [LATER]
+    with pytest.raises(PublishError, match="newer evidence is published") as refused:
+        add(folder, a_validation(row))
+    assert refused.value.which == f"{row.filename} on gfx942 (2026-11-24 09:30)"
+    assert [piece.time for piece in row_at(folder).evidence] == [LATER]
+    add(folder, foreign(row))  # of another mode: older than what it has nothing to do with
+    assert [piece.time for piece in row_at(folder).evidence] == [LATER, TIME]
+
+
+def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
+    """Reports that must not be added to a release with this row, and what is said of each."""
+    other = row.model_copy(update={"sha256": "0" * 64})
+    failed = CASES[0].model_copy(update={"status": Status.FAILED})
+    return {
+        "other bytes": (a_validation(other), f"validated with other bytes than are published: {row.filename}"),
+        "another file": (
+            a_validation(other.model_copy(update={"filename": "another.whl"})),
+            "not published, so nothing can be added to it: another.whl",
+        ),
+        "an installed one": (
+            a_validation(),
+            "not published, so nothing can be added to it: flash-attn 2.8.3",
+        ),
+        "failed": (a_validation(row, cases=(failed,)), f"no evidence: {row.filename} on AMD Instinct MI300X (failed: "),
+    }
+
+
+@pytest.mark.parametrize("kind", ["other bytes", "another file", "an installed one", "failed"])
+def test_one_report_that_must_not_be_added_means_that_none_is(folder: Path, kind: str) -> None:
+    bad, message = refusals(row_at(folder))[kind]
+    before = content_of(folder)
+    with pytest.raises((InputError, PublishError)) as refused:
+        add(folder, a_validation(row_at(folder)), bad)
+    assert str(refused.value).startswith(message)
+    assert content_of(folder) == before
+
+
+def test_a_yank_keeps_the_evidence_and_so_does_publishing_again(folder: Path, tmp_path: Path) -> None:
+    row = row_at(folder)
+    add(folder, a_validation(row))
+    publish(DirectoryPublisher(folder), [(wheel_row(tmp_path / "made" / row.filename), None)])
+    assert verified_on(row_at(folder)) == ("gfx942",)
+
+
+@pytest.fixture
+def matrix() -> str:
+    return str(ROOT / "examples/seed-matrix.yaml")
+
+
+def test_the_command_adds_reports_and_writes_the_site_anew(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+    reports = [written(tmp_path / "a.json", a_validation(row_at(folder)))]
+    reports += [written(tmp_path / "b.json", foreign(row_at(folder, OTHER_CELL)))]
+    command = ("publish", folder, "--evidence", *reports, "--matrix", matrix)
+    assert cli(*command) == (DONE, f"{folder}: 3 files published\n", "")
+    page, data = (folder / "packages.md").read_text(), (folder / "search/data.js").read_text()
+    assert ", verified on gfx942 |" in page
+    assert ", numbers computed on NVIDIA H200 in the foreign-GPU test mode |" in page
+    assert "verified on gfx942 (AMD Instinct MI300X)" in data
+    after = content_of(folder)
+    assert cli(*command).code == DONE
+    assert content_of(folder) == after
+
+
+def test_a_report_that_is_none_changes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+    good = written(tmp_path / "a.json", a_validation(row_at(folder)))
+    (tmp_path / "b.json").write_text(good.read_text()[:-5])
+    before = content_of(folder)
+    shown = cli("publish", folder, "--evidence", good, tmp_path / "b.json", "--matrix", matrix)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err.startswith(f"error: not a report: {tmp_path}/b.json: not JSON\nhint: ")
+    assert content_of(folder) == before
+
+
+def test_a_wheel_that_is_not_published_gets_none(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+    shown = cli("publish", folder, "--evidence", written(tmp_path / "a.json", a_validation()), "--matrix", matrix)
+    assert shown.code == FAILED
+    assert "hint: publish the wheel first\n" in shown.err
+
+
+def test_a_dry_run_says_what_would_be_written_and_writes_nothing(
+    cli: Cli, folder: Path, tmp_path: Path, matrix: str
+) -> None:
+    report = written(tmp_path / "a.json", a_validation(row_at(folder)))
+    before = content_of(folder)
+    shown = cli("publish", folder, "--evidence", report, "--matrix", matrix, "--dry-run")
+    assert f"write {folder / MANIFEST_NAME}" in shown.out
+    assert content_of(folder) == before

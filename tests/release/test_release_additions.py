@@ -1,0 +1,122 @@
+"""What a release is given: only wheels that passed, and the dependencies that make its indexes complete."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import TRITON, finished_wheel, make_wheel, small_workshop
+from wheelfactory.build.executor import LocalExecutor
+from wheelfactory.build.workshop import Workshop
+from wheelfactory.core.errors import PublishError, VerificationError
+from wheelfactory.core.files import sha256_of
+from wheelfactory.matrix.facts import Dependency
+from wheelfactory.pipeline.run import plan_job
+from wheelfactory.release.additions import addition, missing_dependencies
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.transaction import publish
+from wheelfactory.verify.gates import GATES
+from wheelfactory.verify.result import Finding, GateResult, Status
+
+PASSED = tuple(GateResult(gate=gate.name, status=Status.PASSED) for gate in GATES if gate.required)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    """A small workshop whose matrix has einops as a dependency, downloaded already."""
+    small = small_workshop(tmp_path / "cache")
+    made = make_wheel(tmp_path / "made", name="einops", version="0.8.2")
+    digest = sha256_of(made)
+    kept = small.cache / "sources" / digest[:16] / made.name
+    kept.parent.mkdir(parents=True)
+    made.rename(kept)
+    facts = {"version": "0.8.2", "wheel": kept.name, "sha256": digest, "source": "written for the tests"}
+    matrix = small.matrix.model_copy(update={"dependencies": {"einops": Dependency.model_validate(facts)}})
+    return dataclasses.replace(small, matrix=matrix)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> DirectoryPublisher:
+    return DirectoryPublisher(tmp_path / "release")
+
+
+@pytest.fixture
+def released(workshop: Workshop, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
+    """The file of a published Triton wheel, with its dependency beside it."""
+    wheel = finished_wheel(tmp_path / "finished", TRITON)
+    publish(publisher, [*missing_dependencies(workshop, publisher), addition(wheel, PASSED)])
+    return publisher.wheels / wheel.name
+
+
+def test_a_release_gets_the_dependencies_it_lacks(workshop: Workshop, publisher: DirectoryPublisher) -> None:
+    publish(publisher, missing_dependencies(workshop, publisher))
+    assert [row.filename for row in publisher.rows()] == ["einops-0.8.2-py3-none-any.whl"]
+
+
+@pytest.mark.usefixtures("released")
+def test_a_dependency_that_is_there_is_not_added_again(workshop: Workshop, publisher: DirectoryPublisher) -> None:
+    assert list(missing_dependencies(workshop, publisher)) == []
+
+
+def test_a_dependency_whose_file_is_gone_is_put_back(
+    workshop: Workshop, publisher: DirectoryPublisher, released: Path
+) -> None:
+    released.with_name("einops-0.8.2-py3-none-any.whl").unlink()
+    publish(publisher, missing_dependencies(workshop, publisher))
+    assert released.with_name("einops-0.8.2-py3-none-any.whl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("results", "line"),
+    [
+        pytest.param((), "", id="no gate looked at it"),
+        pytest.param(
+            (*PASSED[:-1], GateResult(gate="import", status=Status.NOT_RUN, detail="no torch")),
+            "import: not run (no torch)",
+            id="a gate did not run",
+        ),
+        pytest.param(
+            (GateResult.of("identity", [Finding(file="WHEEL", expected="a", found="b", cure="c")]), *PASSED[1:]),
+            "identity: WHEEL: expected a, found b (c)",
+            id="a gate refused",
+        ),
+    ],
+)
+def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
+    results: tuple[GateResult, ...], line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(VerificationError) as refused:
+        addition(finished_wheel(tmp_path, TRITON), results)
+    assert line in refused.value.which
+
+
+@pytest.mark.usefixtures("released")
+def test_a_published_cell_is_not_built_again(workshop: Workshop, publisher: DirectoryPublisher) -> None:
+    job = plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
+    assert (job.todo, job.already) == ((), (TRITON,))
+
+
+def test_a_cell_whose_published_file_is_gone_is_built_again(
+    workshop: Workshop, publisher: DirectoryPublisher, released: Path
+) -> None:
+    released.unlink()
+    job = plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
+    assert (job.todo, job.already) == ((TRITON,), ())
+
+
+def test_a_published_file_that_was_changed_is_an_error_that_names_it(
+    workshop: Workshop, publisher: DirectoryPublisher, released: Path
+) -> None:
+    released.write_bytes(released.read_bytes() + b"x")
+    with pytest.raises(PublishError) as refused:
+        plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
+    assert refused.value.which == str(released)
+    assert "remove it and run the same command again" in refused.value.hint
+
+
+def test_a_folder_with_an_index_of_somebody_else_is_no_release(publisher: DirectoryPublisher) -> None:
+    (publisher.folder / "simple").mkdir(parents=True)
+    with pytest.raises(PublishError, match="not a release of this factory"):
+        publisher.rows()

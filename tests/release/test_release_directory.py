@@ -1,0 +1,292 @@
+"""A release in a directory: nothing overwritten, nothing half done, and interrupted at any write it is resumed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from release_factory import (
+    additions,
+    content_of,
+    flash_attn_wheel,
+    make_release,
+    path_of,
+    reachable,
+    stand_in_wheel,
+)
+from validations import a_validation
+from wheelfactory.core.errors import PublishError
+from wheelfactory.core.files import remove_scratch, sha256_of
+from wheelfactory.release.add_evidence import add_evidence
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
+from wheelfactory.release.transaction import Asset, stage, yank
+from wheelfactory.site.index import make_pages
+from wheelfactory.site.index_write import write_index
+from wheelfactory.wheel.read import Wheel
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+OTHER_CELL = "fa2.8.3-rocm7.14-torch2.14.1-py3-triton"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return flash_attn_wheel(tmp_path / "made", CELL)
+
+
+@pytest.fixture
+def three_wheels(tmp_path: Path, wheel: Path) -> Sequence[Path]:
+    made = tmp_path / "made"
+    return [wheel, stand_in_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, wheel: Path) -> Path:
+    """A release with one flash-attn wheel and a dependency."""
+    made = tmp_path / "release"
+    make_release(made, [wheel, stand_in_wheel(tmp_path / "made", "einops", "0.8.2")])
+    return made
+
+
+def with_times(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    """Everything below a folder, folders too, with its bytes and the time of its last change."""
+    paths = sorted(folder.rglob("*"))
+    return {path: (path.read_bytes() if path.is_file() else b"", path.stat().st_mtime_ns) for path in paths}
+
+
+def test_a_release_is_wheels_metadata_sums_manifest_and_index(folder: Path) -> None:
+    flash_attn = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+    index = "simple/rocm64/torch2.9/triton"
+    assert set(content_of(folder)) == {
+        f"wheels/{flash_attn}",
+        f"wheels/{flash_attn}.metadata",
+        "wheels/einops-0.8.2-py3-none-any.whl",
+        "wheels/einops-0.8.2-py3-none-any.whl.metadata",
+        "SHA256SUMS",
+        "manifest.jsonl",
+        "simple/index.html",
+        "simple/rocm64/index.html",
+        "simple/rocm64/torch2.9/index.html",
+        f"{index}/index.html",
+        f"{index}/flash-attn/index.html",
+        f"{index}/einops/index.html",
+    }
+
+
+def test_wheels_are_published_byte_for_byte(folder: Path, wheel: Path) -> None:
+    assert (folder / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_metadata_file_is_metadata_byte_for_byte(folder: Path, wheel: Path) -> None:
+    assert (folder / "wheels" / f"{wheel.name}.metadata").read_bytes() == Wheel.open(wheel).metadata_bytes
+
+
+def test_sha256sum_finds_every_file_as_listed(folder: Path) -> None:
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"wheels/{path.name}: OK" for path in folder.glob("wheels/*"))
+
+
+def test_the_same_again_changes_no_byte_and_no_time(folder: Path, wheel: Path) -> None:
+    before = with_times(folder)
+    make_release(folder, [wheel])
+    assert with_times(folder) == before
+
+
+def test_other_bytes_under_a_published_name_change_nothing(folder: Path, tmp_path: Path) -> None:
+    before = with_times(folder)
+    other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
+    with pytest.raises(PublishError, match="already published with other bytes"):
+        make_release(folder, [other])
+    assert with_times(folder) == before
+
+
+@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
+def test_a_published_file_that_was_changed_in_place_is_refused(folder: Path, wheel: Path, suffix: str) -> None:
+    damaged = folder / "wheels" / f"{wheel.name}{suffix}"
+    damaged.write_bytes(b"damaged")
+    before = content_of(folder)
+    with pytest.raises(PublishError, match="a published file was changed in place") as refused:
+        make_release(folder, [wheel])
+    assert refused.value.which == str(damaged)
+    assert "restore it" in refused.value.hint
+    assert content_of(folder) == before
+
+
+@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
+def test_a_published_file_that_was_lost_is_put_back(folder: Path, wheel: Path, suffix: str) -> None:
+    before = content_of(folder)
+    (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
+    make_release(folder, [wheel])
+    assert content_of(folder) == before
+
+
+@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
+def test_half_a_file_that_no_row_names_is_replaced(folder: Path, tmp_path: Path, suffix: str) -> None:
+    new = flash_attn_wheel(tmp_path, OTHER_CELL)
+    (folder / "wheels" / f"{new.name}{suffix}").write_bytes(b"half")
+    make_release(folder, [new])
+    assert_holds_together(folder)
+    assert len(read_manifest(folder)) == 3
+
+
+def test_a_copy_that_is_not_what_was_copied_is_not_kept(tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(tmp_path)
+    with pytest.raises(PublishError, match="damaged while copying") as refused:
+        publisher.ensure(Asset("a.whl", sha256="0" * 64, content=b"something else"))
+    assert "check the disk" in refused.value.hint
+    assert content_of(tmp_path) == {}
+
+
+def test_a_staged_file_is_held_by_its_digest_and_a_published_one_by_its_size(folder: Path, tmp_path: Path) -> None:
+    publisher = DirectoryPublisher(folder)
+    published = publisher.rows()[0]
+    assert publisher.holds(published)
+    staged = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
+    row = staged[0][0]
+    assert not publisher.holds(row)
+    stage(publisher, staged)
+    assert publisher.holds(row)
+    path = folder / "wheels" / row.filename
+    path.write_bytes(bytes(row.size))
+    assert not publisher.holds(row)
+
+
+@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
+def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> None:
+    publisher = DirectoryPublisher(folder)
+    (row,) = (row for row in publisher.rows() if row.filename == wheel.name)
+    (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
+    assert not publisher.holds(row)
+
+
+def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:
+    before = content_of(folder)
+    rows = yank(DirectoryPublisher(folder), wheel.name, "wrong kernels")
+    write_index(folder, make_pages(rows))
+    after = content_of(folder)
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {MANIFEST_NAME, "simple/rocm64/torch2.9/triton/flash-attn/index.html"}
+    assert before.keys() == after.keys()
+
+
+class Interrupted(BaseException):
+    """What stands in for Ctrl-C, or for a kill."""
+
+
+@contextmanager
+def interrupted_at(write: int, *, killed: bool) -> Iterator[None]:
+    """Let `write` writes be done and interrupt the next one half-way; if `killed`, nothing is cleaned up after it."""
+    writes = count()
+
+    def interruptible(original: Callable[..., Any], half: Callable[..., None]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if next(writes) == write:
+                half(*arguments)
+                raise Interrupted
+            return original(*arguments, **options)
+
+        return call
+
+    def nothing(*_: object, **__: object) -> None:
+        pass
+
+    def half_written(path: Path, data: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(data[: len(data) // 2])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_bytes", interruptible(Path.write_bytes, half_written))
+        copy = interruptible(shutil.copyfile, lambda source, target: half_written(target, source.read_bytes()))
+        patch.setattr(shutil, "copyfile", copy)
+        for name in ("mkdir", "replace", "unlink", "rmdir"):
+            patch.setattr(Path, name, interruptible(getattr(Path, name), nothing))
+        if killed:
+            patch.setattr(shutil, "rmtree", nothing)
+        yield
+
+
+def assert_holds_together(folder: Path) -> None:
+    """What the manifest, SHA256SUMS and every page that the index leads to name is there, and is what they say."""
+    wheels = folder / "wheels"
+    sums = folder / "SHA256SUMS"
+    listed = sums.read_text().splitlines() if sums.exists() else []
+    for line in listed:
+        digest, name = line.split("  ")
+        assert sha256_of(folder / name) == digest
+    for row in read_manifest(folder):
+        assert sha256_of(wheels / row.filename) == row.sha256
+        assert sha256_of(wheels / f"{row.filename}.metadata") == row.metadata_sha256
+        assert f"{row.sha256}  wheels/{row.filename}" in listed
+    root = folder / "simple/index.html"
+    for link in reachable(root) if root.exists() else ():
+        path = path_of(link.url)
+        assert urlsplit(link.url).fragment == f"sha256={sha256_of(path)}"
+        assert link.attrs["data-core-metadata"] == f"sha256={sha256_of(path.with_name(f'{path.name}.metadata'))}"
+
+
+Job = Callable[[Path, Sequence[Path]], object]
+"""Does something to a release folder, with wheels to publish at hand."""
+
+
+def publish_two(folder: Path, wheels: Sequence[Path]) -> None:
+    make_release(folder, wheels[:2])
+
+
+def yank_one(folder: Path, _: Sequence[Path]) -> None:
+    publisher = DirectoryPublisher(folder)
+    write_index(folder, make_pages(yank(publisher, publisher.rows()[-1].filename, "wrong kernels")))
+
+
+def validate_one(folder: Path, _: Sequence[Path]) -> None:
+    publisher = DirectoryPublisher(folder)
+    write_index(folder, make_pages(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
+
+
+def unlist_one(folder: Path, _: Sequence[Path]) -> None:
+    """Write the index without the only wheel of one of its folders."""
+    write_index(folder, make_pages(read_manifest(folder)[:-1]))
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
+@pytest.mark.parametrize(
+    ("published", "job", "least"),
+    [
+        pytest.param(0, publish_two, 12 * 3, id="first publish"),
+        pytest.param(1, publish_two, 6 * 3, id="publish more"),
+        pytest.param(3, yank_one, 2 * 3, id="yank"),
+        pytest.param(3, validate_one, 3, id="evidence"),
+        pytest.param(3, unlist_one, 12, id="fewer pages"),
+    ],
+)
+def test_interrupted_at_any_write_it_holds_together_and_is_resumed_by_the_same_call(
+    tmp_path: Path, three_wheels: Sequence[Path], published: int, job: Job, least: int, killed: bool
+) -> None:
+    """At `least` so many writes there are: three for each file, which is made whole elsewhere and then moved."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    make_release(before, three_wheels[:published])
+    job(shutil.copytree(before, after), three_wheels)
+    for write in count():
+        folder = shutil.copytree(before, tmp_path / str(write))
+        try:
+            with interrupted_at(write, killed=killed):
+                job(folder, three_wheels)
+        except Interrupted:
+            assert read_manifest(folder) in (read_manifest(before), read_manifest(after))
+            assert_holds_together(folder)
+            job(folder, three_wheels)
+            remove_scratch(folder)
+            assert content_of(folder) == content_of(after)
+        else:
+            break
+    assert write >= least

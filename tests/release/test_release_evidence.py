@@ -1,0 +1,168 @@
+"""Evidence: what is kept of a validation, what is none, and which GPUs of AMD a row may be said to run on."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+
+import pytest
+
+from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, a_validation, foreign
+from wheelfactory.core.errors import InputError
+from wheelfactory.gpu.validate.report import Case, Check, Error, Hardware, Validated, Validation
+from wheelfactory.release.evidence import Nearest, evidence_of, verified_on, with_evidence
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.verify.result import GateResult, Status
+
+FALLBACK = Validated(project="flash-attention-amd", version="0.1.0", sha256="7" * 64)
+MI250X = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
+
+
+def a_row(*validations: Validation, gates: tuple[GateResult, ...] = ()) -> WheelRow:
+    """A row with this evidence and these gates."""
+    return WheelRow(
+        project="flash-attn",
+        version="2.8.3",
+        filename="a.whl",
+        sha256="5" * 64,
+        size=1,
+        requires_python="",
+        metadata_sha256="6" * 64,
+        published=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        gates=gates,
+        evidence=tuple(map(evidence_of, validations)),
+    )
+
+
+def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail: str = "") -> Case:
+    """A case with these errors and bounds."""
+    told = tuple(Error(result="dq", error=error, bound=bound) for error, bound in errors)
+    return Case(name="fp16 d32", status=status, errors=told, detail=detail)
+
+
+def test_what_a_row_keeps_says_on_what_with_what_and_how_near_to_the_bound() -> None:
+    found = evidence_of(a_validation())
+    assert (found.vendor, found.device, found.arch) == ("amd", "AMD Instinct MI300X", "gfx942")
+    assert (found.torch, found.hip, found.cuda, found.triton) == ("2.9.1+rocm6.4", "6.4.43482", None, "3.5.1")
+    assert found.modules == ("flash_attn.flash_attn_triton_amd.interface_fa",)
+    assert (found.cases, found.not_run) == (2, 1)
+    assert found.nearest == Nearest(case="fp16 d64 causal", result="dq", error=0.003, bound=0.004)
+    assert (found.time, found.factory, found.foreign) == (TIME, "0.1.0", False)
+
+
+def test_the_test_mode_is_kept_with_what_it_dropped() -> None:
+    found = evidence_of(foreign())
+    assert (found.foreign, found.dropped_launch_options) == (True, DROPPED)
+    assert evidence_of(foreign(dropped_launch_options=())).foreign
+
+
+def test_features_of_an_arch_are_left_out() -> None:
+    hardware = MI300X.model_copy(update={"arch": "gfx942:sramecc+:xnack-"})
+    assert evidence_of(a_validation(hardware=hardware)).arch == "gfx942"
+
+
+def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
+    exact = a_validation(cases=(a_case((0.0, 0.0)), a_case((0.1, 0.2))))
+    assert evidence_of(exact).nearest.bound == 0.2
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        pytest.param(
+            {"cases": (*CASES, a_case((0.2, 0.1), status=Status.FAILED))}, "failed: fp16 d32", id="a wrong number"
+        ),
+        pytest.param(
+            {"checks": (Check(name="label", status=Status.FAILED),)}, "failed: label", id="not what the label says"
+        ),
+        pytest.param({"hardware": Hardware()}, "no GPU computed", id="no GPU"),
+        pytest.param({"cases": ()}, "no case was computed", id="no case"),
+        pytest.param(
+            {"cases": (a_case(status=Status.NOT_RUN, detail="no GPU"),)},
+            "no case was computed",
+            id="every case not run",
+        ),
+        pytest.param(
+            {"cases": (*CASES, a_case(status=Status.NOT_RUN))},
+            "not run, and no reason given: fp16 d32",
+            id="a case not run, for no reason",
+        ),
+        pytest.param(
+            {"cases": (*CASES, a_case((0.2, 0.1)))},
+            "said to have passed, and its numbers do not: fp16 d32",
+            id="an error over its bound that is called passed",
+        ),
+        pytest.param({"cases": (*CASES, a_case((math.nan, 0.1)))}, "numbers do not: fp16 d32", id="no number"),
+        pytest.param({"cases": (*CASES, a_case((0.1, math.inf)))}, "numbers do not: fp16 d32", id="no bound"),
+        pytest.param({"cases": (*CASES, a_case((-0.1, 0.1)))}, "numbers do not: fp16 d32", id="less than no error"),
+        pytest.param({"cases": (*CASES, a_case())}, "numbers do not: fp16 d32", id="passed without a number"),
+        pytest.param({"symbols": {}}, "no function was seen to be called", id="nothing called"),
+        pytest.param(
+            {"validated": Validated(project="flash-attn", version="2.8.3")},
+            "validate the wheel",
+            id="no hash of a wheel",
+        ),
+        pytest.param({"dropped_launch_options": DROPPED}, "proves nothing on a GPU of AMD", id="test mode on AMD"),
+        pytest.param({"hardware": H200}, "in the foreign-GPU test mode alone", id="NVIDIA without the test mode"),
+        pytest.param({"hardware": Hardware(vendor="amd")}, "its GPU has no name or arch", id="a GPU without a name"),
+    ],
+)
+def test_what_proves_nothing_is_refused_with_the_reason(changed: dict[str, object], reason: str) -> None:
+    with pytest.raises(InputError, match="no evidence") as refused:
+        evidence_of(a_validation(**changed))
+    assert refused.value.which.startswith("flash-attn 2.8.3")
+    assert reason in refused.value.which
+    assert "wheelfactory validate" in refused.value.hint
+
+
+def test_the_fallback_needs_no_test_mode_to_run_on_any_gpu() -> None:
+    found = evidence_of(foreign(dropped_launch_options=None, validated=FALLBACK))
+    assert (found.vendor, found.foreign) == ("nvidia", False)
+
+
+def test_a_newer_piece_takes_the_place_of_the_one_with_its_arch_and_mode() -> None:
+    held = [evidence_of(report) for report in (a_validation(), foreign())]
+    newer = evidence_of(a_validation(time=LATER))
+    assert with_evidence(held, newer) == (newer, held[1])
+
+
+def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -> None:
+    plain = evidence_of(foreign(dropped_launch_options=None, validated=FALLBACK))
+    pieces = [evidence_of(a_validation(hardware=MI250X)), evidence_of(a_validation()), plain, evidence_of(foreign())]
+    held = with_evidence(with_evidence(with_evidence(pieces[2:3], pieces[3]), pieces[1]), pieces[0])
+    assert held == tuple(pieces)
+    assert with_evidence(held, pieces[0]) == held
+
+
+def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() -> None:
+    gate = GateResult.of("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
+    assert verified_on(a_row(a_validation(), a_validation(hardware=MI250X), gates=(gate,))) == (
+        "gfx90a",
+        "gfx942",
+        "gfx1100",
+    )
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        GateResult.not_run("gpu", "no GPU"),
+        GateResult(gate="gpu", status=Status.FAILED, versions={"gpu": "gfx942"}),
+        GateResult.of("interpreter", [], versions={"gpu": "gfx942"}),
+        GateResult.of("gpu", []),
+    ],
+    ids=["not run", "failed", "another gate", "no arch"],
+)
+def test_no_other_gate_verifies_an_arch(gate: GateResult) -> None:
+    assert verified_on(a_row(gates=(gate,))) == ()
+
+
+def test_neither_the_test_mode_nor_another_vendor_verifies_anything_of_amd() -> None:
+    tests = foreign(), foreign(dropped_launch_options=None, validated=FALLBACK)
+    assert verified_on(a_row(*tests)) == ()
+
+
+def test_evidence_of_the_test_mode_that_calls_itself_amd_verifies_nothing() -> None:
+    row = a_row(a_validation())
+    piece = row.evidence[0].model_copy(update={"dropped_launch_options": DROPPED})
+    assert verified_on(row.model_copy(update={"evidence": (piece,)})) == ()

@@ -1,0 +1,199 @@
+"""The publish transaction against a place in memory: what is ensured, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_wheel
+from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.progress import Part, unseen
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.transaction import Asset, publish, stage, yank
+from wheelfactory.wheel.read import Wheel
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
+
+
+@dataclass
+class Memory:
+    """A publisher that only remembers what it is told."""
+
+    published: tuple[WheelRow, ...] = ()
+    log: list[str] = field(default_factory=list)
+    held: dict[str, bytes] = field(default_factory=dict)
+
+    def rows(self) -> tuple[WheelRow, ...]:
+        return self.published
+
+    def holds(self, row: WheelRow) -> bool:
+        return {row.filename, f"{row.filename}.metadata"} <= self.held.keys()
+
+    def ensure(self, asset: Asset, part: Part = unseen) -> None:
+        self.log.append(asset.name)
+        self.held[asset.name] = asset.content if isinstance(asset.content, bytes) else asset.content.read_bytes()
+        assert hashlib.sha256(self.held[asset.name]).hexdigest() == asset.sha256
+
+    def commit(self, rows: Sequence[WheelRow]) -> None:
+        self.log.append("commit")
+        self.published = tuple(rows)
+
+
+@pytest.fixture
+def place() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return flash_attn_wheel(tmp_path / "made", CELL)
+
+
+def test_wheel_and_metadata_are_there_before_what_names_them(place: Memory, wheel: Path) -> None:
+    publish(place, additions([wheel]))
+    assert place.log == [wheel.name, f"{wheel.name}.metadata", "commit"]
+
+
+def test_the_metadata_asset_is_metadata_byte_for_byte(place: Memory, wheel: Path) -> None:
+    publish(place, additions([wheel]))
+    assert place.held[f"{wheel.name}.metadata"] == Wheel.open(wheel).metadata_bytes
+
+
+def test_several_wheels_are_committed_at_once(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    publish(place, additions([wheel, flash_attn_wheel(tmp_path, OTHER_CELL)]))
+    assert place.log.count("commit") == 1
+    assert place.log[-1] == "commit"
+    assert [row.cell for row in place.published] == [CELL, OTHER_CELL]
+
+
+def test_what_was_published_stays_published(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    publish(place, additions([wheel]))
+    rows = publish(place, additions([stand_in_wheel(tmp_path, "einops", "0.8.2")]))
+    assert {row.project for row in rows} == {"einops", "flash-attn"}
+    assert place.published == rows
+
+
+def test_published_again_a_wheel_keeps_its_first_row(place: Memory, wheel: Path) -> None:
+    first = publish(place, additions([wheel]))
+    ((row, path),) = additions([wheel])
+    later = row.model_copy(update={"published": PUBLISHED + timedelta(days=1)})
+    assert publish(place, [(later, path)]) == first
+
+
+def test_published_again_a_yanked_wheel_stays_yanked(place: Memory, wheel: Path) -> None:
+    publish(place, additions([wheel]))
+    yanked = yank(place, wheel.name, "broken")
+    assert publish(place, additions([wheel])) == yanked
+
+
+def test_a_published_name_with_other_bytes_is_refused(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    publish(place, additions([wheel]))
+    before, log = place.published, list(place.log)
+    other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
+    with pytest.raises(PublishError, match="already published with other bytes") as refused:
+        publish(place, additions([other]))
+    assert refused.value.which == wheel.name
+    assert "--yank" in refused.value.hint
+    assert (place.published, place.log) == (before, log)
+
+
+def test_one_refused_wheel_means_that_nothing_is_committed(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    publish(place, additions([wheel]))
+    good = flash_attn_wheel(tmp_path, OTHER_CELL)
+    other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
+    with pytest.raises(PublishError):
+        publish(place, additions([good, other]))
+    assert [row.cell for row in place.published] == [CELL]
+
+
+def test_two_wheels_of_one_name_in_one_call_are_refused(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
+    with pytest.raises(PublishError, match="already published with other bytes"):
+        publish(place, additions([wheel, other]))
+    assert place.published == ()
+
+
+def test_a_wheel_that_changed_since_it_was_verified_is_refused(place: Memory, wheel: Path) -> None:
+    verified = additions([wheel])
+    flash_attn_wheel(wheel.parent, CELL, content="changed = True")
+    with pytest.raises(PublishError, match="changed since it was verified") as refused:
+        publish(place, verified)
+    assert refused.value.hint == "verify it again"
+    assert place.log == []
+
+
+def test_a_wheel_that_went_away_is_refused(place: Memory, wheel: Path) -> None:
+    verified = additions([wheel])
+    wheel.unlink()
+    with pytest.raises(InputError, match="no such file"):
+        publish(place, verified)
+    assert place.log == []
+
+
+def test_stage_brings_the_files_and_commits_nothing(place: Memory, wheel: Path) -> None:
+    stage(place, additions([wheel]))
+    assert place.log == [wheel.name, f"{wheel.name}.metadata"]
+    assert place.published == ()
+
+
+def test_what_is_staged_is_published_without_its_file(place: Memory, wheel: Path) -> None:
+    stage(place, additions([wheel]))
+    before = len(place.log)
+    rows = publish(place, [(row, None) for row, _ in additions([wheel])])
+    assert place.log[before:] == ["commit"]
+    assert place.published == rows
+
+
+def test_what_is_neither_given_nor_staged_is_refused(place: Memory, wheel: Path) -> None:
+    row = additions([wheel])[0][0]
+    for bring in (stage, publish):
+        with pytest.raises(PublishError, match="neither given nor staged") as refused:
+            bring(place, [(row, None)])
+        assert "--stage" in refused.value.hint
+    assert place.log == []
+
+
+def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def step(text: str) -> Iterator[Part]:
+        seen.append(f"begin {text}")
+        yield lambda done, total, told="": None
+        seen.append(f"end {text} after {len(place.log)}")
+
+    publish(place, additions([wheel]), step)
+    assert seen == [f"begin {wheel.name}", f"end {wheel.name} after 2", "begin publish", "end publish after 3"]
+
+
+def test_yank_marks_one_wheel_with_the_reason(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    publish(place, additions([wheel, flash_attn_wheel(tmp_path, OTHER_CELL)]))
+    yank(place, wheel.name, "  wrong kernels\n for gfx942 ")
+    assert {row.cell: row.yanked for row in place.published} == {CELL: "wrong kernels for gfx942", OTHER_CELL: None}
+
+
+@pytest.mark.parametrize("reason", ["", " \n"], ids=["none", "blank"])
+def test_yank_needs_a_reason(place: Memory, wheel: Path, reason: str) -> None:
+    published = publish(place, additions([wheel]))
+    with pytest.raises(PublishError, match="no reason given") as refused:
+        yank(place, wheel.name, reason)
+    assert "--reason" in refused.value.hint
+    assert place.published == published
+
+
+@pytest.mark.parametrize(
+    "name", ["flash_attn-9-py3-none-any.whl", "", "{wheel}.metadata"], ids=["unknown", "empty", "not a wheel"]
+)
+def test_yank_of_what_is_not_published_is_refused(place: Memory, wheel: Path, name: str) -> None:
+    published = publish(place, additions([wheel]))
+    with pytest.raises(PublishError, match="not published, so it cannot be yanked") as refused:
+        yank(place, name.format(wheel=wheel.name), "broken")
+    assert "manifest" in refused.value.hint
+    assert place.published == published

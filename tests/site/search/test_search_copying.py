@@ -1,0 +1,269 @@
+"""What the page copies is run: by the real pip and the real uv, against the site that the page is on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from search_page import ELSEWHERE, Visit, serving, write_page
+from wheel_factory import make_wheel, metadata_text
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.manifest import read_manifest
+from wheelfactory.site.single_file import single_file
+
+pytestmark = pytest.mark.slow
+
+Command = Sequence[str | Path]
+
+DOCTOR_LINE = "curl -O {0}doctor.py && python3 doctor.py {0}"
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CK = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
+TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+OTHERS = (f"fa2.8.3-rocm6.4-torch2.8.0-{PYTHON_TAG}-ck", f"fa2.7.4.post1-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck")
+CK_VERSION, TRITON_VERSION = "2.8.3+rocm64torch2.9", "2.8.3+rocm64torch2.9triton"
+TORCH, EINOPS, TRITON_OF_TORCH = "2.9.1+rocm6.4", "0.8.2", "3.5.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A site with its wheels, and two more indexes that stand in for PyTorch's and for PyPI."""
+
+    address: str
+    folder: Path
+    pypi: str
+
+
+@pytest.fixture(scope="module")
+def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A release with its index and search page; its matrix names the stand-in of PyTorch's index for ROCm 6.4.
+
+    PyPI's stand-in has einops, and the torch and flash-attn that must not be taken: newer, and for something else.
+    """
+    made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a site")
+    with serving(folder) as address:
+        make_release(folder, [*(flash_attn_wheel(made, cell) for cell in (CK, TRITON, *OTHERS)), einops(made)])
+        triton = stand_in_wheel(made, "pytorch_triton_rocm", TRITON_OF_TORCH)
+        write_index(folder / "pytorch", {"torch": torch_wheel(made), "pytorch-triton-rocm": triton})
+        wrong = {name: stand_in_wheel(made, name.replace("-", "_"), "2.99.0") for name in ("torch", "flash-attn")}
+        write_index(folder / "pypi", {"einops": einops(made), **wrong})
+        rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
+        here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
+        (folder / "doctor.py").write_text(single_file(""))  # as a release directory has it: it knows no site
+        write_page(folder, here, list(read_manifest(folder)))
+        yield Place(address, folder, f"{address}pypi/")
+
+
+def einops(folder: Path) -> Path:
+    return stand_in_wheel(folder, "einops", EINOPS)
+
+
+def torch_wheel(folder: Path) -> Path:
+    """A torch that needs its Triton, as PyTorch's for ROCm does."""
+    requires = [f"pytorch-triton-rocm=={TRITON_OF_TORCH}"]
+    metadata = metadata_text(TORCH, name="torch", requires=requires)
+    return make_wheel(folder, name="torch", version=TORCH, metadata=metadata, members={"torch/__init__.py": b""})
+
+
+def write_index(folder: Path, wheels: dict[str, Path]) -> None:
+    """A simple index of one wheel a project."""
+    for project, wheel in wheels.items():
+        page = folder / project / "index.html"
+        page.parent.mkdir(parents=True)
+        page.write_text(f'<!DOCTYPE html><a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+        (page.parent / wheel.name).write_bytes(wheel.read_bytes())
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """The Python of a user who has torch for ROCm, its Triton, and nothing else."""
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin/python"
+    triton = stand_in_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
+    command: Command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-index",
+        triton,
+        torch_wheel(tmp_path),
+    ]
+    run(command, tmp_path).check_returncode()
+    return python
+
+
+def run(command: Command, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that knows nothing of the configuration, caches and proxies of who runs the tests."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "UV_CACHE_DIR": str(home / "uv"),
+        **variables,
+    }
+    return subprocess.run(command, env=environ, cwd=home, capture_output=True, text=True)
+
+
+def installed(python: Path) -> dict[str, str]:
+    """What a Python has, by normalized name."""
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return {name.replace("_", "-"): version for name, version in found.items()}
+
+
+def copied(page: Page, form: str, version: str) -> str:
+    """Press the button of a form of a wheel, and read the clipboard."""
+    button = page.get_by_role(
+        "button", name=re.compile(rf"^Copy {re.escape(form)} form of flash_attn-{re.escape(version)}-")
+    )
+    button.click()
+    expect(page.get_by_role("status")).to_contain_text(f"Copied: {form} form of")
+    text: str = page.evaluate("navigator.clipboard.readText()")
+    return text
+
+
+@pytest.fixture
+def page(visit: Visit, place: Place) -> Page:
+    visitor = visit(place.address, permissions=["clipboard-read", "clipboard-write"])
+    return visitor.open(f"?rocm=6.4&torch=2.9&flash-attn=2.8.3&python={PYTHON}")
+
+
+@pytest.mark.parametrize("version", [CK_VERSION, TRITON_VERSION], ids=["ck", "triton"])
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_the_line_that_is_copied_installs_exactly_that_wheel(
+    page: Page, environment: Path, tool: str, version: str, tmp_path: Path
+) -> None:
+    words = shlex.split(copied(page, tool, version))
+    commands: dict[str, Command] = {
+        "pip": ["-m", "pip", "--python", environment],
+        "uv": ["-m", "uv", "pip", "install", "--python", environment],
+    }
+    start = {"pip": ["pip"], "uv": ["uv", "pip", "install"]}[tool]
+    assert words[: len(start)] == start
+    done = run([sys.executable, *commands[tool], *words[len(start) :]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    wanted = {"flash-attn": version, "einops": EINOPS, "torch": TORCH, "pytorch-triton-rocm": TRITON_OF_TORCH}
+    assert installed(environment) == wanted
+
+
+@pytest.mark.parametrize("version", [CK_VERSION, TRITON_VERSION], ids=["ck", "triton"])
+def test_the_pyproject_that_is_copied_is_synced_by_uv_to_exactly_that_wheel_and_its_torch(
+    page: Page, place: Place, version: str, tmp_path: Path
+) -> None:
+    """PyTorch's index and PyPI are stand-ins on loopback here; what they have else must not be taken."""
+    (tmp_path / "pyproject.toml").write_text(copied(page, "pyproject.toml", version))
+    command = [sys.executable, "-m", "uv", "sync", "--python", sys.executable, "--no-python-downloads"]
+    done = run(command, tmp_path, UV_DEFAULT_INDEX=place.pypi)
+    assert done.returncode == 0, done.stderr
+    wanted = {"flash-attn": version, "einops": EINOPS, "torch": TORCH, "pytorch-triton-rocm": TRITON_OF_TORCH}
+    assert installed(tmp_path / ".venv/bin/python") == wanted
+
+
+def test_the_address_that_is_copied_is_held_to_its_sha256(
+    page: Page, place: Place, environment: Path, tmp_path: Path
+) -> None:
+    address = copied(page, "URL", CK_VERSION)
+    row = next(row for row in read_manifest(place.folder) if row.cell == CK)
+    assert address == f"{place.address}wheels/{row.filename.replace('+', '%2B')}#sha256={row.sha256}"
+    command: Command = [sys.executable, "-m", "pip", "--python", environment, "install", "--no-deps"]
+    other = run([*command, address[:-1] + ("0" if address[-1] != "0" else "1")], tmp_path)
+    assert "DO NOT MATCH THE HASHES" in other.stderr
+    assert run([*command, address], tmp_path).returncode == 0
+    assert installed(environment)["flash-attn"] == CK_VERSION
+
+
+def test_the_form_that_was_copied_is_the_one_that_is_shown(page: Page) -> None:
+    text = copied(page, "pyproject.toml", CK_VERSION)
+    shown = page.locator("#cards pre", has_text="[tool.uv.sources]")
+    assert shown.inner_text().rstrip("\n") == text.rstrip("\n")
+
+
+def test_who_copies_for_pip_is_told_the_torch_to_have_and_pyproject_brings_it(page: Page) -> None:
+    needs = page.locator("#cards > li").first.get_by_text("Needs torch 2.9 for ROCm 6.4 already installed")
+    expect(needs).to_be_visible()
+    copied(page, "pyproject.toml", CK_VERSION)
+    copied(page, "pyproject.toml", TRITON_VERSION)
+    expect(needs).to_be_hidden()
+
+
+def test_the_last_button_pressed_keeps_its_name_and_a_check_mark(page: Page) -> None:
+    marked = page.locator("button", has_text="\N{CHECK MARK}")
+    copied(page, "pip", CK_VERSION)
+    expect(marked).to_have_text(re.compile("pip.*\N{CHECK MARK}"))
+    copied(page, "uv", TRITON_VERSION)
+    expect(marked).to_have_count(1)
+    expect(marked).to_have_text(re.compile("uv.*\N{CHECK MARK}"))
+
+
+def test_a_pyproject_for_any_python_names_those_of_the_wheel(visit: Visit, place: Place) -> None:
+    visitor = visit(place.address, permissions=["clipboard-read", "clipboard-write"])
+    page = visitor.open("?rocm=6.4&torch=2.9&flash-attn=2.8.3")
+    assert 'requires-python = ">=3.10,<3.15"' in copied(page, "pyproject.toml", TRITON_VERSION)
+
+
+def test_the_doctors_line_is_copied(page: Page, place: Place) -> None:
+    page.get_by_role("button", name="Copy", exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("Copied: the doctor's line")
+    assert page.evaluate("navigator.clipboard.readText()") == DOCTOR_LINE.format(place.address)
+
+
+def test_the_doctors_line_of_a_page_in_a_release_directory_reads_the_manifest_of_that_release(
+    page: Page, place: Place, tmp_path: Path
+) -> None:
+    done = run(["bash", "-c", page.locator("#doctor-line").inner_text()], tmp_path)
+    for version in (CK_VERSION, TRITON_VERSION):
+        assert f"flash_attn-{version}-" in done.stdout, done.stdout + done.stderr
+
+
+def test_on_plain_http_of_another_host_it_is_copied_all_the_same(visit: Visit, place: Place) -> None:
+    """There is no clipboard API there; Chromium is made to find that host on loopback."""
+    page = visit(place.address.replace("127.0.0.1", ELSEWHERE)).open("?backend=ck&torch=2.9&flash-attn=2.8.3")
+    assert page.evaluate("navigator.clipboard === undefined")
+    page.get_by_role("button", name=re.compile("^Copy uv form")).click()
+    expect(page.get_by_role("status")).to_contain_text("Copied: uv form")
+    page.get_by_label("Text").press("Control+V")
+    pasted = page.get_by_label("Text").input_value()
+    assert pasted.startswith(f"uv pip install --default-index http://{ELSEWHERE}:")
+    assert pasted.endswith(f"/simple/rocm64/torch2.9/ck/ flash-attn=={CK_VERSION}")
+
+
+def test_where_nothing_may_be_copied_the_text_is_left_selected(visit: Visit, place: Place) -> None:
+    visitor = visit(place.address)
+    visitor.page.add_init_script(
+        "navigator.clipboard.writeText = () => Promise.reject(); document.execCommand = () => false"
+    )
+    page = visitor.open("?backend=ck&torch=2.9&flash-attn=2.8.3")
+    page.get_by_role("button", name=re.compile("^Copy pip form")).click()
+    expect(page.get_by_role("status")).to_have_text("Selected: press Ctrl+C to copy")
+    expect(page.locator(".copies button").first).to_contain_text("press Ctrl+C")
+    assert page.evaluate("getSelection().toString()") == page.locator("#cards pre").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("site", "shown"),
+    [
+        ("https://example.org/a/", "https://example.org/a/simple/x/"),
+        ("https://example.org/it's&b/", "'https://example.org/it'\\''s&b/simple/x/'"),
+    ],
+)
+def test_an_address_is_quoted_for_the_shell_where_it_needs_to_be(page: Page, site: str, shown: str) -> None:
+    line = page.evaluate(
+        "([site, wheel]) => wheelfactory.pipLine(site, wheel)", [site, {"index": "x", "version": "1+a"}]
+    )
+    assert line == f"pip install --index-url {shown} flash-attn==1+a"

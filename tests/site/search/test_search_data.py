@@ -1,0 +1,243 @@
+"""The data of the search page: every combination of the matrix has a wheel, is missing, or has its reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_rows import example_rows, many_rows, row_of
+from small_matrix import small_matrix
+from validations import a_validation, foreign, validated
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.gpus import PRODUCTS
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.rules import AXES
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.search.data import search_data
+from wheelfactory.site.search.files import site_files
+from wheelfactory.verify.result import GateResult, Status
+
+SMALL = small_matrix()
+CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
+TRITON = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
+
+
+@pytest.fixture(scope="module")
+def whole_matrix() -> Matrix:
+    return load_matrix(Path(__file__).parents[3] / "matrix.yaml")
+
+
+def read(matrix: Matrix, rows: Sequence[WheelRow] = (), *, docs: bool = False) -> dict[str, Any]:
+    """The data as the script holds it."""
+    script = site_files(matrix, rows, docs=docs)["search/data.js"].decode("ascii")
+    start = "globalThis.wheelfactoryData = "
+    assert script.startswith(start)
+    assert script.endswith(";\n")
+    data: dict[str, Any] = json.loads(script[len(start) : -2])
+    return data
+
+
+def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    """A wheel by the names of its columns, with what it points to."""
+    found = dict(zip(data["columns"], data["wheels"][number], strict=True))
+    return {
+        name: data[name][value] if name in ("pythons", "archs", "checks", "evidence", "index") else value
+        for name, value in found.items()
+    }
+
+
+def told(data: dict[str, Any], point: dict[str, str]) -> str:
+    """The first reason that the tables have against a point, found as the page finds it."""
+    for rule in data["rules"]:
+        place = 0
+        if all(axis in point for axis in rule["axes"]):
+            for axis in rule["axes"]:
+                place = place * len(data["axes"][axis]) + data["axes"][axis].index(point[axis])
+            if reason := data["texts"][rule["reasons"][place]]:
+                return str(reason)
+    return ""
+
+
+def test_every_combination_of_matrix_yaml_has_the_reason_that_expand_gives_it_or_none(whole_matrix: Matrix) -> None:
+    data = read(whole_matrix)
+    expansion = expand(whole_matrix)
+    reasons = {item.combination: item.reason for item in expansion.excluded}
+    combinations = list(product(*(data["axes"][axis] for axis in AXES)))
+    assert len(combinations) == len(reasons) + sum(map(len, expansion.pythons.values()))
+    for combination in combinations:
+        assert told(data, dict(zip(AXES, combination, strict=True))) == reasons.get(combination, "")
+
+
+def test_every_gpu_of_every_cell_has_code_or_a_reason(whole_matrix: Matrix) -> None:
+    data = read(whole_matrix)
+    for cell, (python, *_) in expand(whole_matrix).pythons.items():
+        point = {"flash-attn": cell.flash_attn, "python": python, "torch": cell.torch, "rocm": cell.rocm}
+        for arch in data["axes"]["gpu"]:
+            reason = told(data, {**point, "backend": str(cell.backend), "gpu": arch})
+            assert bool(reason) != (arch in whole_matrix.archs(cell)), f"{cell.id} {arch}: {reason}"
+
+
+def test_published_and_missing_cells_are_those_of_the_matrix(whole_matrix: Matrix) -> None:
+    rows = example_rows(whole_matrix)
+    squares = read(whole_matrix, rows)["coverage"]
+    published, yanked, missing = (sum(square[place] for square in squares) for place in (3, 4, 5))
+    assert (published, yanked) == (sum(row.yanked is None for row in rows), sum(row.yanked is not None for row in rows))
+    assert published + yanked + missing == len(expand(whole_matrix).cells)
+
+
+def test_each_square_of_the_coverage_names_its_reasons(whole_matrix: Matrix) -> None:
+    data = read(whole_matrix)
+    square = next(square for square in data["coverage"] if square[:3] == ["ck", "7.14", "2.14.1"])
+    assert square[3:6] == [0, 0, 0]
+    ((text, number),) = square[6]
+    assert data["texts"][text] == whole_matrix.exclude[0].reason
+    assert number == len(whole_matrix.flash_attn) * len(whole_matrix.python)
+
+
+def test_axes_are_in_the_order_of_the_matrix() -> None:
+    axes = read(SMALL)["axes"]
+    assert (axes["rocm"], axes["torch"]) == (["6.4", "6.2"], ["2.9.1", "2.5.1"])
+    assert (axes["python"], axes["backend"]) == (["3.12", "3.11"], ["ck", "triton"])
+
+
+def test_all_gpus_that_are_known_by_name_can_be_chosen_older_ones_first() -> None:
+    data = read(SMALL)
+    assert set(PRODUCTS) <= set(data["axes"]["gpu"])
+    assert (
+        data["axes"]["gpu"].index("gfx90a") < data["axes"]["gpu"].index("gfx942") < data["axes"]["gpu"].index("gfx1030")
+    )
+    assert data["products"]["gfx1201"] == list(PRODUCTS["gfx1201"])
+
+
+def test_a_wheel_says_what_a_person_chooses_by() -> None:
+    found = wheel(read(SMALL, [row_of(SMALL, CK)]))
+    assert found["file"] == "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
+    assert found["version"] == "2.8.3+rocm64torch2.9"
+    assert [found[axis] for axis in ("flash-attn", "rocm", "torch", "backend")] == ["2.8.3", "6.4", "2.9.1", "ck"]
+    assert (found["python"], found["pythons"], found["archs"]) == ("3.11", ["3.11"], ["gfx942"])
+    assert found["glibc"] == "2.28"
+    assert found["index"] == "rocm64/torch2.9/ck"
+
+
+def test_a_triton_wheel_is_for_the_pythons_of_its_cell() -> None:
+    found = wheel(read(SMALL, [row_of(SMALL, TRITON)]))
+    assert (found["python"], found["pythons"]) == ("3", ["3.12", "3.11"])
+
+
+def test_a_wheel_whose_cell_the_matrix_no_longer_has_is_for_the_pythons_of_its_tags() -> None:
+    gone = row_of(SMALL, CK, cell="fa2.8.3-rocm6.4-torch2.9.1-cp310-ck")
+    gone = gone.model_copy(update={"filename": gone.filename.replace("cp311", "cp310")})
+    anything = row_of(SMALL, TRITON, cell="fa2.8.3-rocm6.3-torch2.9.1-py3-triton", label="rocm63torch2.9triton")
+    data = read(SMALL, [gone, anything])
+    assert [wheel(data, number)["pythons"] for number in (0, 1)] == [["3.10"], []]
+
+
+def test_features_of_an_arch_are_left_out() -> None:
+    row = row_of(SMALL, CK, offload_archs=("gfx90a:xnack-", "gfx942"))
+    assert wheel(read(SMALL, [row]))["archs"] == ["gfx90a", "gfx942"]
+
+
+def test_checks_that_did_not_pass_say_why() -> None:
+    gates = (GateResult.of("identity", [], "the cell"), GateResult.not_run("gpu", "no GPU is visible"))
+    found = wheel(read(SMALL, [row_of(SMALL, CK, gates=gates)]))
+    assert found["checks"] == [["identity", "passed"], ["gpu", str(Status.NOT_RUN), "no GPU is visible"]]
+
+
+def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ran_it() -> None:
+    rows = [row_of(SMALL, CK), validated(row_of(SMALL, TRITON), foreign(), a_validation())]
+    data = read(SMALL, rows)
+    ran, none = sorted((wheel(data, number) for number in (0, 1)), key=lambda found: found["backend"], reverse=True)
+    assert none["evidence"] == [[], []]
+    archs, (verified_line, foreign_line) = ran["evidence"]
+    assert archs == ["gfx942"]
+    assert verified_line.startswith("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
+    assert foreign_line.startswith("numbers computed on NVIDIA H200 in the foreign-GPU test mode")
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        pytest.param(None, "wheels/", id="beside-the-page"),
+        pytest.param("https://example.org/v1/{name}", "https://example.org/v1/", id="elsewhere"),
+    ],
+)
+def test_the_address_of_a_wheel_is_its_base_and_its_name(url: str | None, base: str) -> None:
+    row = row_of(SMALL, CK, url=None)
+    if url:
+        row = row.model_copy(update={"url": url.format(name=row.filename.replace("+", "%2B"))})
+    data = read(SMALL, [row])
+    assert data["base"][wheel(data)["base"]] == base
+
+
+def test_an_address_that_does_not_end_in_the_name_is_kept_whole() -> None:
+    data = read(SMALL, [row_of(SMALL, CK, url="https://example.org/download?id=7")])
+    assert wheel(data)["base"] == "https://example.org/download?id=7"
+
+
+def test_newest_wheels_come_first_and_dependencies_are_left_out() -> None:
+    older = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
+    einops = row_of(SMALL, CK, cell=None, label=None, project="einops")
+    data = read(SMALL, [row_of(SMALL, older), einops, row_of(SMALL, CK)])
+    assert [wheel(data, number)["rocm"] for number in range(len(data["wheels"]))] == ["6.4", "6.2"]
+
+
+@pytest.mark.parametrize(
+    ("url", "form"),
+    [
+        pytest.param(
+            "https://github.com/OWNER/REPO/releases/download/v1/x.whl",
+            "https://github.com/OWNER/REPO/issues/new?template=wheel-request.yml",
+            id="on-github",
+        ),
+        pytest.param("https://example.org/releases/download/v1/x.whl", None, id="elsewhere"),
+        pytest.param(None, None, id="nowhere"),
+    ],
+)
+def test_wheels_are_asked_for_in_the_repository_that_has_the_others(url: str | None, form: str | None) -> None:
+    assert read(SMALL, [row_of(SMALL, CK, url=url)])["request"] == form
+
+
+def test_the_same_rows_in_another_order_give_the_same_bytes() -> None:
+    rows = [row_of(SMALL, cell) for cell in expand(SMALL).cells]
+    assert site_files(SMALL, rows, docs=False) == site_files(SMALL, rows[::-1], docs=False)
+
+
+def test_hostile_text_stays_ascii_json() -> None:
+    reason = "</script><img src=x onerror=alert(1)> \u2028 \N{RIGHT-TO-LEFT OVERRIDE}"
+    assert wheel(read(SMALL, [row_of(SMALL, CK, yanked=reason)]))["yanked"] == reason
+
+
+def test_the_page_is_under_100_kb_without_its_data() -> None:
+    files = site_files(SMALL, [], docs=False)
+    assert sum(len(data) for name, data in files.items() if name != "search/data.js") < 100_000
+
+
+def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
+    files = site_files(SMALL, [], docs=False)
+    page = files["index.html"].decode()
+    for name in set(files) - {"index.html"}:
+        assert f'"{name}"' in page
+    assert page.count("<script") == sum(name.endswith(".js") for name in files)
+
+
+def test_data_of_5000_wheels_are_less_than_300_bytes_a_wheel(whole_matrix: Matrix) -> None:
+    data = site_files(whole_matrix, many_rows(whole_matrix, 5000), docs=False)["search/data.js"]
+    assert len(data) < 5000 * 300
+
+
+def test_what_a_gpu_said_of_many_wheels_stands_once() -> None:
+    row = row_of(SMALL, TRITON)
+    rows = [row, *(validated(row_of(SMALL, TRITON, build=build), a_validation()) for build in range(1, 9))]
+    assert len(read(SMALL, rows)["evidence"]) == 2
+
+
+@pytest.mark.parametrize("docs", [True, False])
+def test_the_page_is_told_whether_there_is_documentation(docs: bool) -> None:
+    assert search_data(SMALL, [], docs=docs)["docs"] is docs

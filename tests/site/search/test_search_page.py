@@ -1,0 +1,590 @@
+"""The search page in a real Chromium: what a person chooses, what they see, and what is told where there is nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from search_page import Visit, choose, count, serving, standing, write_page
+from search_rows import example_rows, row_of
+from validations import H200, foreign, validated
+from wheelfactory.core.cell import Cell
+from wheelfactory.matrix.expand import expand as expand_matrix
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.rules import AXES
+from wheelfactory.release.evidence import verified_on
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.coverage import cover
+
+pytestmark = pytest.mark.slow
+
+CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
+DROP = "\N{MULTIPLICATION SIGN}"
+HOSTILE = '"><img src=x onerror="document.title=1"><script>document.title=2</script>'
+
+
+@pytest.fixture
+def page(visit: Visit, site: str) -> Page:
+    """The page of `example_rows` as it is first met."""
+    return visit(site).open()
+
+
+@pytest.fixture(scope="module")
+def wheels(matrix: Matrix) -> list[WheelRow]:
+    """The rows of the site that are not yanked."""
+    return [row for row in example_rows(matrix) if row.yanked is None]
+
+
+def cell_of(row: WheelRow) -> Cell:
+    return Cell.parse(str(row.cell))
+
+
+def heading(page: Page, number: int = 0) -> str:
+    return page.locator("#cards h3").nth(number).inner_text()
+
+
+def reasons(page: Page) -> list[str]:
+    return page.locator("#nothing .reasons").locator("> li").all_inner_texts()
+
+
+def ways(page: Page) -> list[str]:
+    return page.locator("#nothing .ways li").all_inner_texts()
+
+
+def query(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def test_all_wheels_are_listed_newest_first_and_yanked_ones_are_not(page: Page, wheels: list[WheelRow]) -> None:
+    assert count(page) == len(wheels)
+    assert "ROCm 7.14" in heading(page)
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "takes"),
+    [
+        pytest.param("rocm", "6.4", lambda row: cell_of(row).rocm == "6.4", id="rocm"),
+        pytest.param("torch", "2.9.1", lambda row: cell_of(row).torch == "2.9.1", id="torch"),
+        pytest.param("backend", "triton", lambda row: cell_of(row).backend == "triton", id="backend"),
+        pytest.param("flash-attn", "2.6.3", lambda row: cell_of(row).flash_attn == "2.6.3", id="flash-attn"),
+        pytest.param("python", "3.12", lambda row: cell_of(row).python == "3.12" or "py3" in row.filename, id="python"),
+    ],
+)
+def test_a_filter_leaves_the_wheels_of_its_value_and_said_how_many_before(
+    page: Page, wheels: list[WheelRow], axis: str, value: str, takes: Callable[[WheelRow], bool]
+) -> None:
+    wanted = sum(map(takes, wheels))
+    assert 0 < wanted < len(wheels)
+    assert standing(page, axis, "Triton" if value == "triton" else value) == f"{wanted} wheels"
+    choose(page, axis, value)
+    assert count(page) == wanted
+    assert query(page) == {axis: [value]}
+    choose(page, axis, "any")
+    assert count(page) == len(wheels)
+
+
+@pytest.mark.parametrize(
+    ("written", "arch"),
+    [
+        ("Radeon RX 7900 XTX", "gfx1100"),
+        ("7900xtx", "gfx1100"),
+        ("mi300", "gfx942"),
+        ("Instinct MI300X", "gfx942"),
+        ("rx 9070", "gfx1201"),
+        ("GFX90A", "gfx90a"),
+        ("gfx1030", "gfx1030"),
+        ("gfx942:sramecc+:xnack-", "gfx942"),
+        ("AMD Instinct MI300X OAM", "gfx942"),
+        ("AMD Radeon RX 6800", "gfx1030"),
+        ("AMD Radeon RX 7900 XTX", "gfx1100"),
+        ("AMD Radeon RX 7600 XT 16 GB", "gfx1102"),
+        ("AMD Ryzen AI 9 HX 375 w/ Radeon 890M", "gfx1150"),
+        ("AMD Radeon 890M Graphics", "gfx1150"),
+        ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "gfx1151"),
+        ("AMD Radeon 780M Graphics", "gfx1103"),
+    ],
+)
+def test_a_gpu_is_chosen_by_its_name(page: Page, wheels: list[WheelRow], written: str, arch: str) -> None:
+    page.get_by_label("GPU", exact=True).fill(written)
+    assert count(page) == sum(arch in row.offload_archs for row in wheels)
+    assert page.locator("#gpu-told").inner_text().startswith(arch)
+    assert page.get_by_label("GPU by gfx name").input_value() == arch
+
+
+def test_a_gpu_is_chosen_by_its_gfx_name(page: Page, wheels: list[WheelRow]) -> None:
+    page.get_by_label("GPU by gfx name").select_option("gfx942")
+    assert count(page) == sum("gfx942" in row.offload_archs for row in wheels)
+    assert page.locator(".chip.yours").first.inner_text().startswith("gfx942")
+
+
+def test_strix_halo_is_known_and_the_reason_against_it_is_told(page: Page) -> None:
+    page.get_by_label("GPU", exact=True).fill("Strix Halo")
+    assert page.locator("#gpu-told").inner_text().startswith("gfx1151")
+    lists = "flash-attn's Triton backend does not list gfx1151: no wheel promises it"
+    assert f"Ryzen AI Max (Strix Halo): {lists}" in reasons(page)
+
+
+def test_nobody_is_told_to_drop_the_gpu_they_have_but_led_to_what_the_backends_support(
+    page: Page, visit: Visit, empty_site: str
+) -> None:
+    page.get_by_label("GPU", exact=True).fill("Strix Halo")
+    assert ways(page) == ["Which GPUs each backend supports"]
+    link = page.locator("#nothing").get_by_role("link")
+    assert link.get_attribute("href") == "docs/explanation/backends.html"
+    assert ways(visit(empty_site).open("?gpu=gfx1151")) == []
+    choose(page, "backend", "triton")
+    assert ways(page)
+
+
+def test_what_a_backend_ignores_is_told_where_it_is_chosen(visit: Visit, site: str) -> None:
+    page = visit(site).open("?rocm=6.4&torch=2.9.1&backend=triton&flash-attn=2.8.3")
+    hints = page.get_by_role("group", name="Backend").locator(".hint")
+    expect(hints.nth(1)).to_contain_text("Triton of these releases ignores window_size, softcap and block_table")
+    assert hints.get_by_role("link").get_attribute("href") == "docs/explanation/backends.html"
+    page.get_by_text("File, full sha256 and checks").click()
+    expect(page.locator("details .inside")).to_contain_text("Ignores window_size, softcap and block_table")
+    choose(page, "backend", "ck")
+    page.get_by_text("File, full sha256 and checks").first.click()
+    expect(page.locator("details .inside").first).to_be_visible()
+    expect(page.locator("details .inside").first).not_to_contain_text("window_size")
+
+
+def test_the_limit_of_gfx1030_is_told_to_those_who_have_one(page: Page) -> None:
+    limit = page.get_by_text("the causal backward in bf16 does not fit its memory")
+    expect(limit).to_be_hidden()
+    page.get_by_label("GPU", exact=True).fill("RX 6950 XT")
+    expect(limit).to_be_visible()
+    page.get_by_label("GPU", exact=True).fill("MI300X")
+    expect(limit).to_be_hidden()
+
+
+def test_a_name_that_fits_several_gpus_asks_which(page: Page, wheels: list[WheelRow]) -> None:
+    page.get_by_label("GPU", exact=True).fill("RX 7")
+    assert page.locator("#gpu-told").inner_text().startswith("Which one?")
+    assert count(page) == len(wheels)
+    page.locator("#gpu-told button", has_text="gfx1101").click()
+    assert count(page) == sum("gfx1101" in row.offload_archs for row in wheels)
+
+
+def test_a_question_with_more_answers_than_are_shown_says_so(page: Page) -> None:
+    told = page.locator("#gpu-told")
+    page.get_by_label("GPU", exact=True).fill("RX")
+    assert told.locator("button").count() == 6
+    assert told.inner_text().endswith("... or write more")
+    page.get_by_label("GPU", exact=True).fill("RX 7")
+    assert "write more" not in told.inner_text()
+
+
+@pytest.mark.parametrize("written", ["AMD Radeon RX 6800M", "AMD Radeon RX 7900M", "AMD", "Radeon Graphics"])
+def test_a_product_is_whole_words_of_what_is_written(page: Page, wheels: list[WheelRow], written: str) -> None:
+    """A mobile GPU of nearly the same name is another one: RX 6800M is gfx1031."""
+    page.get_by_label("GPU", exact=True).fill(written)
+    assert page.get_by_label("GPU by gfx name").input_value() == ""
+    assert count(page) == len(wheels)
+
+
+def test_a_name_that_fits_no_gpu_says_so_and_filters_nothing(page: Page, wheels: list[WheelRow]) -> None:
+    page.get_by_label("GPU", exact=True).fill("GeForce")
+    assert "No GPU by that name" in page.locator("#gpu-told").inner_text()
+    assert count(page) == len(wheels)
+
+
+@pytest.mark.parametrize(
+    ("text", "takes"),
+    [
+        pytest.param("rocm64torch2.9", lambda row: "rocm64torch2.9" in row.filename, id="label"),
+        pytest.param("MI300X ck", lambda row: "gfx942" in row.offload_archs and row.glibc, id="product-and-backend"),
+        pytest.param("cp312-cp312", lambda row: "cp312-cp312" in row.filename, id="tags"),
+    ],
+)
+def test_text_is_searched_word_by_word(
+    page: Page, wheels: list[WheelRow], text: str, takes: Callable[[WheelRow], bool]
+) -> None:
+    page.get_by_label("Text").fill(text)
+    assert count(page) == sum(bool(takes(row)) for row in wheels) > 0
+
+
+def test_a_wheel_is_found_by_its_sha256(page: Page, wheels: list[WheelRow]) -> None:
+    page.get_by_label("Text").fill(wheels[7].sha256)
+    page.get_by_label("Text").press("Enter")
+    assert (count(page), query(page)) == (1, {"q": [wheels[7].sha256]})
+    page.get_by_text("File, full sha256 and checks").click()
+    expect(page.locator("details .inside")).to_contain_text(wheels[7].filename)
+
+
+def test_text_that_nothing_has_is_told_apart_from_what_cannot_be(page: Page) -> None:
+    page.get_by_label("Text").fill("no such thing")
+    expect(page.locator("#nothing")).to_contain_text("No wheel matches the text “no such thing”")
+    page.get_by_role("button", name="Drop the text").click()
+    assert count(page) > 0
+
+
+def test_a_result_shows_what_a_person_decides_by(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    row = next(row for row in wheels if str(row.cell).startswith("fa2.8.3-rocm6.4-torch2.9.1-cp3"))
+    page = visit(site).open(f"?q={row.sha256}")
+    card = page.locator("#cards > li").inner_text()
+    told = ("flash-attn 2.8.3", "CK", f"ROCm 6.4 · torch 2.9.1 · Python {cell_of(row).python}", "gfx942 MI300A, MI300X")
+    for text in (*told, "glibc 2.28 or newer", f"{row.published:%Y-%m-%d}", "8 passed, 1 not run", row.sha256[:12]):
+        assert text in card
+    assert re.search(r"\d MB", card)
+    page.get_by_text("File, full sha256 and checks").click()
+    inside = page.locator("details .inside")
+    expect(inside).to_contain_text(row.sha256)
+    expect(inside).to_contain_text("symbols: passed")
+    expect(inside).to_contain_text("gpu: not run (needs an AMD GPU, and none is visible here)")
+    assert inside.get_by_role("link").get_attribute("href") == f"{row.url}#sha256={row.sha256}"
+
+
+def test_a_verified_wheel_says_on_what_and_more_to_those_who_have_that_gpu(
+    visit: Visit, site: str, wheels: list[WheelRow]
+) -> None:
+    row = next(row for row in wheels if verified_on(row))
+    page = visit(site).open(f"?q={row.sha256}")
+    badge = page.locator("#cards .badge.verified")
+    expect(badge).to_have_text("verified on gfx942")
+    page.get_by_label("GPU", exact=True).fill("MI300X")
+    expect(badge).to_have_text("verified on your gfx942")
+    page.get_by_label("GPU", exact=True).fill("MI210")
+    expect(badge).to_have_text("verified on gfx942")
+    page.get_by_text("File, full sha256 and checks").click()
+    inside = page.locator("details .inside")
+    expect(inside).to_contain_text("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
+    expect(inside).to_contain_text("NVIDIA H200 in the foreign-GPU test mode")
+
+
+def test_what_another_vendors_gpu_computed_is_no_mark(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    row = next(row for row in wheels if row.evidence and not verified_on(row))
+    page = visit(site).open(f"?q={row.sha256}&gpu=MI300X")
+    assert page.locator(".badge.verified").count() == 0
+    expect(page.locator("#cards")).not_to_contain_text("verified on")
+    page.get_by_text("File, full sha256 and checks").click()
+    expect(page.locator("details .inside")).to_contain_text("this proves nothing about GPUs of AMD")
+
+
+def test_verified_wheels_are_found_by_that_word(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    page = visit(site).open("?q=verified+gfx942")
+    assert count(page) == sum("gfx942" in verified_on(row) for row in wheels) > 0
+
+
+@pytest.mark.parametrize("written", ["2.9", "2.9.1"])
+def test_a_deep_link_chooses_and_may_be_short(visit: Visit, site: str, wheels: list[WheelRow], written: str) -> None:
+    page = visit(site).open(f"?rocm=6.4&torch={written}&backend=CK&python=3.11&q=post&gpu=MI300X")
+    chosen = [row for row in wheels if row.cell and "rocm6.4-torch2.9.1-cp311-ck" in row.cell and "post" in row.version]
+    assert count(page) == len(chosen) > 0
+    assert page.locator("#torch-2\\.9\\.1").is_checked()
+    assert page.get_by_label("Text").input_value() == "post"
+    assert page.get_by_label("GPU", exact=True).input_value() == "MI300X"
+
+
+def test_the_back_button_takes_back_one_choice_after_the_other(page: Page, wheels: list[WheelRow]) -> None:
+    choose(page, "rocm", "6.4")
+    first = count(page)
+    choose(page, "backend", "ck")
+    assert count(page) < first
+    page.go_back()
+    assert (count(page), query(page)) == (first, {"rocm": ["6.4"]})
+    assert page.locator("#backend-any").is_checked()
+    page.go_back()
+    assert count(page) == len(wheels)
+    page.go_forward()
+    assert count(page) == first
+
+
+def test_typing_is_one_step_back(page: Page, wheels: list[WheelRow]) -> None:
+    page.get_by_label("Text").press_sequentially("rocm64torch2.9")
+    assert count(page) < len(wheels)
+    page.go_back()
+    assert (count(page), page.get_by_label("Text").input_value()) == (len(wheels), "")
+
+
+def test_choices_are_listed_and_dropped_one_by_one_or_all(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    page = visit(site).open("?rocm=6.4&backend=ck&gpu=MI300X&q=cp311")
+    chosen = page.get_by_label("Your choices")
+    assert chosen.locator("li").all_text_contents() == [
+        f"{one}{DROP}" for one in ("ROCm 6.4", "CK", "MI300X", "“cp311”")
+    ]
+    page.get_by_role("button", name="Drop MI300X").click()
+    assert query(page) == {"rocm": ["6.4"], "backend": ["ck"], "q": ["cp311"]}
+    page.get_by_role("button", name="Clear all").click()
+    assert (count(page), query(page)) == (len(wheels), {})
+
+
+def test_further_wheels_come_a_page_at_a_time(page: Page, wheels: list[WheelRow]) -> None:
+    cards = page.locator("#cards > li")
+    first = cards.count()
+    assert first < len(wheels)
+    page.get_by_role("button", name=re.compile(r"^Show \d+ more")).click()
+    assert cards.count() == 2 * first
+    assert page.evaluate("document.activeElement.textContent") == page.locator("#cards h3").nth(first).text_content()
+
+
+def test_rx_6800_with_ck_is_told_why_and_takes_the_triton_wheel(page: Page, wheels: list[WheelRow]) -> None:
+    page.get_by_label("GPU", exact=True).fill("RX 6800")
+    choose(page, "backend", "ck")
+    assert reasons(page) == ["RX 6800: CK does not support gfx1030"]
+    triton = sum("gfx1030" in row.offload_archs for row in wheels)
+    assert ways(page) == [f"Take the Triton wheels {triton} wheels"]
+    page.get_by_role("button", name="Take the Triton wheels").click()
+    assert count(page) == triton > 0
+    assert query(page) == {"backend": ["triton"], "gpu": ["RX 6800"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "way"),
+    [
+        pytest.param(
+            "?rocm=7.14&torch=2.9.1",
+            "torch 2.9.1 is not on the ROCm 7.14 index; it is on 6.4, 6.3",
+            "Drop ROCm 7.14",
+            id="torch-not-on-the-index",
+        ),
+        pytest.param(
+            "?torch=2.5.1&backend=triton&flash-attn=2.8.3",
+            "torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9",
+            "Take the CK wheels",
+            id="triton-window",
+        ),
+        pytest.param(
+            "?rocm=6.2&python=3.14",
+            "torch 2.5.1 for ROCm has no Python 3.14; it has 3.12, 3.11, 3.10",
+            "Drop Python 3.14",
+            id="two-rules-together",
+        ),
+        pytest.param(
+            "?flash-attn=2.6.3&backend=triton&rocm=6.4&python=3.12",
+            "flash-attn 2.6.3 has no triton backend",
+            "Take the CK wheel",
+            id="only-what-contradicts",
+        ),
+        pytest.param(
+            "?gpu=MI350X&rocm=6.2",
+            "MI350X: torch for ROCm 6.2 is not built for gfx950; that for 7.14, 7.2, 7.1 and 7.0 is",
+            "Drop ROCm 6.2",
+            id="torch-without-the-gpu",
+        ),
+        pytest.param(
+            "?torch=2.14.1&backend=ck&rocm=7.2",
+            "torch 2.14 and later need C++20 headers, and setup.py of these releases compiles with -std=c++17",
+            "Take the Triton wheel",
+            id="exclusion",
+        ),
+        pytest.param(
+            "?rocm=5.7",
+            "ROCm 5.7 is not in the matrix, which has 7.14, 7.2, 7.1, 7.0, 6.4, 6.3, 6.2.4, 6.2, 6.1",
+            "Drop ROCm 5.7",
+            id="not-in-the-matrix",
+        ),
+    ],
+)
+def test_what_cannot_be_has_its_reason_and_a_way_out(visit: Visit, site: str, asked: str, first: str, way: str) -> None:
+    page = visit(site).open(asked)
+    assert page.locator("#nothing .title").inner_text() == "This cannot be"
+    assert reasons(page)[0] == first
+    page.get_by_role("button", name=way).first.click()
+    assert count(page) > 0
+    assert page.locator("#nothing *").count() == 0
+
+
+def test_the_page_tells_for_every_combination_of_matrix_yaml_the_reason_that_expand_gives(
+    page: Page, matrix: Matrix
+) -> None:
+    told = """(combinations) => {
+        const model = wheelfactory.makeModel(wheelfactoryData);
+        return combinations.map((choices) => (wheelfactory.conflict(model, choices) || [""])[0]);
+    }"""
+    reasons = {item.combination: item.reason for item in expand_matrix(matrix).excluded}
+    axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
+    combinations = list(product(*axes))
+    choices = [dict(zip(AXES, map(str, combination), strict=True)) for combination in combinations]
+    assert page.evaluate(told, choices) == [reasons.get(combination, "") for combination in combinations]
+
+
+def test_an_option_that_leads_to_nothing_is_marked_and_can_be_chosen(visit: Visit, site: str) -> None:
+    page = visit(site).open("?rocm=7.14")
+    assert standing(page, "torch", "2.9.1") == "impossible with your other choices"
+    assert standing(page, "rocm", "7.0") == "no wheel"
+    choose(page, "torch", "2.9.1")
+    assert reasons(page) == ["torch 2.9.1 is not on the ROCm 7.14 index; it is on 6.4, 6.3"]
+
+
+def test_what_is_possible_and_missing_can_be_asked_for(visit: Visit, site: str) -> None:
+    page = visit(site).open("?rocm=7.0&torch=2.10.0&python=3.12&gpu=MI300X")
+    assert page.locator("#nothing .title").inner_text() == "Not published yet"
+    link = page.get_by_role("link", name="Ask for this wheel")
+    asked = urlsplit(str(link.get_attribute("href")))
+    assert f"{asked.scheme}://{asked.netloc}{asked.path}" == "https://github.com/OWNER/REPO/issues/new"
+    fields = {"torch": ["2.10.0"], "rocm": ["7.0"], "python": ["3.12"], "gpu": ["MI300X"]}
+    assert parse_qs(asked.query) == {"template": ["wheel-request.yml"], **fields}
+    assert any(way.startswith(("Drop ROCm 7.0", "Drop torch 2.10.0")) for way in ways(page))
+
+
+@pytest.mark.parametrize("query", ["?yanked=1&q=yanked", "?q=yanked"])
+def test_yanked_wheels_are_shown_on_demand_with_their_reason_and_no_line(visit: Visit, site: str, query: str) -> None:
+    page = visit(site).open(query)
+    if "yanked=1" not in query:
+        assert count(page) == 0
+        expect(page.locator("#nothing")).to_contain_text("wrong kernels for gfx950")
+        page.get_by_role("button", name="Show 2 yanked wheels").click()
+    assert count(page) == 2
+    card = page.locator("#cards > li").first
+    expect(card).to_contain_text("Yanked: wrong kernels for gfx950; take the wheel with build tag 1")
+    assert card.get_by_role("button").count() == 0
+    assert card.locator(".version").evaluate("found => getComputedStyle(found).textDecorationLine") == "line-through"
+    assert page.get_by_label("Show yanked wheels").is_checked()
+
+
+@pytest.fixture
+def hostile_site(matrix: Matrix, tmp_path: Path) -> Iterator[str]:
+    """A page whose manifest holds HTML wherever a text of somebody else may stand."""
+    row = row_of(matrix, CK)
+    rows = [
+        row.model_copy(update={"yanked": HOSTILE}),
+        row.model_copy(update={"filename": f"{HOSTILE}.whl", "url": "javascript:document.title=3"}),
+        row.model_copy(update={"filename": "third.whl", "offload_archs": (HOSTILE,), "glibc": HOSTILE}),
+        validated(
+            row.model_copy(update={"filename": "fourth.whl"}),
+            foreign(hardware=H200.model_copy(update={"device": HOSTILE})),
+        ),
+    ]
+    with serving(write_page(tmp_path, matrix, rows)) as address:
+        yield address
+
+
+def test_text_of_others_is_shown_as_text(visit: Visit, hostile_site: str) -> None:
+    page = visit(hostile_site).open(f"?yanked=1&rocm={HOSTILE}")
+    assert reasons(page)[0].startswith(f"ROCm {HOSTILE.lower()} is not in the matrix")
+    page.goto(f"{hostile_site}?yanked=1")
+    assert count(page) == 4
+    for summary in page.get_by_text("File, full sha256 and checks").all():
+        summary.click()
+    expect(page.locator("#cards")).to_contain_text(f"Yanked: {HOSTILE}")
+    expect(page.locator("#cards")).to_contain_text(f"File: {HOSTILE}")
+    expect(page.locator("#cards")).to_contain_text(f"numbers computed on {HOSTILE}")
+    assert page.locator("#cards a[href^=javascript]").count() == 0
+    assert page.locator("img, main script").count() == 0
+    assert page.title() == "flash-attn wheels for AMD ROCm"
+
+
+@pytest.fixture(scope="module")
+def empty_site(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(write_page(tmp_path_factory.mktemp("empty"), matrix, [], docs=False)) as address:
+        yield address
+
+
+def test_a_site_without_wheels_says_so_and_still_knows_what_cannot_be(visit: Visit, empty_site: str) -> None:
+    page = visit(empty_site).open()
+    expect(page.locator("#nothing")).to_contain_text("Nothing is published yet")
+    assert page.get_by_role("link", name="Documentation").count() == 0
+    choose(page, "backend", "ck")
+    expect(page.locator("#nothing")).to_contain_text("Not published yet")
+    assert page.get_by_role("link", name="Ask for this wheel").count() == 0
+    page.get_by_label("GPU", exact=True).fill("RX 6800")
+    assert reasons(page) == ["RX 6800: CK does not support gfx1030"]
+
+
+def test_a_site_with_documentation_links_to_it(page: Page) -> None:
+    assert page.get_by_role("link", name="Documentation").get_attribute("href") == "docs/"
+
+
+def test_every_link_of_the_page_leads_somewhere(page: Page, site: str) -> None:
+    links = page.locator("body > header a, body > footer a").evaluate_all("found => found.map(link => link.href)")
+    own = [link for link in links if link.startswith(site)]
+    assert {link.removeprefix(site) for link in own} == {
+        "doctor.py",
+        "docs/",
+        "packages.md",
+        "simple/",
+        "manifest.jsonl",
+    }
+    for link in own:
+        assert page.context.request.get(link).ok, link
+
+
+def test_without_javascript_the_page_leads_to_the_lists(visit: Visit, site: str) -> None:
+    page = visit(site, java_script_enabled=False).open()
+    assert page.locator("noscript p").is_visible()
+    assert page.locator("noscript a").count() == 2
+    assert not page.locator("#app").is_visible()
+
+
+def test_the_page_works_as_a_file(visit: Visit, matrix: Matrix, wheels: list[WheelRow], tmp_path: Path) -> None:
+    folder = write_page(tmp_path / "a folder+", matrix, example_rows(matrix))
+    page = visit(f"{folder.as_uri()}/").open("?backend=ck")
+    assert count(page) == sum(row.glibc is not None for row in wheels)
+    choose(page, "rocm", "6.4")
+    assert (
+        page.locator("#cards pre")
+        .first.inner_text()
+        .startswith(f"pip install --index-url {folder.as_uri()}/simple/rocm64/")
+    )
+    assert page.locator("#doctor-line").inner_text() == "python3 doctor.py"
+    page.go_back()
+    assert page.locator("#rocm-any").is_checked()
+
+
+def square(page: Page, name: str) -> str:
+    return f'#coverage-view button[aria-label*="{name}"]'
+
+
+def test_the_coverage_counts_each_square_and_gives_the_reason_of_an_empty_one(
+    visit: Visit, site: str, wheels: list[WheelRow], matrix: Matrix
+) -> None:
+    page = visit(site).open("?view=coverage")
+    ck = [row for row in wheels if row.cell and "rocm6.4-torch2.9.1-cp3" in row.cell]
+    wanted = len(matrix.flash_attn) * len(matrix.python)
+    found = page.locator(square(page, "ROCm 6.4, torch 2.9.1, CK"))
+    assert found.inner_text() == f"{len(ck)}/{wanted}"
+    found.hover()
+    expect(page.locator("#coverage-view .told").first).to_contain_text(
+        f"{len(ck)} of {wanted} published, {wanted - len(ck)} missing"
+    )
+    empty = page.locator(square(page, "ROCm 7.14, torch 2.9.1, Triton"))
+    assert empty.inner_text() == "\N{EN DASH}"
+    assert "torch 2.9.1 is not on the ROCm 7.14 index" in str(empty.get_attribute("title"))
+    assert page.locator("#coverage-view table").count() == 2
+
+
+def test_squares_look_like_what_the_legend_says(visit: Visit, site: str, matrix: Matrix) -> None:
+    page = visit(site).open("?view=coverage")
+    tallies = cover(expand_matrix(matrix), example_rows(matrix)).tallies(
+        lambda cell: (cell.rocm, cell.torch, cell.backend)
+    )
+    looks: dict[str, set[tuple[bool, bool]]] = {}
+    for (rocm, torch, backend), tally in tallies.items():
+        found = page.locator(square(page, f"ROCm {rocm}, torch {torch}, {'CK' if backend == 'ck' else 'Triton'}:"))
+        kind = str(found.get_attribute("class")).removeprefix("square ")
+        looks.setdefault(kind, set()).add((tally.published > 0, tally.published == tally.wanted))
+        assert ("!" in found.inner_text()) == (tally.yanked > 0) == (kind == "yanked")
+        assert (kind == "excluded") == (tally.wanted == 0)
+    assert looks.pop("yanked") == {(True, False)}
+    legend = {"full": {(True, True)}, "part": {(True, False)}, "none": {(False, False)}, "excluded": {(False, True)}}
+    assert looks == legend
+
+
+def test_a_square_of_the_coverage_chooses_its_wheels(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
+    page = visit(site).open("?view=coverage&python=3.11")
+    page.locator(square(page, "ROCm 6.4, torch 2.9.1, CK")).click()
+    assert query(page) == {"rocm": ["6.4"], "torch": ["2.9.1"], "backend": ["ck"]}
+    assert count(page) == sum("rocm6.4-torch2.9.1-cp3" in str(row.cell) for row in wheels)
+    assert page.evaluate("document.activeElement.id") == "results"
+    page.go_back()
+    assert page.locator("#coverage-view").is_visible()
+
+
+def test_a_square_that_cannot_be_tells_its_reason(visit: Visit, site: str) -> None:
+    page = visit(site).open("?view=coverage")
+    page.locator(square(page, "ROCm 7.14, torch 2.9.1, CK")).click()
+    assert reasons(page) == ["torch 2.9.1 is not on the ROCm 7.14 index; it is on 6.4, 6.3"]
+
+
+def test_what_was_found_is_announced(page: Page) -> None:
+    choose(page, "rocm", "7.14")
+    expect(page.get_by_role("status")).to_have_text("2 wheels found")
+    choose(page, "torch", "2.9.1")
+    expect(page.get_by_role("status")).to_have_text(re.compile("^No wheel. torch 2.9.1 is not on the ROCm 7.14 index"))

@@ -1,0 +1,110 @@
+"""`index --dest`: everything that is generated from a manifest, in one folder that links to where the wheels are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stand_in_wheel
+from wheelfactory.cli import main
+from wheelfactory.core.errors import BAD_INPUT, DONE
+from wheelfactory.core.files import sha256_of
+from wheelfactory.release.manifest import read_manifest
+
+CELL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release directory with one wheel of a cell and one dependency."""
+    folder = tmp_path / "a release"
+    wheels = [flash_attn_wheel(tmp_path / "made", CELL), stand_in_wheel(tmp_path / "made", "einops", "0.8.2")]
+    make_release(folder, wheels)
+    return folder
+
+
+@pytest.fixture
+def site(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The site of that release."""
+    folder = tmp_path / "site"
+    assert main(["index", str(release), "--dest", str(folder), "--site", "https://example.org/"]) == DONE
+    assert str(folder) in capsys.readouterr().out
+    return folder
+
+
+def test_every_file_on_the_index_leads_to_the_wheel_with_the_digest_that_the_page_gives(
+    site: Path, release: Path
+) -> None:
+    links = list(reachable(site / "simple" / "index.html"))
+    assert {link.text for link in links} == {row.filename for row in read_manifest(release)}
+    for link in links:
+        assert path_of(link.url.partition("#")[0]).parent == release / "wheels"
+        assert f"#sha256={sha256_of(path_of(link.url.partition('#')[0]))}" in link.url
+
+
+def test_its_manifest_says_where_each_wheel_is_and_is_the_same_otherwise(site: Path, release: Path) -> None:
+    rows = read_manifest(site)
+    assert [row.model_copy(update={"url": None}) for row in rows] == list(read_manifest(release))
+    assert [path_of(str(row.url)) for row in rows] == [release / "wheels" / row.filename for row in rows]
+
+
+def test_it_has_the_list_of_wheels_and_a_picture_of_what_is_covered(site: Path) -> None:
+    listed = (site / "packages.md").read_text()
+    assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
+    assert "ROCm 7.2" in (site / "coverage.svg").read_text()
+
+
+def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(site: Path) -> None:
+    assert "search/data.js" in (site / "index.html").read_text()
+    assert CELL.partition("-")[0].removeprefix("fa") in (site / "search/data.js").read_text()
+    assert "https://example.org/" in (site / "doctor.py").read_text()
+
+
+def test_a_site_of_files_of_this_machine_says_so(
+    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
+    assert f"warning: this site leads to files of this machine, {release / 'wheels'}" in capsys.readouterr().err
+
+
+def test_the_doctor_of_a_release_directory_knows_the_address_that_it_is_told(release: Path) -> None:
+    assert main(["index", str(release), "--site", "https://example.org/"]) == DONE
+    assert 'SITE = "https://example.org/"' in (release / "doctor.py").read_text()
+
+
+def test_it_links_to_its_documentation_only_where_it_has_one(site: Path, release: Path) -> None:
+    without = (site / "search/data.js").read_text()
+    (site / "docs").mkdir()
+    (site / "docs/index.html").write_text("documentation")
+    assert main(["index", str(release), "--dest", str(site), "--site", "https://example.org/"]) == DONE
+    assert ('"docs":false' in without, '"docs":true' in (site / "search/data.js").read_text()) == (True, True)
+
+
+def test_the_same_manifest_gives_the_same_site_and_what_left_it_is_gone(site: Path, release: Path) -> None:
+    before = content_of(site)
+    (site / "simple" / "rocm62").mkdir()
+    (site / "simple" / "rocm62" / "index.html").write_text("of a release that is no more")
+    assert main(["index", str(release), "--dest", str(site), "--site", "https://example.org/"]) == DONE
+    assert content_of(site) == before
+
+
+def test_the_list_alone_can_be_written(release: Path, tmp_path: Path) -> None:
+    assert main(["index", str(release), "--packages", str(tmp_path / "packages.md")]) == DONE
+    assert "flash_attn-2.8.3%2Brocm72torch2.13triton-py3-none-any.whl" in (tmp_path / "packages.md").read_text()
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".md"] == ["packages.md"]
+
+
+def test_a_release_directory_itself_is_left_alone(release: Path, tmp_path: Path) -> None:
+    before = content_of(release)
+    assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
+    assert content_of(release) == before
+
+
+def test_a_place_that_is_a_file_is_refused_before_anything_is_written(
+    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    assert main(["index", str(release), "--dest", str(tmp_path / "file")]) == BAD_INPUT
+    assert "not a directory" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "kept"

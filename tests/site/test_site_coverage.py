@@ -1,0 +1,110 @@
+"""What is wanted, published, yanked, missing and excluded: every cell and combination is counted once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from release_factory import PUBLISHED
+from report_rows import einops_row, rows_of
+from small_matrix import small_matrix
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import InputError
+from wheelfactory.matrix.expand import Expansion, expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.coverage import Coverage, State, available_cells, cover, decisive_rows
+
+TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
+OTHER_CK = "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"
+GONE = "fa2.8.3-rocm5.7-torch2.3.0-cp311-ck"
+"""A cell that the matrix does not have."""
+
+
+@pytest.fixture(scope="module")
+def expansion() -> Expansion:
+    return expand(small_matrix())
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> tuple[WheelRow, ...]:
+    """One cell published, one yanked, one published that is not wanted, and a dependency."""
+    yanked = rows_of(tmp_path, [CK], yanked="wrong numbers")
+    return (*rows_of(tmp_path, [TRITON, GONE]), *yanked, einops_row(tmp_path))
+
+
+def states(coverage: Coverage) -> dict[str, State]:
+    return {covered.cell.id: covered.state for covered in coverage.cells}
+
+
+def test_every_wanted_cell_is_published_yanked_or_missing(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
+    found = states(cover(expansion, rows))
+    assert list(found) == [cell.id for cell in expansion.cells]
+    assert {cell: state for cell, state in found.items() if state is not State.MISSING} == {
+        TRITON: State.PUBLISHED,
+        CK: State.YANKED,
+    }
+
+
+def test_the_sums_are_those_of_the_cells_and_of_the_excluded_combinations(
+    expansion: Expansion, rows: tuple[WheelRow, ...]
+) -> None:
+    tally = cover(expansion, rows).tally
+    assert (tally.wanted, tally.published, tally.yanked, tally.missing) == (5, 1, 1, 3)
+    assert tally.combinations == len(expansion.excluded)
+    assert dict(tally.excluded)["flash-attn 2.6.3 has no triton backend"] == 8
+
+
+def test_the_commonest_reason_comes_first_and_equal_ones_by_name(expansion: Expansion) -> None:
+    excluded = cover(expansion, ()).tally.excluded
+    assert list(excluded) == sorted(excluded, key=lambda item: (-item[1], item[0]))
+    assert excluded[0][1] > excluded[-1][1]
+
+
+def test_groups_add_up_to_the_whole() -> None:
+    coverage = cover(expand(load_matrix(MATRIX)), ())
+    backends = coverage.tallies(lambda cell: cell.backend)
+    squares = coverage.tallies(lambda cell: (cell.backend, cell.rocm, cell.torch))
+    assert set(backends) == set(Backend)
+    for groups in (backends.values(), squares.values()):
+        assert sum(tally.wanted for tally in groups) == coverage.tally.wanted == 376
+        assert sum(tally.combinations for tally in groups) == coverage.tally.combinations
+
+
+def test_only_selects_cells_and_exclusions_alike(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
+    coverage = cover(expansion, rows, "*-triton")
+    assert states(coverage) == {TRITON: State.PUBLISHED}
+    assert coverage.excluded
+    assert {item.combination[4] for item in coverage.excluded} == {Backend.TRITON}
+    assert coverage.unwanted == ()
+
+
+def test_a_selection_without_cells_is_refused(expansion: Expansion) -> None:
+    with pytest.raises(InputError, match="no cell matches"):
+        cover(expansion, (), "nothing")
+
+
+def test_what_is_published_and_not_wanted_any_more_is_told(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
+    assert cover(expansion, rows).unwanted == (GONE,)
+
+
+def test_a_cell_that_was_yanked_and_replaced_is_published(expansion: Expansion, tmp_path: Path) -> None:
+    (good,) = rows_of(tmp_path, [CK])
+    yanked = good.model_copy(update={"yanked": "broken", "published": PUBLISHED + timedelta(days=1)})
+    for order in ((good, yanked), (yanked, good)):
+        assert decisive_rows(order) == {CK: good}
+
+
+def test_of_two_good_wheels_the_last_published_decides(tmp_path: Path) -> None:
+    (first,) = rows_of(tmp_path, [CK])
+    later = first.model_copy(update={"filename": "a" + first.filename, "published": PUBLISHED + timedelta(days=1)})
+    for order in ((first, later), (later, first)):
+        assert decisive_rows(order) == {CK: later}
+
+
+def test_only_good_wheels_are_available(rows: tuple[WheelRow, ...]) -> None:
+    assert available_cells(rows) == {TRITON, GONE}

@@ -1,0 +1,274 @@
+"""The pages of the index, read by pypi-simple as pip and uv read them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from itertools import permutations
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pypi_simple import DistributionPackage, IndexPage, ProjectPage, RepositoryPage
+
+from release_factory import (
+    PUBLISHED,
+    content_of,
+    flash_attn_wheel,
+    links_on,
+    make_release,
+    path_of,
+    reachable,
+    stand_in_wheel,
+)
+from wheelfactory.core.files import sha256_of
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.index import index_path, make_pages
+from wheelfactory.site.index_write import write_index
+from wheelfactory.wheel.read import Wheel
+
+CELLS = (
+    "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+    "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck",
+    "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+    "fa2.8.3-rocm6.4-torch2.8.0-cp311-ck",
+    "fa2.8.3-rocm7.14-torch2.14.1-py3-triton",
+)
+INDEXES = (
+    "simple/rocm64/torch2.9/ck",
+    "simple/rocm64/torch2.9/triton",
+    "simple/rocm64/torch2.8/ck",
+    "simple/rocm7.14/torch2.14/triton",
+)
+BASE = "https://host.example/"
+
+
+def a_row(
+    label: str | None, filename: str = "flash_attn-2.8.3+{label}-py3-none-any.whl", **changed: object
+) -> WheelRow:
+    """A row of flash-attn, or of einops if it has no label."""
+    row = WheelRow(
+        project="flash-attn" if label else "einops",
+        version="2.8.3",
+        filename=filename.format(label=label),
+        sha256="a" * 64,
+        size=12,
+        requires_python=">=3.9",
+        metadata_sha256="b" * 64,
+        published=PUBLISHED,
+        label=label,
+    )
+    return row.model_copy(update=changed)
+
+
+FLASH_ATTN = a_row("rocm64torch2.9")
+EINOPS = a_row(None, "einops-0.8.2-py3-none-any.whl")
+
+
+def read_project(pages: dict[str, str], index: str, project: str = "flash-attn") -> list[DistributionPackage]:
+    """The files of a project on an index, as a client sees them."""
+    name = f"{index}/{project}/index.html"
+    return ProjectPage.from_html(project, pages[name], base_url=BASE + name).packages
+
+
+def read_one(row: WheelRow) -> DistributionPackage:
+    """The file of a flash-attn row, as a client sees it."""
+    assert row.index_key
+    (package,) = read_project(make_pages([row]), index_path(row.index_key))
+    return package
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of all `CELLS` with einops."""
+    folder = tmp_path_factory.mktemp("release")
+    made = tmp_path_factory.mktemp("made")
+    wheels = [flash_attn_wheel(made, cell) for cell in CELLS]
+    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    return folder
+
+
+def test_a_file_has_the_sha256_of_its_wheel_in_its_address() -> None:
+    assert read_one(FLASH_ATTN).digests == {"sha256": "a" * 64}
+
+
+def test_a_file_has_the_sha256_of_its_metadata() -> None:
+    package = read_one(FLASH_ATTN)
+    assert package.has_metadata
+    assert package.metadata_digests == {"sha256": "b" * 64}
+
+
+class _Attributes(HTMLParser):
+    """The names of the attributes that the tags of a page have."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.names.update(name for name, _ in attrs)
+
+
+def test_the_older_name_of_core_metadata_is_never_written() -> None:
+    """pip 22.3 to 23.1 read data-dist-info-metadata and then refuse the name that upstream writes in METADATA."""
+    (page,) = (page for name, page in make_pages([FLASH_ATTN]).items() if "flash-attn/" in name)
+    assert _Attributes(page).names == {"href", "data-requires-python", "data-core-metadata"}
+
+
+@pytest.mark.parametrize(("requires", "shown"), [(">=3.9,<3.15", ">=3.9,<3.15"), ("", None)], ids=["some", "none"])
+def test_a_file_says_which_python_it_requires(requires: str, shown: str | None) -> None:
+    assert read_one(a_row("rocm64torch2.9", requires_python=requires)).requires_python == shown
+
+
+def test_a_file_that_is_not_yanked_is_not_marked() -> None:
+    assert not read_one(FLASH_ATTN).is_yanked
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "wrong kernels for gfx942",
+        '"><script>alert("x")</script>',
+        "a 'b' & <c> &quot; &amp;quot;",
+        "{{ row.sha256 }} {% raw %}",
+        "<!-- --> ]]>",
+        "naïve ½ 漢",
+    ],
+    ids=["plain", "script", "entities", "template", "comment", "unicode"],
+)
+def test_a_yanked_file_shows_the_reason_and_nothing_but_the_reason(reason: str) -> None:
+    package = read_one(a_row("rocm64torch2.9", yanked=reason))
+    assert package.is_yanked
+    assert package.yanked_reason == reason
+
+
+text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(text, text)
+def test_any_text_reaches_the_client_as_it_is(reason: str, requires: str) -> None:
+    package = read_one(a_row("rocm64torch2.9", yanked=reason, requires_python=requires))
+    assert (package.yanked_reason, package.requires_python) == (reason, requires)
+
+
+def test_plus_is_percent_encoded_in_addresses_and_plain_in_names() -> None:
+    package = read_one(FLASH_ATTN)
+    assert package.filename == "flash_attn-2.8.3+rocm64torch2.9-py3-none-any.whl"
+    assert package.url == f"{BASE}wheels/flash_attn-2.8.3%2Brocm64torch2.9-py3-none-any.whl"
+
+
+def test_the_metadata_of_a_file_is_beside_it() -> None:
+    assert read_one(FLASH_ATTN).metadata_url == read_one(FLASH_ATTN).url + ".metadata"
+
+
+@pytest.mark.parametrize(
+    ("label", "index"),
+    [
+        ("rocm64torch2.9", "simple/rocm64/torch2.9/ck"),
+        ("rocm64torch2.9triton", "simple/rocm64/torch2.9/triton"),
+        ("rocm64torch2.10", "simple/rocm64/torch2.10/ck"),
+        ("rocm7.14torch2.14", "simple/rocm7.14/torch2.14/ck"),
+        ("rocm10.0torch2.15triton", "simple/rocm10.0/torch2.15/triton"),
+        ("rocm64torch2.9git0123abc", "simple/rocm64/torch2.9/ck"),
+    ],
+)
+def test_a_label_has_the_index_of_its_rocm_torch_and_backend(label: str, index: str) -> None:
+    pages = make_pages([a_row(label)])
+    assert [package.version for package in read_project(pages, index)] == [f"2.8.3+{label}"]
+
+
+def test_an_index_lists_the_wheels_of_its_rocm_torch_and_backend_and_no_other(release: Path) -> None:
+    listed = {index: [link.text for link in links_on(release / index / "flash-attn/index.html")] for index in INDEXES}
+    assert listed == {
+        INDEXES[0]: [
+            "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl",
+            "flash_attn-2.8.3+rocm64torch2.9-cp312-cp312-manylinux_2_28_x86_64.whl",
+        ],
+        INDEXES[1]: ["flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"],
+        INDEXES[2]: ["flash_attn-2.8.3+rocm64torch2.8-cp311-cp311-manylinux_2_28_x86_64.whl"],
+        INDEXES[3]: ["flash_attn-2.8.3+rocm7.14torch2.14triton-py3-none-any.whl"],
+    }
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_every_index_has_the_dependencies_too(release: Path, index: str) -> None:
+    page = IndexPage.from_html((release / index / "index.html").read_bytes())
+    assert page.projects == ["einops", "flash-attn"]
+    assert page.repository_version == "1.0"
+
+
+def test_dependencies_alone_make_no_index() -> None:
+    assert make_pages([EINOPS]) == {}
+
+
+def test_every_link_leads_to_the_file_it_promises(release: Path) -> None:
+    links = list(reachable(release / "simple/index.html"))
+    assert len(links) == len(CELLS) + len(INDEXES)  # each wheel once, and einops in each index
+    for link in links:
+        wheel = path_of(link.url)
+        assert wheel.name == link.text
+        assert urlsplit(link.url).fragment == f"sha256={sha256_of(wheel)}"
+        assert wheel.with_name(f"{wheel.name}.metadata").read_bytes() == Wheel.open(wheel).metadata_bytes
+
+
+def test_every_page_is_linked_from_the_page_above_it(release: Path) -> None:
+    pages = [page.parent for page in release.rglob("simple/*/**/index.html")]
+    assert len(pages) == 17
+    for folder in pages:
+        assert folder in [path_of(link.url) for link in links_on(folder.parent / "index.html")]
+
+
+def test_links_are_relative_so_that_a_release_can_be_moved(release: Path) -> None:
+    pages = [RepositoryPage.from_html(page.read_bytes()) for page in release.rglob("index.html")]
+    addresses = [urlsplit(link.url) for page in pages for link in page.links]
+    assert len(addresses) > len(CELLS)
+    assert not [address for address in addresses if address.scheme or address.netloc or address.path.startswith("/")]
+
+
+def test_the_same_rows_give_the_same_pages_whatever_their_order() -> None:
+    rows = [a_row("rocm64torch2.9"), a_row("rocm7.14torch2.14"), a_row("rocm64torch2.9triton"), EINOPS]
+    first, *others = (make_pages(order) for order in permutations(rows))
+    assert all(list(other.items()) == list(first.items()) for other in others)
+
+
+def test_pages_that_nothing_leads_to_any_more_are_removed(release: Path, tmp_path: Path) -> None:
+    write_index(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14"), EINOPS]))
+    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    fresh = tmp_path / "fresh"
+    write_index(fresh, make_pages([FLASH_ATTN]))
+    assert content_of(tmp_path / "simple") == content_of(fresh / "simple")
+    assert not (tmp_path / "simple/rocm7.14").exists()
+
+
+def test_an_index_without_rows_has_no_pages(tmp_path: Path) -> None:
+    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    write_index(tmp_path, {})
+    assert content_of(tmp_path) == {}
+
+
+def test_only_pages_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "simple").mkdir()
+    (tmp_path / "simple/robots.txt").write_text("kept")
+    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    write_index(tmp_path, {})
+    assert content_of(tmp_path) == {"simple/robots.txt": b"kept"}
+
+
+def test_pages_that_stay_the_same_are_not_written_again(tmp_path: Path) -> None:
+    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_leaves_are_written_before_what_links_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr("wheelfactory.site.index_write.write_atomic", lambda path, data: written.append(path))
+    write_index(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14")]))
+    depths = [len(path.parts) for path in written]
+    assert depths == sorted(depths, reverse=True)
+    assert len(set(depths)) == 5

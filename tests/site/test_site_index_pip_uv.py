@@ -1,0 +1,364 @@
+"""Real pip (old ones too) and real uv install from a release, served on loopback and as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from loopback import served
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import read_manifest
+from wheelfactory.release.transaction import yank
+from wheelfactory.site.advice import install_lines
+from wheelfactory.site.index import make_pages
+from wheelfactory.site.index_write import write_index
+
+pytestmark = pytest.mark.slow
+
+Done = subprocess.CompletedProcess[str]
+Command = Sequence[str | Path]
+
+PIP: Command = (sys.executable, "-m", "pip")
+UV: Command = (sys.executable, "-m", "uv", "pip")
+
+CELLS = (
+    f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck",
+    "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+    f"fa2.8.3-rocm6.4-torch2.8.0-{PYTHON_TAG}-ck",
+    f"fa2.8.3-rocm7.2-torch2.9.1-{PYTHON_TAG}-ck",
+    "fa2.8.3-rocm7.14-torch2.14.1-py3-triton",
+)
+"""What the release has, with einops."""
+
+CK_INDEX = "rocm64/torch2.9/ck"
+CK_VERSION = "2.8.3+rocm64torch2.9"
+CK_FILE = f"flash_attn-{CK_VERSION}-{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_28_x86_64.whl"
+TORCHES = ("2.9.1+rocm6.4", "2.8.0+rocm6.4", "2.14.1+rocm7.14")
+OLD_PIPS = ("20.3.4", "22.3.1", "23.1.2")
+"""The first with the resolver of today; first and last that refuse a file if its METADATA has the older mark."""
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of all `CELLS`; read only."""
+    made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a release+")
+    wheels = [flash_attn_wheel(made, cell) for cell in CELLS]
+    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    return folder
+
+
+@pytest.fixture
+def own_release(release: Path, tmp_path: Path) -> Path:
+    """A copy of the release, to be changed."""
+    return shutil.copytree(release, tmp_path / "release")
+
+
+@dataclass
+class Site:
+    """A release that can be installed from, and what was asked of it (nothing is noted of files)."""
+
+    url: str
+    requests: list[str] = field(default_factory=list)
+
+    def index(self, name: str) -> str:
+        """The address of an index."""
+        return f"{self.url}/simple/{name}/"
+
+
+@contextmanager
+def installable(folder: Path) -> Iterator[Site]:
+    """Serve a release on loopback."""
+    with served(folder) as found:
+        yield Site(found.url, found.requests)
+
+
+@pytest.fixture
+def site(release: Path) -> Iterator[Site]:
+    """The release on loopback."""
+    with installable(release) as found:
+        yield found
+
+
+@contextmanager
+def as_files(folder: Path) -> Iterator[Site]:
+    """A folder that needs no server."""
+    yield Site(folder.as_uri())
+
+
+Serve = Callable[[Path], AbstractContextManager[Site]]
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """For each of `TORCHES` an environment that has it and nothing else, to be copied."""
+    folder = tmp_path_factory.mktemp("environments")
+    found = {torch: folder / torch for torch in TORCHES}
+    for torch, environment in found.items():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+        wheel = stand_in_wheel(folder, "torch", torch)
+        run([*PIP, "--python", environment / "bin/python", "install", "--no-index", wheel], folder).check_returncode()
+    return found
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A user's Python, with torch for ROCm, that installs with one program."""
+
+    python: Path
+    command: Command
+    """What the arguments of an install follow."""
+    folder: Path
+    """Its home and caches."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def install(self, *arguments: str) -> Done:
+        return run([*self.command, *arguments], self.folder, self.variables)
+
+    def installed(self) -> dict[str, str]:
+        """The projects it has, with their versions."""
+        code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+        found: dict[str, str] = json.loads(run([self.python, "-I", "-c", code], self.folder).stdout)
+        return {name.replace("_", "-"): version for name, version in found.items()}
+
+    def freeze(self) -> str:
+        done = run([*PIP, "--python", self.python, "freeze"], self.folder)
+        done.check_returncode()
+        return done.stdout
+
+
+def run(command: Command, home: Path, variables: Mapping[str, str] | None = None) -> Done:
+    """Run a command that knows nothing of the configuration, the caches and the proxies of who runs the tests."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_CACHE_DIR": str(home / "uv"),
+        **(variables or {}),
+    }
+    return subprocess.run(command, env=environ, capture_output=True, text=True)
+
+
+NewMachine = Callable[..., Machine]
+
+
+@pytest.fixture
+def new_machine(environments: Mapping[str, Path], tmp_path: Path) -> NewMachine:
+    """Makes a machine with pip or uv, and one of `TORCHES`."""
+
+    def new(tool: str, torch: str = TORCHES[0]) -> Machine:
+        python = shutil.copytree(environments[torch], tmp_path / "env", symlinks=True) / "bin/python"
+        commands = {"pip": (*PIP, "--python", python, "install"), "uv": (*UV, "install", "--python", python)}
+        return Machine(python, commands[tool], tmp_path)
+
+    return new
+
+
+@pytest.fixture(params=["pip", "uv"])
+def tool(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def machine(new_machine: NewMachine, tool: str) -> Machine:
+    """A machine with torch 2.9.1+rocm6.4, once with pip and once with uv."""
+    return new_machine(tool)
+
+
+@pytest.fixture
+def resolver(tool: str) -> str:
+    """Either tool, if it reads METADATA before the wheel where ``data-core-metadata`` says so."""
+    if tool == "pip" and Version(version("pip")) < Version("23.2"):
+        pytest.skip(f"pip {version('pip')} does not know data-core-metadata yet")
+    return tool
+
+
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
+@pytest.mark.parametrize(
+    ("index", "torch", "installed"),
+    [
+        (CK_INDEX, "2.9.1+rocm6.4", CK_VERSION),
+        ("rocm64/torch2.9/triton", "2.9.1+rocm6.4", "2.8.3+rocm64torch2.9triton"),
+        ("rocm64/torch2.8/ck", "2.8.0+rocm6.4", "2.8.3+rocm64torch2.8"),
+        ("rocm72/torch2.9/ck", "2.9.1+rocm6.4", "2.8.3+rocm72torch2.9"),
+        ("rocm7.14/torch2.14/triton", "2.14.1+rocm7.14", "2.8.3+rocm7.14torch2.14triton"),
+    ],
+    ids=lambda value: str(value) if "/" in str(value) else "",
+)
+def test_an_index_gives_the_wheel_of_its_rocm_torch_and_backend(
+    new_machine: NewMachine,
+    tool: str,
+    release: Path,
+    serve: Serve,
+    index: str,
+    torch: str,
+    installed: str,
+) -> None:
+    machine = new_machine(tool, torch)
+    with serve(release) as site:
+        done = machine.install("--index-url", site.index(index), "flash-attn")
+    assert done.returncode == 0, done.stderr
+    assert machine.installed() == {"flash-attn": installed, "einops": "0.8.2", "torch": torch}
+
+
+def test_the_full_label_can_be_pinned(machine: Machine, site: Site) -> None:
+    done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={CK_VERSION}")
+    assert done.returncode == 0, done.stderr
+    assert machine.installed()["flash-attn"] == CK_VERSION
+
+
+def test_another_label_than_the_index_has_is_refused(machine: Machine, site: Site) -> None:
+    done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn==2.8.3+rocm72torch2.9")
+    assert done.returncode != 0
+    assert "flash-attn" not in machine.installed()
+
+
+def test_a_torch_that_does_not_fit_is_kept_and_nothing_is_installed(
+    new_machine: NewMachine, tool: str, site: Site
+) -> None:
+    machine = new_machine(tool, "2.8.0+rocm6.4")
+    before = machine.freeze()
+    done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert done.returncode != 0
+    assert "torch==2.9.*" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert machine.freeze() == before
+    assert before.startswith("torch @ ")
+
+
+def test_metadata_is_read_and_no_wheel_if_torch_does_not_fit(
+    new_machine: NewMachine, resolver: str, site: Site
+) -> None:
+    machine = new_machine(resolver, "2.8.0+rocm6.4")
+    machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert address(f"{CK_FILE}.metadata") in site.requests
+    assert not [path for path in site.requests if path.endswith(".whl")]
+
+
+def test_metadata_is_read_before_the_wheel_which_is_read_once(
+    new_machine: NewMachine, resolver: str, site: Site
+) -> None:
+    machine = new_machine(resolver)
+    machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    asked = [path for path in site.requests if "flash_attn" in path]
+    assert asked == [address(f"{CK_FILE}.metadata"), address(CK_FILE)]
+
+
+def address(name: str) -> str:
+    """The path at which a file is asked for."""
+    return f"/wheels/{name.replace('+', '%2B')}"
+
+
+def test_plus_is_in_the_name_of_a_downloaded_wheel(release: Path, site: Site, tmp_path: Path) -> None:
+    target = tmp_path / "downloads"
+    command = [*PIP, "download", "--no-deps", "--dest", target, "--index-url", site.index(CK_INDEX), "flash-attn"]
+    run(command, tmp_path).check_returncode()
+    (downloaded,) = target.iterdir()
+    assert downloaded.name == CK_FILE
+    assert downloaded.read_bytes() == (release / "wheels" / CK_FILE).read_bytes()
+
+
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
+def test_a_wheel_with_other_bytes_is_refused(machine: Machine, own_release: Path, serve: Serve) -> None:
+    flash_attn_wheel(own_release / "wheels", CELLS[0], content="import evil")
+    with serve(own_release) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+    assert machine.installed() == {"torch": "2.9.1+rocm6.4"}
+
+
+def test_metadata_with_other_bytes_is_refused(new_machine: NewMachine, resolver: str, own_release: Path) -> None:
+    """As served: from a folder uv reads the METADATA in the wheel."""
+    machine = new_machine(resolver)
+    metadata = own_release / "wheels" / f"{CK_FILE}.metadata"
+    metadata.write_text(metadata.read_text().replace("torch==2.9.*", "torch"))
+    with installable(own_release) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert done.returncode != 0
+    assert "hash" in done.stderr.lower()
+    assert machine.installed() == {"torch": "2.9.1+rocm6.4"}
+
+
+NEWER = f"fa2.8.3.post1-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
+NEWER_VERSION = "2.8.3.post1+rocm64torch2.9"
+REASON = "wrong kernels for <gfx942>"
+
+
+@pytest.fixture
+def yanked(own_release: Path, tmp_path: Path) -> Path:
+    """A release whose newest wheel for `CK_INDEX` is yanked."""
+    wheel = flash_attn_wheel(tmp_path / "newer", NEWER)
+    make_release(own_release, [wheel])
+    write_index(own_release, make_pages(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
+    return own_release
+
+
+def test_of_two_wheels_the_newer_is_installed(machine: Machine, own_release: Path, tmp_path: Path) -> None:
+    make_release(own_release, [flash_attn_wheel(tmp_path / "newer", NEWER)])
+    with installable(own_release) as site:
+        machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert machine.installed()["flash-attn"] == NEWER_VERSION
+
+
+def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked: Path) -> None:
+    with installable(yanked) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert done.returncode == 0, done.stderr
+    assert machine.installed()["flash-attn"] == CK_VERSION
+
+
+def test_a_yanked_wheel_that_is_pinned_is_installed_with_the_reason_as_a_warning(
+    machine: Machine, yanked: Path
+) -> None:
+    with installable(yanked) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={NEWER_VERSION}")
+    assert machine.installed()["flash-attn"] == NEWER_VERSION
+    assert REASON in done.stderr
+
+
+def test_the_line_that_a_run_prints_installs_the_wheel(new_machine: NewMachine, release: Path) -> None:
+    machine = new_machine("pip")
+    row = next(row for row in read_manifest(release) if row.version == CK_VERSION)
+    program, verb, *arguments = shlex.split(install_lines([row], release)[0])
+    assert (program, verb) == ("pip", "install")
+    done = machine.install(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert machine.installed()["flash-attn"] == CK_VERSION
+
+
+@pytest.fixture(scope="session", params=OLD_PIPS)
+def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an old pip, from PyPI as the configuration of who runs the tests says."""
+    folder = tmp_path_factory.mktemp("pip")
+    requirement = f"pip=={request.param}"
+    subprocess.run([*PIP, "install", "--quiet", "--no-deps", "--target", folder, requirement], check=True)
+    if run([*PIP, "list"], folder, {"PYTHONPATH": str(folder)}).returncode:
+        pytest.skip(f"{requirement} does not run on Python {sys.version_info[0]}.{sys.version_info[1]}")
+    return folder
+
+
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
+def test_an_old_pip_installs_the_right_wheel(
+    old_pip: Path, new_machine: NewMachine, release: Path, serve: Serve, tmp_path: Path
+) -> None:
+    python = new_machine("pip").python
+    machine = Machine(python, (python, "-m", "pip", "install"), tmp_path, {"PYTHONPATH": str(old_pip)})
+    with serve(release) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert machine.installed() == {"flash-attn": CK_VERSION, "einops": "0.8.2", "torch": "2.9.1+rocm6.4"}

@@ -1,0 +1,101 @@
+"""Text in Markdown: any text is shown as it is, and is neither link, mention, HTML nor list."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from report_rows import BLANK, active, shown, table_rows, tokens
+from wheelfactory.site.markdown import code, count_text, fence, link, one_line, prose, size_text, table
+
+ANY = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
+    st.text("`|\\ *_[]()<>!#@~&$-+=.:/1a\n", min_size=1, max_size=20),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ANY)
+@example("1. no list")
+@example("- no list")
+@example("# no heading")
+@example("[a](http://b.example)")
+@example("<script>alert(1)</script> &amp; &#64;all")
+@example("a\\|b `c` \\")
+def test_prose_is_shown_as_it_is_and_does_nothing(text: str) -> None:
+    assert active(prose(text)) == []
+    assert shown(prose(text)) == one_line(text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ANY)
+@example("`` ` ``")
+@example("`")
+@example("a\n\nb")
+def test_code_is_one_span_whatever_is_in_it(text: str) -> None:
+    inline = [token for token in tokens(code(text)) if token.type in ("text", "code_inline")]
+    assert [token.content for token in inline if token.content] == ([one_line(text)] if one_line(text) else [])
+    assert [token.type for token in inline if token.content] == ["code_inline"] * bool(one_line(text))
+
+
+@settings(max_examples=150, deadline=None)
+@given(ANY, ANY)
+@example("a|b", "a\\|b")
+def test_a_cell_of_a_table_stays_one_cell(one: str, other: str) -> None:
+    rows = table_rows("\n".join(table(("a", "b"), [(prose(one), code(other))])))
+    assert [[cell.replace("\u200b", "") for cell in row] for row in rows[1:]] == [[one_line(one), one_line(other)]]
+
+
+@pytest.mark.parametrize("text", ["@octocat", "a@b.example", "see @org/team", "#12", "owner/repo#12"])
+def test_no_mention_and_no_reference_is_left_after_escapes_are_read(text: str) -> None:
+    read = "".join(token.content for token in tokens(prose(text)) if token.type in ("text", "text_special"))
+    assert re.search(f"[@#]{BLANK}", read)
+    assert not re.search(r"[@#]\w", read)
+
+
+@pytest.mark.parametrize("text", ["https://evil.example/", "www.evil.example", "WWW.evil.example", "ftp://x"])
+def test_github_makes_no_link_of_an_address(text: str) -> None:
+    assert not re.search(r"://|(?i:www\.)", prose(text))
+
+
+def test_characters_that_show_nothing_or_turn_the_writing_are_replaced() -> None:
+    assert one_line("a\u202eb\x00c\x1b[31m\td") == "a?b?c?[31m d"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown_as"),
+    [
+        ("https://host.example/a%2Bb.whl#sha256=0a", "[wheel](https://host.example/a%2Bb.whl#sha256=0a)"),
+        ("wheels/a%2Bb.whl", "[wheel](wheels/a%2Bb.whl)"),
+        ("https://h.example/a) [b](javascript:x)", "[wheel](https://h.example/a%29%20%5Bb%5D%28javascript:x%29)"),
+        ("javascript:alert(1)", "wheel"),
+        ("https://[", "wheel"),
+        ("", "wheel"),
+    ],
+    ids=["web", "relative", "brackets", "script", "none", "empty"],
+)
+def test_a_link_leads_to_a_file_or_a_page_only(address: str, shown_as: str) -> None:
+    assert link("wheel", address) == shown_as
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ANY, min_size=1, max_size=3))
+@example(["```", "rm -rf /"])
+def test_no_line_ends_the_block_of_code_it_is_in(lines: list[str]) -> None:
+    (block,) = [token for token in tokens("\n".join(fence(lines))) if token.type != "inline"]
+    assert block.content == "".join(f"{one_line(line)}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123 kB"), (1_234_567, "1.2 MB"), (2**31, "2.1 GB")],
+)
+def test_sizes_are_in_thousands(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+def test_one_wheel_is_not_wheels() -> None:
+    assert [count_text(number, "wheel") for number in (0, 1, 2)] == ["0 wheels", "1 wheel", "2 wheels"]

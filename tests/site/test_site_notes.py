@@ -1,0 +1,207 @@
+"""Release notes: what is new and yanked, how to install and check it, and nothing that was not found out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from report_rows import code_lines, einops_row, rows_of, shown, table_rows
+from small_matrix import small_matrix
+from validations import H200, LATER, a_validation, foreign, validated
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.notes import BODY_LIMIT, changes, release_notes
+from wheelfactory.site.sections import Section, fitted
+from wheelfactory.verify.result import Finding, GateResult
+
+OLD = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
+NEW = (
+    "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck",
+    "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
+    "fa2.6.3-rocm6.4-torch2.9.1-cp39-ck",
+    "fa2.8.3-rocm7.14-torch2.10.0-cp310-ck",
+)
+SITE = "https://wheels.example/root/"
+GATES = (
+    GateResult.of("identity", [], "name and METADATA agree"),
+    GateResult.not_run("gpu", "not asked for"),
+)
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    return small_matrix()
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
+    folder = tmp_path_factory.mktemp("before")
+    return (*rows_of(folder, [OLD], gates=GATES), einops_row(folder))
+
+
+@pytest.fixture(scope="module")
+def after(tmp_path_factory: pytest.TempPathFactory, before: tuple[WheelRow, ...]) -> tuple[WheelRow, ...]:
+    return (*before, *rows_of(tmp_path_factory.mktemp("after"), NEW, gates=GATES))
+
+
+def with_address(row: WheelRow) -> WheelRow:
+    return row.model_copy(update={"url": f"https://host.example/{row.filename.replace('+', '%2B')}"})
+
+
+def section(text: str, name: str) -> str:
+    """A section of notes, up to the next."""
+    return text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def test_what_was_there_before_is_not_new(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
+    assert {row.cell for row in changes(before, after).new} == set(NEW)
+    assert {row.cell for row in changes((), after).new} == {*NEW, OLD, None}
+
+
+def test_new_wheels_are_listed_from_new_to_old(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
+    assert [row.cell for row in changes(before, after[::-1]).new] == [NEW[3], NEW[0], NEW[2], NEW[1]]
+
+
+def test_a_yank_is_told_once(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    now = (after[0].model_copy(update={"yanked": "wrong <i>numbers</i> for @all"}), *after[1:])
+    assert [row.cell for row in changes(after, now).yanked] == [OLD]
+    assert changes(now, now).yanked == ()
+    text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
+    assert text.startswith("0 new flash-attn wheels, 1 yanked; 6 files in all.\n")
+    assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
+
+
+def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    other = foreign(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
+    now = (validated(after[0], a_validation(), other), *after[1:])
+    newer = (validated(after[0], a_validation(time=LATER), other), *after[1:])
+    assert [row.cell for row in changes(after, now).validated] == [OLD]
+    assert [row.cell for row in changes(now, newer).validated] == [OLD]
+    assert changes(now, now).validated == changes(now, after).validated == ()
+    text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
+    assert text.startswith("0 new flash-attn wheels, 1 with new evidence; 6 files in all.\n")
+    told = shown(section(text, "Evidence"))
+    assert f"{now[0].filename}: verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in told
+    assert (
+        f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the foreign-GPU test mode" in told
+    )
+
+
+def test_a_wheel_that_came_yanked_is_not_new(before: tuple[WheelRow, ...], tmp_path: Path) -> None:
+    found = changes(before, (*before, *rows_of(tmp_path, [NEW[0]], yanked="broken")))
+    assert (found.new, len(found.yanked)) == ((), 1)
+
+
+def test_each_index_has_one_install_line(
+    before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
+) -> None:
+    text = release_notes(before, after, matrix=matrix, site=SITE, repository=None)
+    root = "pip install --index-url https://wheels.example/root/simple"
+    assert table_rows(section(text, "Install"))[1:] == [
+        ["7.14", "2.10", "ck", "2.8.3", "3.10", f"{root}/rocm7.14/torch2.10/ck/ flash-attn"],
+        ["6.4", "2.9", "ck", "2.8.3, 2.6.3", "3.9, 3.12", f"{root}/rocm64/torch2.9/ck/ flash-attn"],
+        ["6.4", "2.9", "triton", "2.8.3", "any", f"{root}/rocm64/torch2.9/triton/ flash-attn"],
+    ]
+
+
+def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
+    before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
+) -> None:
+    text = release_notes(before, [with_address(row) for row in after], matrix=matrix, site=None, repository=None)
+    lines = [row[-1] for row in table_rows(section(text, "Install"))[1:]]
+    assert len(lines) == len(NEW)
+    (triton,) = (row for row in after if row.cell == NEW[1])
+    wheel = f"https://host.example/flash_attn-2.8.3%2Brocm64torch2.9triton-py3-none-any.whl#sha256={triton.sha256}"
+    assert f"pip install --no-deps einops '{wheel}'" in lines
+
+
+def test_a_wheel_without_an_address_is_to_be_downloaded_first(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    text = release_notes((), after, matrix=matrix, site=None, repository=None)
+    assert "Download the wheel, then install it where it lies." in text
+    assert f"pip install --no-deps einops ./{after[0].filename}" in shown(text)
+    addressed = [with_address(row) for row in after]
+    assert "Download the wheel" not in release_notes((), addressed, matrix=matrix, site=None, repository=None)
+
+
+def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    rows = (*after, after[0].model_copy(update={"filename": after[0].filename.replace("cp311", "cp310")}))
+    rows = (*rows[:-1], rows[-1].model_copy(update={"offload_archs": ("gfx942", "gfx9999")}))
+    text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
+    assert table_rows(section(text, "GPUs"))[1:] == [
+        ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X", "6 of 6"],
+        ["gfx9999", "not known by name", "1 of 6"],
+    ]
+
+
+def test_a_gate_that_did_not_run_is_not_said_to_have_passed(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    text = section(release_notes((), after, matrix=matrix, site=SITE, repository=None), "Gates")
+    assert table_rows(text)[1:] == [["identity", "5", "0", "0"], ["gpu", "0", "0", "5 (not asked for)"]]
+    assert "without any recorded gate" not in text
+
+
+def test_reasons_of_a_gate_are_told_once_and_beyond_three_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    gates = tuple(GateResult.not_run("gpu", why) for why in ("a", "b", "a", "", "c", "d|d", "e"))
+    text = release_notes((), [after[0].model_copy(update={"gates": gates})], matrix=matrix, site=SITE, repository=None)
+    assert table_rows(section(text, "Gates"))[1:] == [["gpu", "0", "0", "7 (a; b; c; and 2 more reasons)"]]
+
+
+def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    failed = GateResult.of("numbers", [Finding(file="a", expected="b", found="c", cure="d")])
+    rows = (after[0].model_copy(update={"gates": (failed,)}), after[2].model_copy(update={"gates": ()}))
+    text = section(release_notes((), rows, matrix=matrix, site=SITE, repository=None), "Gates")
+    assert table_rows(text)[1:] == [["numbers", "0", "1", "0"]]
+    assert "1 wheel without any recorded gate." in text
+
+
+def test_files_have_size_glibc_and_the_whole_digest(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    rows = table_rows(release_notes((), after, matrix=matrix, site=SITE, repository=None))
+    (ck,) = (row for row in after if row.cell == OLD)
+    assert [ck.filename, "1.2 MB", "2.28", ck.sha256] in rows
+    assert [row[2] for row in rows if row[0].startswith("einops")] == ["any"]
+
+
+def test_the_lines_that_check_a_file_name_the_repository(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    assert code_lines(release_notes((), after, matrix=matrix, site=SITE, repository="me/wheels")) == [
+        "gh attestation verify FILE --repo me/wheels",
+        "gh release verify-asset TAG FILE --repo me/wheels",
+    ]
+    assert "gh " not in release_notes((), after, matrix=matrix, site=SITE, repository=None)
+
+
+def test_without_changes_there_is_nothing_but_the_headline(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    text = release_notes(after, after, matrix=matrix, site=SITE, repository=None)
+    assert text == "0 new flash-attn wheels; 6 files in all.\n"
+
+
+@pytest.mark.parametrize("limit", [2_000, 10_000, BODY_LIMIT])
+def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...], matrix: Matrix, limit: int) -> None:
+    many = [
+        with_address(row.model_copy(update={"filename": row.filename.replace("torch2", f"torch{number}")}))
+        for number in range(200)
+        for row in after
+        if row.label
+    ]
+    text = release_notes((), many, matrix=matrix, site=None, repository="me/wheels", limit=limit)
+    cut = sum(map(int, re.findall(r"^(\d+) more are not shown here; `manifest.jsonl` names them all\.$", text, re.M)))
+    listed = [row for row in table_rows(text) if len(row) in (4, 6) and (".whl" in row[0] or ".whl" in row[-1])]
+    assert limit - 500 < len(text.encode()) <= limit
+    assert cut > 0
+    assert len(listed) + cut == 2 * len(many)
+    assert "gh attestation verify" in text
+
+
+def test_details_are_cut_before_what_comes_first() -> None:
+    sections = [Section(("a",), ("x" * 50,) * 4), Section(("b",)), Section(("c",), ("y" * 50,) * 4, ("end",))]
+    whole = fitted(sections, 10_000)
+    shorter = fitted(sections, len(whole) - 1)
+    assert (shorter.count("x"), whole.count("y")) == (200, 200)
+    assert shorter.count("y") < 200
+    assert "end" in shorter
+    assert fitted(sections, len(whole)) == whole
+
+
+def test_letters_beyond_ascii_count_as_their_bytes() -> None:
+    text = fitted([Section(("a",), ("\N{SNOWMAN}" * 100,) * 10)], 1_000)
+    assert 600 < len(text.encode()) <= 1_000

@@ -1,0 +1,211 @@
+"""The doctor as one file: what it is made of, that it runs by itself on every Python, and where it looks for wheels."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from doctor.fake_machines import ROCM_TORCH, make_python
+from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
+from pythons import find_python
+from validations import a_validation, foreign
+from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
+from wheelfactory.release.add_evidence import add_evidence
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.site.single_file import Module, assemble, in_order, single_file
+
+SITE = "https://me.github.io/wheels/"
+
+
+@pytest.fixture(scope="module")
+def doctor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file, without a site."""
+    path = tmp_path_factory.mktemp("doctor") / "doctor.py"
+    path.write_text(single_file(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release whose Triton wheel has evidence, to be copied."""
+    publisher = DirectoryPublisher(make_site_release(tmp_path_factory.mktemp("made") / "release"))
+    (triton,) = (row for row in publisher.rows() if row.cell == TRITON_CELL)
+    add_evidence(publisher, [foreign(triton), a_validation(triton)])
+    return publisher.folder
+
+
+@pytest.fixture
+def release(made: Path, tmp_path: Path) -> Path:
+    """A release in which nothing was served yet."""
+    return shutil.copytree(made, tmp_path / "release")
+
+
+def call(command: list[str | Path], home: Path, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=users_environ(home), cwd=home, capture_output=True, text=True, **more)  # type: ignore[call-overload, no-any-return] # what else `run` takes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("minor", range(9, 15))
+def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: Path) -> None:
+    base = find_python(minor)
+    if base is None:
+        pytest.skip(f"no Python 3.{minor} on this machine")
+    python = make_python(tmp_path / "env", ROCM_TORCH, str(base))
+    with served(release):
+        done = call([python, "-W", "error", release / "doctor.py", "--json"], tmp_path)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["exit_code"]) == (DONE, DONE), done.stderr
+    assert report["machine"]["python"]["version"].startswith(f"3.{minor}.")
+    assert report["machine"]["torch"]["hip"] == "6.4.43482-0f2d60242"
+    verified = {offer["version"]: offer["verified_on"] for offer in report["fitting"]}
+    assert verified["2.8.3+rocm64torch2.9triton"] == ["gfx942"]
+
+
+def test_an_older_python_is_told_so_and_not_shown_a_traceback(doctor: Path) -> None:
+    """Of this Python, which says that it is an older one."""
+    code = "import sys; sys.version_info = (3, 8, 20); exec(open(sys.argv[1]).read())"
+    done = subprocess.run([sys.executable, "-c", code, doctor], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: Python is too old: doctor.py needs 3.9 or newer\n"
+
+
+def test_it_needs_nothing_of_this_package(doctor: Path) -> None:
+    tree = ast.parse(doctor.read_text(encoding="utf-8"), feature_version=(3, 9))
+    imported = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imported}
+    tops = {str(name).partition(".")[0] for name in modules}
+    assert tops - set(sys.stdlib_module_names) == set()
+
+
+def test_every_name_in_it_is_defined(doctor: Path, tmp_path: Path) -> None:
+    ruff = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--no-cache",
+        "--select",
+        "F",
+        "--target-version",
+        "py39",
+    ]
+    done = call([*ruff, doctor], tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
+    assert single_file() == doctor.read_text(encoding="utf-8")
+
+
+def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
+    text = single_file(SITE)
+    said = ast.get_docstring(ast.parse(text)) or ""
+    assert "python3 doctor.py --install" in said
+    assert SITE in said
+    assert max(map(len, text.splitlines())) <= 120 + len("# ")  # docstrings of modules become comments
+    for module in ("wheelfactory.core.gpus", "wheelfactory.doctor.fit", "wheelfactory.doctor.program"):
+        assert f"\n# {module}\n" in text
+
+
+def test_the_site_is_its_one_constant() -> None:
+    without, text = single_file(), single_file(SITE)
+    assert text.count(SITE) == 2  # there, and in the docstring
+    assert text.replace(f" of\n{SITE}", "").replace(f'SITE = "{SITE}"', 'SITE = ""') == without
+
+
+@pytest.mark.parametrize(
+    "site", ['https://a/"; import os', "https://a/\\", "https://a/\n", "https://a/ b", '"""', "\x1b"]
+)
+def test_a_site_that_could_be_code_is_refused(site: str) -> None:
+    with pytest.raises(InputError, match="not the address of a site"):
+        single_file(site)
+
+
+def modules(**sources: str) -> list[Module]:
+    return in_order({f"wheelfactory.{name}": Module.of(f"wheelfactory.{name}", text) for name, text in sources.items()})
+
+
+def test_a_module_follows_what_it_needs() -> None:
+    text = assemble(modules(a="from wheelfactory.b import two\nmain = two\n", b="two = 2\n"), "")
+    assert text.index("two = 2") < text.index("main = two")
+
+
+@pytest.mark.parametrize(
+    ("sources", "trouble"),
+    [
+        ({"a": "def main(): ...", "b": "main = 1"}, "two modules give one name: main: wheelfactory.a, wheelfactory.b"),
+        ({"a": "import re", "b": "re = 1"}, "two modules give one name: re: the standard library's re, wheelfactory.b"),
+        ({"a": "from os import path", "b": "from sys import path"}, "two modules give one name: path: os, sys"),
+        ({"a": "import os as system"}, "cannot stand in one file: wheelfactory.a: import os as system"),
+        ({"a": "def f():\n    from wheelfactory.b import x", "b": "x = 1"}, "cannot stand in one file: wheelfactory.a"),
+        ({"a": "import wheelfactory.b", "wheelfactory": "", "b": ""}, "cannot stand in one file: wheelfactory.a"),
+    ],
+)
+def test_modules_that_would_change_their_meaning_are_refused(sources: dict[str, str], trouble: str) -> None:
+    with pytest.raises(FactoryError, match=f"^{re.escape(trouble)}"):
+        assemble(modules(**sources), "")
+
+
+def test_what_the_oldest_python_cannot_read_is_refused() -> None:
+    with pytest.raises(SyntaxError):
+        assemble(modules(a="match 1:\n    case _:\n        pass\n"), "")
+
+
+def test_beside_a_manifest_it_needs_no_site(tmp_path: Path, doctor: Path, release: Path) -> None:
+    shutil.copy(doctor, release)
+    python = make_python(tmp_path / "env", ROCM_TORCH)
+    done = call([python, release / "doctor.py", "--json"], tmp_path)
+    assert json.loads(done.stdout)["fitting"][0]["url"].startswith(f"{release.as_uri()}/wheels/")
+    assert done.returncode == DONE, done.stderr
+
+
+def test_it_says_what_it_takes_and_how_it_ends(tmp_path: Path, doctor: Path) -> None:
+    done = call([sys.executable, doctor, "--help"], tmp_path)
+    assert done.returncode == DONE
+    for text in ("SITE", "--python PATH", "--install", "--json", "--backend {ck,triton}", "exit codes: 0 flash-attn"):
+        assert text in done.stdout
+
+
+def test_elsewhere_it_examines_and_says_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
+    done = call([make_python(tmp_path / "env", ROCM_TORCH), doctor], tmp_path)
+    assert "No site was named" in done.stdout
+
+
+def test_it_can_be_piped_to_python(tmp_path: Path, release: Path) -> None:
+    python = make_python(tmp_path / "env", ROCM_TORCH)
+    with served(release), (release / "doctor.py").open() as file:
+        done = call([python, "-"], tmp_path, stdin=file)
+    assert done.returncode == DONE, done.stderr
+    assert "Fits: flash_attn-2.8.3+rocm64torch2.9-" in done.stdout
+
+
+def test_without_network_the_machine_is_examined_all_the_same(tmp_path: Path, release: Path) -> None:
+    with served(release):
+        pass  # and gone
+    done = call([make_python(tmp_path / "env", ROCM_TORCH), release / "doctor.py"], tmp_path)
+    assert done.returncode == BAD_INPUT
+    assert "torch       2.9.1+rocm6.4, HIP 6.4.43482-0f2d60242" in done.stdout
+    errors = done.stderr.splitlines()
+    assert re.fullmatch(r"error: cannot read the manifest: http://.*/manifest.jsonl \(.*refused\)", errors[1])
+    assert errors[2].startswith("hint: ")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, doctor: Path) -> None:
+    python = make_python(tmp_path / "env", ROCM_TORCH)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [python, doctor], stdout=writing, stderr=subprocess.PIPE, text=True, env=users_environ(tmp_path)
+    )
+    os.close(writing)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 141

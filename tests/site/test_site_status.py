@@ -1,0 +1,91 @@
+"""Coverage as lines, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from report_rows import rows_of, shown, table_rows
+from small_matrix import small_matrix
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.site.coverage import Coverage, cover
+from wheelfactory.site.status import SHOWN_REASONS, as_json, as_markdown, cell_lines, sum_lines
+
+TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
+GONE = "fa2.8.3-rocm5.7-torch2.3.0-cp311-ck"
+
+
+@pytest.fixture
+def coverage(tmp_path: Path) -> Coverage:
+    """Five cells wanted: one published, one yanked; and one published that is not wanted."""
+    rows = (*rows_of(tmp_path, [TRITON, GONE]), *rows_of(tmp_path, [CK], yanked="wrong <b>numbers</b>"))
+    return cover(expand(small_matrix()), rows)
+
+
+def test_each_cell_has_a_line_with_its_state(coverage: Coverage) -> None:
+    lines = dict(line.split("  ", 1) for line in cell_lines(coverage))
+    assert lines.pop(TRITON) == "published"
+    assert lines.pop(CK) == "yanked: wrong <b>numbers</b>"
+    assert set(lines.values()) == {"missing"}
+
+
+def test_the_sums_say_what_is_wanted_missing_yanked_and_excluded(coverage: Coverage) -> None:
+    first, excluded, *reasons = sum_lines(coverage, "wheelhouse")
+    assert first == "1 of 5 cells are published in wheelhouse, 3 are missing, 1 are yanked"
+    assert excluded.startswith("excluded: 26 combinations, for ")
+    assert "      8  flash-attn 2.6.3 has no triton backend" in reasons
+    assert reasons[-1] == f"published, and not in the matrix any more: {GONE}"
+
+
+def test_a_complete_release_has_nothing_missing_to_tell(tmp_path: Path) -> None:
+    coverage = cover(expand(small_matrix()), rows_of(tmp_path, [TRITON]), TRITON)
+    assert sum_lines(coverage, "x") == ["1 of 1 cells are published in x"]
+
+
+def test_reasons_that_are_not_shown_are_counted() -> None:
+    coverage = cover(expand(load_matrix(MATRIX)), ())
+    _, excluded, *reasons, rest = sum_lines(coverage, "x")
+    shown_here = sum(int(line.split()[0]) for line in reasons)
+    assert len(reasons) == SHOWN_REASONS
+    assert excluded.split()[1] == str(shown_here + int(rest.split()[0])) == str(coverage.tally.combinations)
+
+
+def test_json_says_everything(coverage: Coverage) -> None:
+    told = json.loads(json.dumps(as_json(coverage, "x")))
+    assert {key: told[key] for key in ("target", "wanted", "published", "yanked", "missing", "unwanted")} == {
+        "target": "x",
+        "wanted": 5,
+        "published": 1,
+        "yanked": 1,
+        "missing": 3,
+        "unwanted": [GONE],
+    }
+    assert sum(item["combinations"] for item in told["excluded"]) == told["combinations-excluded"] == 26
+    assert {cell["id"]: cell["state"] for cell in told["cells"]}[CK] == "yanked"
+    assert told["backends"]["ck"]["wanted"] == 4
+    (square,) = (
+        one for one in told["squares"] if (one["backend"], one["rocm"], one["torch"]) == ("ck", "6.4", "2.9.1")
+    )
+    assert (square["wanted"], square["yanked"]) == (2, 1)
+
+
+def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Coverage) -> None:
+    rows = table_rows(as_markdown(coverage))
+    assert ["all", "5", "1", "1", "3", "26"] in rows
+    assert [row[:5] for row in rows if row[0] == "ROCm 6.4, torch 2.9.1"] == [
+        ["ROCm 6.4, torch 2.9.1", "3", "1", "1", "1"]
+    ]
+    assert next(row for row in rows if row[1] == "flash-attn 2.6.3 has no triton backend")[0] == "8"
+
+
+def test_markdown_names_what_is_missing_yanked_and_unwanted(coverage: Coverage) -> None:
+    text = shown(as_markdown(coverage))
+    assert f"{CK} is yanked: wrong <b>numbers</b>" in text
+    assert f"{GONE} is published, and not in the matrix any more" in text
+    assert "<summary>3 missing cells</summary>" in as_markdown(coverage)
+    assert "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck" in text

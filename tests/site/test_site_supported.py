@@ -1,0 +1,47 @@
+"""What is supported, as two tables for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from small_matrix import small_matrix
+from wheelfactory.matrix.expand import expand
+from wheelfactory.site import supported
+from wheelfactory.site.supported import supported_tables
+
+
+def test_a_rocm_has_its_torches_and_pythons_and_a_gpu_its_backends() -> None:
+    matrix = small_matrix()
+
+    assert supported_tables(matrix, expand(matrix)) == [
+        "| ROCm | torch | Python |",
+        "| --- | --- | --- |",
+        "| 6.4 | 2.9.1 | 3.11 to 3.12 |",
+        "| 6.2 | 2.5.1 (CK only) | 3.11 |",
+        "",
+        "| arch | GPUs | CK | Triton |",
+        "| --- | --- | --- | --- |",
+        "| gfx90a | Instinct MI210, MI250, MI250X | ROCm 6.2 | no |",
+        "| gfx942 | Instinct MI300A, MI300X, MI308X, MI325X | ROCm 6.2 to 6.4 | ROCm 6.4 |",
+        "| gfx1100 | Radeon RX 7900 GRE, RX 7900 XT, RX 7900 XTX, PRO W7800, PRO W7900 | no | ROCm 6.4 |",
+    ]
+
+
+def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:
+    matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.4.0']"))
+
+    assert "| 6.4 | no | no |" in supported_tables(matrix, expand(matrix))
+
+
+@pytest.mark.parametrize(
+    ("among", "said"),
+    [
+        (set(), "no"),
+        ({"7.0"}, "7.0"),
+        ({"6.4", "7.0"}, "6.4 to 7.0"),
+        ({"6.4", "7.10"}, "6.4, 7.10"),
+        ({"6.3", "6.4", "7.0", "7.10"}, "6.3 to 7.10"),
+    ],
+)
+def test_versions_are_told_from_the_oldest_to_the_newest_without_gaps(among: set[str], said: str) -> None:
+    assert supported._span(("7.10", "7.0", "6.4", "6.3"), among) == said

@@ -1,0 +1,191 @@
+"""Device code as a real HIP compiler makes it: what the readers say is what LLVM's own tools say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from elf_factory import packed
+from hip_toolchain import HipToolchain
+from wheelfactory.wheel.elf.image import DamagedElfError, Image
+from wheelfactory.wheel.elf.offload import Bundle, read_bundles
+from wheelfactory.wheel.elf.read import FATBIN, ElfFile, read_elf
+
+pytestmark = pytest.mark.slow
+
+ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+TWO = ("gfx90a", "gfx942")
+PACK = "--offload-compress"
+INCLUDE = "#include <hip/hip_runtime.h>\n"
+KERNEL = INCLUDE + 'extern "C" __global__ void {name}(float *x) {{ x[threadIdx.x] += 1; }}\n'
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.hip"
+    path.write_text(text)
+    return path
+
+
+def kernel(folder: Path, name: str = "add") -> Path:
+    return write(folder, name, KERNEL.format(name=name))
+
+
+def read(path: Path) -> ElfFile:
+    return read_elf(path.name, path.read_bytes())
+
+
+def cut_out(path: Path) -> list[tuple[Bundle, bytes]]:
+    """The bundles of a file with the bytes of each."""
+    image = Image(path.read_bytes())
+    section = image.find_section(FATBIN)
+    assert section
+    content = image.contents(section)
+    return [(item, bytes(content[item.offset : item.offset + item.size])) for item in read_bundles(content)]
+
+
+def assert_as_llvm_sees_it(hip: HipToolchain, folder: Path, bundle: Bundle, content: bytes) -> None:
+    """The same entries, and what each unpacks to has the same size and is for the same arch."""
+    (folder / "bundle").write_bytes(content)
+    bundler = ("clang-offload-bundler", "--type=o", "--input=bundle")
+    listed = hip.run(folder, *bundler, "--list").split()
+    assert sorted(entry.id for entry in bundle.entries) == sorted(listed)
+    for entry in bundle.entries:
+        hip.run(folder, *bundler, "--unbundle", f"--targets={entry.id}", "--output=object")
+        assert (folder / "object").stat().st_size == entry.size
+        if entry.target is None:
+            assert (entry.size, entry.arch) == (0, None)
+        else:
+            header = hip.run(folder, "llvm-readelf", "-h", "object")
+            assert re.findall(r"Flags:.*, (gfx[0-9a-z-]+)", header) == [entry.arch]
+            assert entry.arch == entry.target.arch
+
+
+@pytest.mark.parametrize(
+    ("archs", "form", "flags", "environ"),
+    [
+        pytest.param(ARCHS, "plain", [], {}, id="plain"),
+        pytest.param(ARCHS, "CCOB v2 zstd", [PACK], {}, id="packed"),
+        pytest.param(ARCHS, "CCOB v3 zstd", [PACK], {"COMPRESSED_BUNDLE_FORMAT_VERSION": "3"}, id="packed, version 3"),
+        pytest.param(("gfx90a:xnack-", "gfx90a:sramecc+:xnack+"), "plain", [], {}, id="features"),
+        pytest.param(("gfx9-4-generic", "gfx11-generic"), "CCOB v2 zstd", [PACK], {}, id="generic targets"),
+    ],
+)
+def test_the_bundle_of_one_object(
+    hip: HipToolchain, tmp_path: Path, archs: tuple[str, ...], form: str, flags: list[str], environ: dict[str, str]
+) -> None:
+    linked = hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), archs, *flags, **environ)])
+
+    ((bundle, content),) = cut_out(linked)
+
+    assert (bundle.form, bundle.targets) == (form, frozenset(archs))
+    assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
+
+
+def test_a_library_has_a_bundle_for_each_object_with_device_code(hip: HipToolchain, tmp_path: Path) -> None:
+    objects = [
+        hip.compile(kernel(tmp_path, "plain"), TWO),
+        hip.compile(write(tmp_path, "host", 'extern "C" int host() { return 7; }'), TWO),
+        hip.compile(kernel(tmp_path, "packed"), TWO, PACK),
+        hip.compile(kernel(tmp_path, "more"), ("gfx1100",)),
+    ]
+
+    found = cut_out(hip.link(tmp_path / "made.so", objects))
+
+    assert [bundle.form for bundle, _ in found] == ["plain", "CCOB v2 zstd", "plain"]
+    assert [bundle.targets for bundle, _ in found] == [frozenset(TWO), frozenset(TWO), {"gfx1100"}]
+    for bundle, content in found:
+        assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("int f() { return 7; }", id="no device code"),
+        pytest.param("__device__ int f(int x) { return x; } int g() { return 7; }", id="a function for kernels"),
+        pytest.param("static __global__ void k() {}", id="a kernel that nothing calls"),
+        pytest.param("template <class T> __global__ void k(T *) {}", id="a template that nothing uses"),
+        pytest.param("__global__ void k(int *); void f() { k<<<1, 1>>>(nullptr); }", id="a kernel of another object"),
+    ],
+)
+def test_an_object_without_kernels_has_no_bundle_at_all(hip: HipToolchain, tmp_path: Path, text: str) -> None:
+    made = hip.compile(write(tmp_path, "host", INCLUDE + text), TWO)
+
+    image = Image(made.read_bytes())
+    assert image.find_section(FATBIN) is None
+    assert image.find_section(b".hipFatBinSegment") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("__device__ int v = 3;", id="a variable"),
+        pytest.param("__constant__ int v = 3;", id="a constant"),
+        pytest.param(
+            "#ifdef __gfx942__\n#define GONE\n#endif\n#ifndef GONE\n__global__ void k() {}\n#endif", id="one arch"
+        ),
+        pytest.param("#ifndef __HIP_DEVICE_COMPILE__\n__global__ void k() {}\n#endif", id="compiled away everywhere"),
+    ],
+)
+def test_an_object_with_any_has_a_code_object_for_every_arch(hip: HipToolchain, tmp_path: Path, text: str) -> None:
+    (bundle,) = read(hip.compile(write(tmp_path, "some", INCLUDE + text), TWO)).bundles
+
+    assert [(entry.arch, entry.size > 0) for entry in bundle.entries] == [
+        (None, False),
+        ("gfx90a", True),
+        ("gfx942", True),
+    ]
+
+
+def test_relocatable_device_code_is_one_bundle_for_the_whole_library(hip: HipToolchain, tmp_path: Path) -> None:
+    objects = [hip.compile(kernel(tmp_path, name), TWO, "-fgpu-rdc") for name in ("one", "two")]
+    offload = [f"--offload-arch={arch}" for arch in TWO]
+
+    linked = hip.link(tmp_path / "made.so", objects, "-fgpu-rdc", "--hip-link", *offload)
+
+    assert [read(item).bundles for item in objects] == [(), ()]  # device code is in them, not for the loader yet
+    ((bundle, content),) = cut_out(linked)
+    assert bundle.targets == frozenset(TWO)
+    assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
+
+
+def test_a_kernel_without_its_device_code_leaves_a_symbol_undefined(hip: HipToolchain, tmp_path: Path) -> None:
+    linked = read(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), TWO, "--cuda-host-only")]))
+
+    assert (linked.bundles, linked.registered) == ((), 1)
+    assert [symbol.name for symbol in linked.undefined if symbol.name.startswith("__hip_fatbin_")]
+
+
+def test_a_code_object_says_what_it_is_for(hip: HipToolchain, tmp_path: Path) -> None:
+    ((bundle, content),) = cut_out(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), ("gfx942",))]))
+    code = tmp_path / "code"
+    code.write_bytes(content[-bundle.entries[1].size :])
+
+    assert read(code).code_for == "gfx942"
+    assert "add" in read(code).defined
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("method", ["zlib", "zstd"])
+def test_what_this_compiler_does_not_write_llvm_reads_as_these_readers_do(
+    hip: HipToolchain, tmp_path: Path, version: int, method: str
+) -> None:
+    ((_, plain),) = cut_out(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), TWO)]))
+    content = packed(plain, version, method)
+
+    (bundle,) = read_bundles(memoryview(content))
+
+    assert bundle.form == f"CCOB v{version} {method}"
+    assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
+
+
+def test_a_packed_bundle_that_was_cut_short_is_refused_by_both(hip: HipToolchain, tmp_path: Path) -> None:
+    ((_, content),) = cut_out(hip.compile(kernel(tmp_path), TWO, PACK))
+    (tmp_path / "bundle").write_bytes(content[:-40])
+
+    with pytest.raises(subprocess.CalledProcessError):
+        hip.run(tmp_path, "clang-offload-bundler", "--type=o", "--input=bundle", "--list")
+    with pytest.raises(DamagedElfError, match="lie outside the section"):
+        read_bundles(memoryview(content[:-40]))

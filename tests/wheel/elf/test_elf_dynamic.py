@@ -1,0 +1,229 @@
+"""What a file says to the loader, in every class and byte order; files that say it wrongly are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import elf_bytes as e
+from elf_bytes import GLOBAL, LOCAL, WEAK, ElfBytes, Form
+from wheelfactory.wheel.elf.dynamic import Dynamic, Symbol, read_dynamic
+from wheelfactory.wheel.elf.image import DamagedElfError, Image
+
+FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
+
+
+@pytest.fixture(params=FORMS, ids=lambda form: f"{'64' if form.wide else '32'}{form.order}")
+def form(request: pytest.FixtureRequest) -> Form:
+    made: Form = request.param
+    return made
+
+
+def read(data: bytes) -> Dynamic:
+    return read_dynamic(Image(data))
+
+
+def test_names_and_folders(form: Form) -> None:
+    file = ElfBytes(form)
+    file.text(e.NEEDED, "libb.so.1")
+    file.text(e.NEEDED, "liba.so.2")
+    file.text(e.SONAME, "libx.so")
+    file.text(e.RUNPATH, "/opt/a:$ORIGIN/b")
+
+    found = read(file.build())
+
+    assert found.needed == ("libb.so.1", "liba.so.2")
+    assert (found.soname, found.runpath) == ("libx.so", ("/opt/a", "$ORIGIN/b"))
+
+
+def test_a_file_that_says_nothing(form: Form) -> None:
+    assert read(form.header()) == Dynamic()
+    assert read(ElfBytes(form).build()) == Dynamic()
+
+
+def test_a_file_of_debug_information_has_an_empty_table() -> None:
+    data = bytearray(ElfBytes().build())
+    size_of_segment = 64 + 56 + 32
+    data[size_of_segment : size_of_segment + 8] = bytes(8)  # p_filesz: its table stayed in the file it is split from
+
+    assert read(bytes(data)) == Dynamic()
+
+
+def test_the_old_tag_for_folders_counts_too() -> None:
+    file = ElfBytes()
+    file.text(e.RPATH, "/old")
+    file.text(e.RUNPATH, "/new")
+
+    assert read(file.build()).runpath == ("/old", "/new")
+
+
+def test_of_a_tag_that_stands_twice_the_last_counts_as_for_the_loader() -> None:
+    file = ElfBytes()
+    for name in ("first.so", "last.so"):
+        file.text(e.SONAME, name)
+        file.text(e.RUNPATH, f"/{name}")
+
+    found = read(file.build())
+
+    assert (found.soname, found.runpath) == ("last.so", ("/last.so",))
+
+
+def test_what_follows_the_end_of_the_table_does_not_count() -> None:
+    file = ElfBytes()
+    file.rows.append((0, 0))
+    file.text(e.SONAME, "libx.so")
+
+    assert read(file.build()) == Dynamic()
+
+
+def test_a_table_without_an_end() -> None:
+    with pytest.raises(DamagedElfError, match=r"^a dynamic table of \d+ rows without an end$"):
+        read(ElfBytes().build(end=False))
+
+
+def test_the_table_is_where_the_loader_maps_it() -> None:
+    file = ElfBytes()
+    file.text(e.SONAME, "libx.so")
+    data = bytearray(file.build())
+    offset_of_segment = 64 + 56 + 8
+    data[offset_of_segment : offset_of_segment + 8] = bytes(8)  # p_offset, which the loader does not look at
+
+    assert read(bytes(data)).soname == "libx.so"
+
+
+def test_symbols(form: Form) -> None:
+    file = ElfBytes(form)
+    file.symbols(("here", GLOBAL, 7), ("away", GLOBAL, 0), ("maybe", WEAK, 0), ("soft", WEAK, 7), ("own", LOCAL, 7))
+    file.hash(6)
+
+    found = read(file.build())
+
+    assert found.defined == {"here", "soft"}
+    assert found.undefined == (Symbol("away", weak=False), Symbol("maybe", weak=True))
+
+
+def test_a_symbol_without_a_name_is_none(form: Form) -> None:
+    file = ElfBytes(form)
+    file.table(e.SYMTAB, form.symbol(0, LOCAL) + form.symbol(0, GLOBAL, 7) + form.symbol(0, GLOBAL))
+    file.hash(3)
+
+    found = read(file.build())
+
+    assert (found.defined, found.undefined) == (frozenset(), ())
+
+
+def test_an_undefined_symbol_that_stands_twice_is_one() -> None:
+    file = ElfBytes()
+    file.symbols(("b", GLOBAL, 0), ("a", GLOBAL, 0), ("b", GLOBAL, 0))
+    file.hash(4)
+
+    assert [symbol.name for symbol in read(file.build()).undefined] == ["a", "b"]
+
+
+def test_versions_of_symbols(form: Form) -> None:
+    file = ElfBytes(form)
+    file.symbols(("memcpy", GLOBAL, 0), ("sin", GLOBAL, 0), ("plain", GLOBAL, 0))
+    file.hash(4)
+    file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (5, "GLIBC_2.34")], "libm.so.6": [(3, "GLIBC_2.2.5")]})
+    file.table(e.VERSYM, form.numbers("4H", 0, 2, 0x8003, 1))  # the highest bit says that it is hidden
+
+    found = read(file.build())
+
+    assert found.undefined == (
+        Symbol("memcpy", False, "libc.so.6", "GLIBC_2.14"),
+        Symbol("plain", False),
+        Symbol("sin", False, "libm.so.6", "GLIBC_2.2.5"),
+    )
+    assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.34"), ("libm.so.6", "GLIBC_2.2.5"))
+
+
+def test_needed_versions_are_all_told_though_their_counts_and_indices_lie() -> None:
+    file = ElfBytes()
+    file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (2, "GLIBC_2.99")]})
+    data = file.build()
+    told = file.form.numbers("HH", 1, 2)
+    assert data.count(told) == 1
+
+    found = read(data.replace(told, file.form.numbers("HH", 1, 1)))
+
+    assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.99"))
+
+
+def test_symbols_that_only_the_gnu_hash_table_counts(form: Form) -> None:
+    file = ElfBytes(form)
+    file.symbols(("away", GLOBAL, 0), ("one", GLOBAL, 7), ("two", GLOBAL, 7), ("behind", GLOBAL, 7))
+    file.gnu_hash(2, [8, 9])  # an odd number ends the chain, at "two"
+
+    found = read(file.build())
+
+    assert found.defined == {"one", "two"}
+    assert [item.name for item in found.undefined] == ["away"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "size", "addend"), [(e.RELA, e.RELASZ, True), (e.REL, e.RELSZ, False), (e.JMPREL, e.PLTRELSZ, True)]
+)
+def test_symbols_that_only_a_relocation_names(form: Form, tag: int, size: int, addend: bool) -> None:
+    file = ElfBytes(form)
+    file.symbols(("away", GLOBAL, 0), ("further", GLOBAL, 0), ("behind", GLOBAL, 0))
+    file.gnu_hash(1, [], buckets=[0])  # what GNU ld writes if nothing is exported
+    file.relocations(tag, size, [2, 0, 1], addend)
+
+    assert [item.name for item in read(file.build()).undefined] == ["away", "further"]
+
+
+def test_relocations_of_the_procedure_table_may_be_of_either_kind() -> None:
+    file = ElfBytes()
+    file.symbols(("away", GLOBAL, 0))
+    file.relocations(e.JMPREL, e.PLTRELSZ, [1], False)
+    file.rows.append((e.PLTREL, e.REL))
+
+    assert [item.name for item in read(file.build()).undefined] == ["away"]
+
+
+def test_without_a_count_of_any_kind_there_are_no_symbols() -> None:
+    file = ElfBytes()
+    file.symbols(("away", GLOBAL, 0))
+
+    assert read(file.build()).undefined == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        pytest.param({e.STRTAB: 5}, "address 0x5 is in no segment", id="strings that are not loaded"),
+        pytest.param({e.STRSZ: 1 << 40}, "lie outside the file", id="strings longer than the file"),
+        pytest.param({e.STRSZ: 3}, "no name at", id="a name behind the strings"),
+        pytest.param({e.SONAME: 1 << 63}, "no name at", id="a name nowhere"),
+        pytest.param({e.SYMTAB: e.BASE + 10**6}, "is in no segment", id="symbols that are not loaded"),
+        pytest.param({e.HASH: e.BASE}, "lie outside the file", id="a count that is another number"),
+        pytest.param({e.VERSYM: e.BASE - 1}, "is in no segment", id="versions that are not loaded"),
+        pytest.param({e.VERNEED: 5}, "address 0x5 is in no segment", id="needed versions that are not loaded"),
+        pytest.param({e.STRTAB: None}, "a dynamic table without strings", id="no strings"),
+        pytest.param({e.RELA: None}, "relocations of no known place or kind", id="relocations nowhere"),
+        pytest.param({e.RELASZ: 1 << 62}, "lie outside the file", id="relocations longer than the file"),
+        pytest.param({e.PLTREL: 99}, "relocations of no known place or kind", id="relocations of another kind"),
+    ],
+)
+def test_a_table_that_cannot_be(changed: dict[int, int | None], what: str) -> None:
+    file = ElfBytes()
+    file.text(e.SONAME, "libx.so")
+    file.symbols(("away", GLOBAL, 0))
+    file.hash(2)
+    file.table(e.VERSYM, bytes(4))
+    file.versions({"libc.so.6": [(2, "GLIBC_2.14")]})
+    file.relocations(e.RELA, e.RELASZ, [1], True)
+    file.relocations(e.JMPREL, e.PLTRELSZ, [1], True)
+    file.rows.append((e.PLTREL, e.RELA))
+    read(file.build())
+
+    with pytest.raises(DamagedElfError, match=what):
+        read(file.build(changed=changed))
+
+
+def test_two_dynamic_tables() -> None:
+    file = ElfBytes()
+    data = bytearray(file.build())
+    data[64:68] = file.form.numbers("I", e.DYNAMIC)
+
+    with pytest.raises(DamagedElfError, match=r"^2 dynamic tables$"):
+        read(bytes(data))

@@ -1,0 +1,255 @@
+"""Files made to keep a reader busy or to fill its memory: each is refused, or read, within a bound of both."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+import zstandard
+
+import elf_bytes as e
+from bounded import outcome
+from elf_bytes import GLOBAL, ElfBytes, Form, with_sections
+from elf_factory import packed
+from wheelfactory.wheel.elf import offload
+from wheelfactory.wheel.elf.offload import read_bundles
+from wheelfactory.wheel.elf.read import read_elf
+
+FORM = Form()
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+
+
+def of_elf(data: bytes, megabytes: int = 256) -> str:
+    return outcome(lambda: read_elf("x.so", data), megabytes=megabytes)
+
+
+def of_bundles(data: bytes, megabytes: int = 256) -> str:
+    return outcome(lambda: read_bundles(memoryview(data)), megabytes=megabytes)
+
+
+def test_chains_of_needed_versions_that_all_run_into_one() -> None:
+    libraries, versions = 20_000, 20_000
+    file = ElfBytes()
+    name = file.strings.add("x")
+    ends = range(16 * libraries, 0, -16)  # from each library to the first version, which all of them share
+    heads = b"".join(FORM.numbers("HHIII", 1, 1, name, end, 16) for end in ends)
+    chain = FORM.numbers("IHHII", 0, 0, 2, name, 16) * versions + FORM.numbers("IHHII", 0, 0, 2, name, 0)
+    file.table(e.VERNEED, heads + chain)
+
+    assert of_elf(file.build()) == "DamagedElfError: more needed versions than a symbol can name"
+
+
+def test_needed_versions_one_byte_apart() -> None:
+    file = ElfBytes()
+    file.table(e.VERNEED, b"\0\0\0\1" * 2_000_000)
+
+    assert of_elf(file.build()).startswith("DamagedElfError: ")
+
+
+def test_libraries_without_versions() -> None:
+    file = ElfBytes()
+    file.table(e.VERNEED, FORM.numbers("HHIII", 1, 0, 0, 0, 16) * 100_000 + bytes(16))
+
+    assert of_elf(file.build()) == "DamagedElfError: more needed versions than a symbol can name"
+
+
+def test_a_chain_of_symbols_without_an_end() -> None:
+    file = ElfBytes()
+    file.symbols()
+    file.gnu_hash(1, [2] * 5_000_000)
+
+    assert of_elf(file.build()) == "DamagedElfError: more than 2097152 dynamic symbols"
+
+
+def test_a_chain_of_symbols_out_of_the_file() -> None:
+    file = ElfBytes()
+    file.symbols()
+    file.gnu_hash(1, [], buckets=[0xFFFFFFFF])
+
+    assert of_elf(file.build()).endswith("lie outside the file")
+
+
+def test_buckets_out_of_the_file() -> None:
+    file = ElfBytes()
+    file.table(e.GNU_HASH, FORM.numbers("IIII", 0xFFFFFFFF, 1, 0xFFFFFFFF, 0))
+    file.symbols()
+
+    assert of_elf(file.build()).endswith("lie outside the file")
+
+
+@pytest.mark.parametrize("count", [3_000_000, 0xFFFFFFFF])
+def test_more_symbols_than_any_library_has(count: int) -> None:
+    file = ElfBytes()
+    file.symbols()
+    file.hash(1)
+    file.table(e.HASH, FORM.numbers("II", 1, count))
+
+    assert of_elf(file.build()) == f"DamagedElfError: {count} dynamic symbols"
+
+
+def test_symbols_of_one_name_take_no_memory() -> None:
+    file = ElfBytes()
+    name = file.strings.add("puts")
+    file.table(e.SYMTAB, FORM.symbol(name) * 500_000)
+    file.hash(1)
+    file.rows[-1] = (e.HASH, file.add(FORM.numbers("II", 1, 500_000)))
+
+    assert of_elf(file.build(), megabytes=64) == "nothing"
+
+
+def test_names_that_share_a_long_end() -> None:
+    file = ElfBytes()
+    first = file.strings.add("x" * 60_000)
+    rows = [FORM.symbol(first + place) for place in range(50_000)]
+    file.table(e.SYMTAB, b"".join([FORM.symbol(0), *rows]))
+    file.hash(1)
+    file.rows[-1] = (e.HASH, file.add(FORM.numbers("II", 1, 50_001)))
+
+    assert of_elf(file.build()) == "DamagedElfError: the names are longer than the string table allows"
+
+
+def test_a_string_table_without_zero_bytes() -> None:
+    file = ElfBytes()
+    at = len(file.strings.data)
+    file.strings.data += b"x" * 10_000_000
+    file.table(e.SYMTAB, b"".join(FORM.symbol(at + 100 * place) for place in range(60_000)))
+    file.rows.append((e.HASH, file.add(FORM.numbers("II", 1, 60_000))))
+
+    assert of_elf(file.build()).startswith("DamagedElfError: no name at ")
+
+
+def test_sections_whose_names_never_end() -> None:
+    count, names = 65_000, b"x" * 10_000_000
+    rows = [FORM.section(place, 0, 0) for place in range(count - 1)] + [FORM.section(0, 64, len(names))]
+    header = FORM.header(**{"sections": 64 + len(names), "section count": count, "names": count - 1})
+
+    assert of_elf(header + names + b"".join(rows)) == "nothing"
+
+
+def test_millions_of_sections_take_no_memory() -> None:
+    count = 600_000
+    header = FORM.header(**{"sections": 64, "section count": 0, "names": 1})
+    data = header + FORM.section(0, 0, count) + FORM.section(7, 0, 0) * (count - 1)
+
+    assert of_elf(data, megabytes=16) == "nothing"
+
+
+def test_segments_that_are_all_the_same_table() -> None:
+    body = FORM.row(e.NEEDED, 0) * 100_000
+    count = 60_000
+    at = 64 + 56 * count
+    segment = FORM.segment(e.DYNAMIC, at, len(body), e.BASE)
+    data = FORM.header(**{"segments": 64, "segment count": count}) + segment * count + body
+
+    assert of_elf(data) == f"DamagedElfError: {count} dynamic tables"
+
+
+def test_a_dynamic_table_of_millions() -> None:
+    file = ElfBytes()
+    file.rows += [(e.NEEDED, 0)] * 500_000
+
+    assert of_elf(file.build()) == "DamagedElfError: a dynamic table of 65536 rows without an end"
+
+
+def test_folders_that_are_said_again_and_again() -> None:
+    file = ElfBytes()
+    at = file.strings.add(":" * 60_000)
+    file.rows += [(e.RUNPATH, at + place) for place in range(50_000)]
+
+    assert of_elf(file.build(), megabytes=64) == "nothing"
+
+
+def zeros(size: int, method: str) -> bytes:
+    packer = zlib.compressobj(9) if method == "zlib" else zstandard.ZstdCompressor().compressobj()
+    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(size >> 20)) + packer.flush()
+
+
+@pytest.mark.parametrize(("method", "number"), [("zlib", 0), ("zstd", 1)])
+def test_a_bomb_is_not_unpacked_further_than_to_see_that_it_is_no_bundle(method: str, number: int) -> None:
+    body = zeros(1 << 29, method)
+    data = b"CCOB" + struct.pack("<HHIQ", 1, number, 1 << 29, 0)
+
+    assert of_bundles(data + body).endswith("the unpacked data is no bundle")
+
+
+@pytest.mark.parametrize("method", ["zlib", "zstd"])
+def test_a_bundle_with_an_entry_of_zeros_that_is_a_bomb(method: str) -> None:
+    table = MAGIC + struct.pack("<QQQQ", 1, 56, 1 << 29, 0)
+    packer = zlib.compressobj(9) if method == "zlib" else zstandard.ZstdCompressor().compressobj()
+    body = packer.compress(table) + b"".join(packer.compress(bytes(1 << 20)) for _ in range(1 << 9)) + packer.flush()
+    head = b"CCOB" + struct.pack("<HHQQQ", 3, ["zlib", "zstd"].index(method), 32 + len(body), 56 + (1 << 29), 0)
+
+    assert of_bundles(head + body) == "DamagedElfError: the bundles unpack to more than their size allows"
+
+
+def test_a_large_section_of_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = MAGIC + struct.pack("<QQQQ", 1, 56, 1 << 22, 0)
+    monkeypatch.setattr(offload, "_NEVER", 1 << 21)
+
+    assert (
+        of_bundles(packed(table + bytes(1 << 22)))
+        == "DamagedElfError: the bundles unpack to more than their size allows"
+    )
+
+
+def test_a_window_larger_than_any_compiler_asks_for() -> None:
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0x00, 18 << 3]) + b"\x01\x00\x00"  # 256 MB, and an empty last block
+    head = b"CCOB" + struct.pack("<HHQQQ", 3, 1, 32 + len(frame), 0, 0)
+
+    assert of_bundles(head + frame).endswith("Frame requires too much memory for decoding")
+
+
+def test_entries_read_one_by_one_out_of_a_large_piece() -> None:
+    entries = 20_000
+    ends = 32 + 25 * entries + (1 << 24)
+    table = MAGIC + struct.pack("<Q", entries) + (struct.pack("<QQQ", ends, 0, 1) + b"x") * entries
+    data = packed(table + bytes(1 << 24))
+
+    assert of_bundles(data * 3) == "nothing"
+
+
+def test_more_bundles_than_any_library_has() -> None:
+    assert of_bundles((MAGIC + bytes(8)) * 70_000) == "DamagedElfError: more than 65536 bundles"
+
+
+def test_more_entries_than_any_library_has() -> None:
+    table = MAGIC + struct.pack("<Q", 50_000) + bytes(24) * 50_000
+    assert of_bundles(packed(table)) == "nothing"
+
+    assert of_bundles(packed(table) * 8) == "DamagedElfError: more than 262144 entries in the bundles"
+
+
+def test_ids_that_a_pattern_could_be_lost_in() -> None:
+    name = (b"-gfx1" * 60)[:250] + b"!"
+    row = struct.pack("<QQQ", 0, 0, len(name)) + name
+    data = MAGIC + struct.pack("<Q", 60_000) + row * 60_000
+
+    assert of_bundles(data) == "nothing"
+
+
+def test_a_large_gap_is_not_copied() -> None:
+    gap = bytes(1 << 26)
+
+    assert of_bundles(gap, megabytes=16) == "nothing"
+    assert of_bundles(gap + b"x", megabytes=16).startswith("DamagedElfError: unknown content at 67108864")
+
+
+def test_many_packed_bundles_that_do_not_say_their_length() -> None:
+    data = packed(MAGIC + bytes(8), 1, "zlib") * 60_000
+
+    assert of_bundles(data) == "nothing"
+
+
+def test_device_code_in_a_library_is_bounded_as_alone() -> None:
+    data = with_sections(FORM, (".hip_fatbin", (MAGIC + bytes(8)) * 70_000))
+
+    assert of_elf(data) == "DamagedElfError: more than 65536 bundles"
+
+
+def test_symbols_that_stand_in_no_table() -> None:
+    file = ElfBytes()
+    file.symbols(("away", GLOBAL, 0))
+    file.relocations(e.RELA, e.RELASZ, [0xFFFFFFFF], True)
+
+    assert of_elf(file.build()) == "DamagedElfError: 4294967296 dynamic symbols"

@@ -1,0 +1,87 @@
+"""Mangled names: the qualified name that a person knows, and the library it tells of."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from wheelfactory.wheel.elf.mangled import provider, qualified_name, readable, string_abi
+
+NAMES = {
+    "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE": "c10::Error::Error",
+    "_ZN3c105ErrorD0Ev": "c10::Error::~Error",
+    "_ZNK2at6Tensor4sizeEl": "at::Tensor::size",
+    "_ZN2at4_ops19empty_memory_format4callEN3c108ArrayRefINS2_6SymIntEEE": "at::_ops::empty_memory_format::call",
+    "_ZTIN3c105ErrorE": "typeinfo for c10::Error",
+    "_ZTVN5torch8autograd4NodeE": "vtable for torch::autograd::Node",
+    "_Z19maybe_wrap_dim_slowllb": "maybe_wrap_dim_slow",
+    "_ZNSt13runtime_errorC1EPKc": "std::runtime_error::runtime_error",
+    "_ZSt9terminatev": "std::terminate",
+    "_ZNSs7compareEPKc": "std::string::compare",
+    "_ZNKR3c106Symbol14toUnqualStringB5cxx11Ev": "c10::Symbol::toUnqualString",
+    "_ZdlPv": None,
+    "_Z": None,
+    "_ZN": None,
+    "_ZN99999999x": None,
+    "hipMalloc": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("symbol", "name"), NAMES.items())
+def test_the_qualified_name(symbol: str, name: str | None) -> None:
+    assert qualified_name(symbol) == name
+
+
+@pytest.mark.parametrize("symbol", [symbol for symbol, name in NAMES.items() if name and "std::string" not in name])
+def test_it_is_the_beginning_of_what_the_binutils_say(symbol: str) -> None:
+    if shutil.which("c++filt") is None:
+        pytest.skip("binutils are not installed")
+    said = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
+
+    assert said.startswith(str(qualified_name(symbol)))
+
+
+def test_a_person_reads_the_name_before_the_symbol() -> None:
+    assert readable("_ZNK2at6Tensor4sizeEl") == "at::Tensor::size (_ZNK2at6Tensor4sizeEl)"
+    assert readable("hipMalloc") == "hipMalloc"
+
+
+@pytest.mark.parametrize(
+    ("symbol", "where"),
+    [
+        ("_ZN3c105ErrorD0Ev", "torch"),
+        ("_ZTIN3c105ErrorE", "torch"),
+        ("_ZN5torch3jit5ParseEv", "torch"),
+        ("THPVariableClass", "torch"),
+        ("hipMalloc", "HIP"),
+        ("__hipRegisterFatBinary", "HIP"),
+        ("PyErr_Occurred", "Python"),
+        ("_Py_Dealloc", "Python"),
+        ("_ZNSt13runtime_errorC1EPKc", "unknown"),
+        ("_ZN4attn3runEv", "unknown"),
+        ("memcpy", "unknown"),
+    ],
+)
+def test_the_library_that_a_name_tells_of(symbol: str, where: str) -> None:
+    assert provider(symbol) == where
+
+
+@pytest.mark.parametrize(
+    ("symbol", "abi"),
+    [
+        ("_ZN3c105ErrorC1ENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "new"),
+        ("_ZNK3c106Symbol14toUnqualStringB5cxx11Ev", "new"),
+        ("_ZN3c105ErrorC1ESs", "old"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "old"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jS2_", None),
+        ("_ZN3c107ClassSsC1Ev", None),
+        ("_ZN3c105ErrorC1Ei", None),
+        ("mySsfunction", None),
+        ("_Z999999999999999999999999", None),
+    ],
+)
+def test_the_abi_of_strings(symbol: str, abi: str | None) -> None:
+    assert string_abi(symbol) == abi

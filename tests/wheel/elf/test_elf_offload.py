@@ -1,0 +1,222 @@
+"""Offload bundles: their entries, plain and packed, one and many; whatever is none is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from elf_factory import HOST, bundle, code_object, hip_bundle, packed, section
+from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory.wheel.elf.offload import Bundle, CodeObject, read_bundles
+from wheelfactory.wheel.elf.targets import Target
+
+HIP = "hipv4-amdgcn-amd-amdhsa--"
+FORMS = [(version, method) for version in (1, 2, 3) for method in ("zlib", "zstd")]
+TWO = hip_bundle("gfx90a", "gfx942")
+
+
+def read(data: bytes) -> tuple[Bundle, ...]:
+    return read_bundles(memoryview(data))
+
+
+def only(data: bytes) -> Bundle:
+    (found,) = read(data)
+    return found
+
+
+def table(*places: tuple[int, int, str], count: int | None = None) -> bytes:
+    """A plain bundle that says where its entries lie, and ends there."""
+    rows = b"".join(struct.pack("<QQQ", at, size, len(name)) + name.encode() for at, size, name in places)
+    return b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(places) if count is None else count) + rows
+
+
+def test_the_entries_of_a_bundle() -> None:
+    found = only(
+        bundle([(HOST, b""), (f"{HIP}gfx90a:xnack-", code_object("gfx90a")), (f"{HIP}gfx942", b"no ELF file")])
+    )
+
+    assert found.entries == (
+        CodeObject(HOST, None, 0, None),
+        CodeObject(f"{HIP}gfx90a:xnack-", Target("gfx90a", ("xnack-",)), 256, "gfx90a"),
+        CodeObject(f"{HIP}gfx942", Target("gfx942"), 11, None),
+    )
+    assert found.targets == {"gfx90a:xnack-", "gfx942"}
+
+
+def test_an_entry_without_bytes_is_no_code_though_it_begins_where_another_does() -> None:
+    code = code_object("gfx942")
+    at = len(table((0, 0, HOST), (0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
+
+    found = only(table((at, 0, HOST), (at, 0, f"{HIP}gfx90a"), (at, len(code), f"{HIP}gfx942")) + code)
+
+    assert [(entry.size, entry.arch) for entry in found.entries] == [(0, None), (0, None), (256, "gfx942")]
+    assert found.targets == {"gfx942"}
+
+
+def test_a_code_object_may_be_for_another_arch_than_its_id_says() -> None:
+    found = only(bundle([(f"{HIP}gfx942", code_object("gfx90a"))]))
+
+    assert [(str(entry.target), entry.arch) for entry in found.entries] == [("gfx942", "gfx90a")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(code_object()[:63], id="less than a header"),
+        pytest.param(b"\x7fELF" + bytes(60), id="of another machine"),
+        pytest.param(b"SPIR" + bytes(60), id="another format"),
+    ],
+)
+def test_what_is_no_code_object_has_no_arch(content: bytes) -> None:
+    assert [entry.arch for entry in only(bundle([(f"{HIP}gfx942", content)])).entries] == [None]
+
+
+def test_a_bundle_ends_with_its_last_entry_whatever_their_order() -> None:
+    one, two = code_object(size=100), code_object(size=200)
+    at = len(table((0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
+    data = table((at + 100, 200, f"{HIP}gfx90a"), (at, 100, f"{HIP}gfx942")) + one + two
+
+    found = only(data + bytes(50))
+
+    assert (found.form, found.size, found.unpacked_size) == ("plain", len(data), len(data))
+
+
+@pytest.mark.parametrize(("version", "method"), FORMS)
+def test_a_packed_bundle(version: int, method: str) -> None:
+    data = packed(TWO, version, method)
+
+    found = only(data)
+
+    assert (found.form, found.size, found.unpacked_size) == (f"CCOB v{version} {method}", len(data), len(TWO))
+    assert found.entries == only(TWO).entries
+
+
+def test_a_section_of_many() -> None:
+    data = b"".join(
+        [bytes(16), TWO, packed(TWO, 1, "zlib"), packed(TWO, 2), bytes(7), packed(TWO, 1), TWO, bytes(4096)]
+    )
+
+    found = read(data)
+
+    assert [item.form for item in found] == ["plain", "CCOB v1 zlib", "CCOB v2 zstd", "CCOB v1 zstd", "plain"]
+    assert {item.targets for item in found} == {frozenset(["gfx90a", "gfx942"])}
+    for item in found:
+        assert only(data[item.offset : item.offset + item.size]).entries == item.entries
+
+
+def test_a_section_of_none() -> None:
+    assert (read(b""), read(bytes(5000))) == ((), ())
+
+
+def test_a_bundle_of_none() -> None:
+    found = only(table())
+
+    assert (found.entries, found.targets, found.size) == ((), frozenset(), 32)
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        pytest.param(b"device", "unknown content at 0, where a bundle was expected", id="another format"),
+        pytest.param(TWO + b"x" + TWO, "unknown content at", id="something between two bundles"),
+        pytest.param(TWO + bytes(99) + b"x", "unknown content at", id="something behind the last bundle"),
+        pytest.param(b"__CLANG_OFFLOAD_BUNDLE_", "unknown content at 0", id="half a magic"),
+        pytest.param(TWO[:26], "bundle at 0: 8 bytes at 24 lie outside", id="no count"),
+        pytest.param(TWO[:40], "bundle at 0: 24 bytes at 32 lie outside", id="no table"),
+        pytest.param(TWO[:-1], "bundle at 0: .* lie outside", id="cut short"),
+        pytest.param(bytes(8) + TWO[:-1], "bundle at 8: .* lie outside", id="the place of the bundle is told"),
+        pytest.param(table(count=5), "bundle at 0: 24 bytes at 32 lie outside", id="fewer entries than it says"),
+        pytest.param(table(count=1 << 63), "more than 262144 entries in the bundles", id="absurdly many entries"),
+        pytest.param(table((0, 5, HIP)), "an entry at 0 lies over another", id="an entry over the table"),
+        pytest.param(table((1 << 63, 5, HIP)), "lie outside", id="an entry elsewhere"),
+        pytest.param(table((100, 1 << 63, HIP)), "lie outside", id="an entry without an end"),
+        pytest.param(
+            table((200, 9, HIP), (208, 9, HIP)) + bytes(99), "an entry at 208 lies over another", id="overlap"
+        ),
+        pytest.param(
+            table((200, 9, HIP), (200, 1 << 62, HIP)) + bytes(99), "lies over another", id="one place, two sizes"
+        ),
+        pytest.param(table((200, 0, "x" * 257)), "an id of 257 bytes", id="an absurd id"),
+        pytest.param(TWO[:50] + b"\xff" * 8 + TWO[58:], "bundle at 0: ", id="an id without an end"),
+    ],
+)
+def test_what_is_no_plain_bundle(data: bytes, what: str) -> None:
+    with pytest.raises(DamagedElfError, match=what):
+        read(data)
+
+
+def with_header(version: int, method: int, *sizes: int, body: bytes = b"") -> bytes:
+    form = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}.get(version, "<QQQ")
+    return b"CCOB" + struct.pack("<HH", version, method) + struct.pack(form, *sizes) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        pytest.param(b"CCOB", "lie outside", id="magic alone"),
+        pytest.param(b"CCOB\x03\x00\x01\x00" + bytes(9), "lie outside", id="half a header"),
+        pytest.param(with_header(4, 1, 32, 0, 0), "a way that is not known: version 4, method 1", id="version"),
+        pytest.param(with_header(0, 1, 32, 0, 0), "a way that is not known: version 0, method 1", id="no version"),
+        pytest.param(with_header(3, 2, 32, 0, 0), "a way that is not known: version 3, method 2", id="method"),
+        pytest.param(with_header(3, 1, 1 << 63, 0, 0), "9223372036854775808 bytes lie outside the section", id="total"),
+        pytest.param(with_header(3, 1, 31, 0, 0), "31 bytes lie outside the section", id="total below its header"),
+        pytest.param(with_header(3, 1, 32, 0, 0), "cut short", id="nothing packed"),
+        pytest.param(with_header(3, 1, 40, 0, 0, body=b"no frame"), "bundle at 0: ", id="no zstd"),
+        pytest.param(with_header(1, 0, 0, 0, body=b"no stream"), "bundle at 0: ", id="no zlib"),
+    ],
+)
+def test_what_is_no_packed_bundle(data: bytes, what: str) -> None:
+    with pytest.raises(DamagedElfError, match=what):
+        read(data)
+
+
+@pytest.mark.parametrize(("version", "method"), FORMS)
+def test_packed_data_that_was_cut_short(version: int, method: str) -> None:
+    data = packed(TWO, version, method)
+    sizes = {2: struct.pack("<I", len(data) - 5), 3: struct.pack("<Q", len(data) - 5)}.get(version, b"")
+
+    with pytest.raises(DamagedElfError, match=r"bundle at 0: .*cut short"):
+        read(data[:8] + sizes + data[8 + len(sizes) : -5])
+
+
+@pytest.mark.parametrize(("version", "method"), FORMS)
+def test_the_unpacked_size_is_compared(version: int, method: str) -> None:
+    data = packed(TWO, version, method)
+    said = data.index(struct.pack("<I", len(TWO)), 8)
+
+    with pytest.raises(DamagedElfError, match=f"unpacks to {len(TWO)} bytes, its header says {len(TWO) + 1}"):
+        read(data[:said] + struct.pack("<I", len(TWO) + 1) + data[said + 4 :])
+
+
+@pytest.mark.parametrize(("version", "size"), [(2, 4), (3, 8)])
+def test_the_total_is_compared(version: int, size: int) -> None:
+    data = packed(TWO, version)
+    more = (len(data) + 3).to_bytes(size, "little")
+
+    with pytest.raises(DamagedElfError, match=f"is packed into {len(data)} bytes, its header says {len(data) + 3}"):
+        read(data[:8] + more + data[8 + size :] + bytes(3))
+
+
+@pytest.mark.parametrize(("version", "method"), FORMS)
+def test_packed_data_that_is_no_bundle(version: int, method: str) -> None:
+    with pytest.raises(DamagedElfError, match=r"the unpacked data is no bundle|lie outside the unpacked data"):
+        read(packed(b"x" * 10_000, version, method))
+    with pytest.raises(DamagedElfError, match="lie outside the unpacked data"):
+        read(packed(TWO[:-1], version, method))
+
+
+def test_packed_data_behind_the_last_entry_counts() -> None:
+    assert only(packed(TWO + bytes(70_000))).unpacked_size == len(TWO) + 70_000
+
+
+def test_the_packed_data_may_come_out_in_any_pieces() -> None:
+    code = [(f"{HIP}gfx{number}", code_object("gfx942", 1 << 16)) for number in range(900, 940)]
+
+    found = only(packed(bundle([(HOST, b""), *code])))
+
+    assert [(entry.size, entry.arch) for entry in found.entries] == [(0, None)] + [(1 << 16, "gfx942")] * 40
+
+
+def test_a_linkers_padding_is_passed_over() -> None:
+    assert [item.offset for item in read(section(TWO, packed(TWO), TWO))] == [0, 8192 + 4096, 8192 + 8192]

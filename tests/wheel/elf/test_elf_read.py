@@ -1,0 +1,62 @@
+"""One value for a file: its versions of glibc and libstdc++, its bundles, and whether it is device code itself."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+from elf_bytes import ElfBytes, Form, with_sections
+from elf_factory import code_object, hip_bundle, library, section
+from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory.wheel.elf.read import ElfFile, read_elf
+
+
+def needing(*versions: str) -> ElfFile:
+    file = ElfBytes()
+    file.versions({"libc.so.6": [(2 + place, name) for place, name in enumerate(versions)]})
+    return read_elf("x.so", file.build())
+
+
+@pytest.mark.parametrize(
+    ("versions", "glibc", "glibcxx"),
+    [
+        (["GLIBC_2.9", "GLIBC_2.34", "GLIBC_2.4"], "2.34", None),
+        (["GLIBC_2.2.5", "GLIBCXX_3.4.9", "GLIBCXX_3.4.29"], "2.2.5", "3.4.29"),
+        (["GLIBC_PRIVATE", "GLIBC_ABI_DT_RELR", "CXXABI_1.3"], None, None),
+        (["GLIBC_2.17", "GLIBC_2.38rc1", "GLIBC_", "GLIBC_2.x", f"GLIBC_{'9' * 5000}"], "2.17", None),
+        (["OTHER_2.17"], None, None),
+    ],
+)
+def test_the_oldest_system_that_can_load_it(versions: list[str], glibc: str | None, glibcxx: str | None) -> None:
+    found = needing(*versions)
+
+    assert found.glibc == (Version(glibc) if glibc else None)
+    assert found.glibcxx == (Version(glibcxx) if glibcxx else None)
+
+
+def test_a_library_with_device_code() -> None:
+    data = library(fatbin=section(hip_bundle("gfx942"), hip_bundle("gfx942")), soname="libx.so", needed=("liby.so",))
+
+    found = read_elf("a/x.so", data)
+
+    assert (found.name, found.soname, found.needed) == ("a/x.so", "libx.so", ("liby.so",))
+    assert [bundle.offset for bundle in found.bundles] == [0, 8192]
+    assert {str(*bundle.targets) for bundle in found.bundles} == {"gfx942"}
+    assert found.code_for is None
+
+
+def test_a_code_object() -> None:
+    assert read_elf("x.hsaco", code_object("gfx90a")).code_for == "gfx90a"
+
+
+def test_a_file_of_another_machine_is_no_device_code_though_its_flags_could_mean_one() -> None:
+    assert read_elf("x.so", Form().header(machine=62, flags=0x54C)).code_for is None
+
+
+def test_a_library_whose_device_code_is_none() -> None:
+    with pytest.raises(DamagedElfError, match="unknown content at 0, where a bundle was expected"):
+        read_elf("x.so", with_sections(Form(), (".hip_fatbin", b"device")))
+
+
+def test_an_empty_section_of_device_code() -> None:
+    assert read_elf("x.so", with_sections(Form(), (".hip_fatbin", b""))).bundles == ()

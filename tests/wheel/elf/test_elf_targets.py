@@ -1,0 +1,53 @@
+"""GPU targets, as ids and as the numbers in code objects."""
+
+from __future__ import annotations
+
+import pytest
+
+from wheelfactory.wheel.elf.targets import MACHINES, Target, arch_of_flags
+
+HIP = "hipv4-amdgcn-amd-amdhsa--"
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("gfx942", Target("gfx942")),
+        (f"{HIP}gfx942", Target("gfx942")),
+        ("hip-amdgcn-amd-amdhsa-gfx803", Target("gfx803")),  # ROCm before 4
+        ("openmp-amdgcn-amd-amdhsa--gfx90a", Target("gfx90a")),
+        (f"{HIP}gfx90a:sramecc+:xnack-", Target("gfx90a", ("sramecc+", "xnack-"))),
+        (f"{HIP}gfx9-4-generic", Target("gfx9-4-generic")),
+        (f"{HIP}gfx11-generic:xnack+", Target("gfx11-generic", ("xnack+",))),
+        ("hip-spirv64-amd-amdhsa--amdgcnspirv", Target("amdgcnspirv")),
+    ],
+)
+def test_the_target_of_an_id(text: str, target: Target) -> None:
+    assert Target.parse(text) == target
+    assert text.endswith(str(target))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "host-x86_64-unknown-linux-gnu-", "gfx", "cuda-nvptx64-nvidia-cuda--sm_80", f"{HIP}gfx942 ", "xgfx942"),
+        *(f"{HIP}gfx942\n", f"{HIP}GFX942", f"{HIP}gfx942:xnack", f"{HIP}gfx942:", f"{HIP}gfx942:xnack+x", "gfx٩٤٢"),
+    ],
+)
+def test_an_id_that_names_no_target(text: str) -> None:
+    assert Target.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "arch"), [(0x54C, "gfx942"), (0x83F, "gfx90a"), (0x4E, "gfx1201"), (0x100005F, "gfx9-4-generic")]
+)
+def test_the_arch_of_a_code_object(flags: int, arch: str) -> None:
+    assert arch_of_flags(flags) == arch
+
+
+def test_a_number_that_is_not_known_is_told() -> None:
+    assert arch_of_flags(0x5FE) == "an arch of number 0xfe"
+
+
+def test_no_two_numbers_mean_one_arch() -> None:
+    assert len(set(MACHINES.values())) == len(MACHINES) > 40

@@ -1,0 +1,91 @@
+"""The facts as lines for a person: everything once, symbols and bundles counted."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from elf_factory import code_object, hip_bundle, packed, section
+from wheel_factory import CK, build_record, extension, extension_name, finished_wheel, make_wheel, payload, read_zip
+from wheelfactory.wheel.inspect.describe import describe
+from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.record import Toolchain
+
+
+def lines_of(path: Path) -> list[str]:
+    return describe(inspect(path, {}))
+
+
+def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
+    toolchain = Toolchain(torch="2.9.1+rocm6.4", cxx11_abi=False, glibc="2.35")
+    members = payload(
+        CK, undefined=("hipMalloc", "_ZN3c105ErrorC1Ev", "_ZN2at4emptyEv"), runpath="/opt/rocm/lib:$ORIGIN"
+    )
+    path = finished_wheel(tmp_path, members=members, record=build_record(CK, toolchain=toolchain))
+    data, unpacked = path.read_bytes(), read_zip(path)
+
+    assert lines_of(path) == [
+        "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl",
+        f"  sha256    {hashlib.sha256(data).hexdigest()}",
+        f"  size      {len(data):,} bytes, {sum(map(len, unpacked.values())):,} unpacked in 7 files",
+        "  version   2.8.3+rocm64torch2.9",
+        "  label     ROCm 6.4, torch 2.9, ck",
+        "  tags      cp311-cp311-manylinux_2_28_x86_64",
+        "  python    >=3.9",
+        "  requires  torch==2.9.*, einops",
+        f"  ELF       {extension_name(CK)} ({len(unpacked[extension_name(CK)]):,} bytes)",
+        "    needs   libc10.so, libamdhip64.so.6",
+        "    runpath /opt/rocm/lib:$ORIGIN",
+        "    glibc   any",
+        "    symbols 3 undefined: HIP (by name) 1, torch (by name) 2",
+        "    device  2 bundles (plain)",
+        "      gfx90a     2 objects           512 bytes",
+        "      gfx942     2 objects           512 bytes",
+        "  record    cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+        "    archs     gfx90a, gfx942",
+        f"    source    sha256:{'a' * 64}",
+        "    torch     2.9.1+rocm6.4",
+        "    cxx11_abi False",
+        "    glibc     2.35",
+    ]
+
+
+def test_a_foreign_wheel(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, name="einops", version="0.8.2", members={"einops.py": b""}, metadata="Name: einops\n")
+
+    lines = lines_of(path)
+
+    assert "  label     none of this factory" in lines
+    assert "  python    any" in lines
+    assert "  requires  nothing" in lines
+    assert lines[-1] == "  record    none: not a finished wheel of this factory"
+
+
+@pytest.mark.parametrize(
+    "version", ["2.8.3+cu12torch2.8", "2.8.3+rocm620torch2.5", "2.8.3+rocm62torch2", "2.8.3+7.2", "2.8.3"]
+)
+def test_the_label_of_another_factory_is_not_guessed_at(tmp_path: Path, version: str) -> None:
+    assert "  label     none of this factory" in lines_of(make_wheel(tmp_path, version=version))
+
+
+def test_a_library_with_a_packed_bundle_and_a_source_that_was_compiled_for_the_host_only(tmp_path: Path) -> None:
+    fatbin = section(packed(hip_bundle("gfx942", "gfx90a:xnack-"), 2, "zlib"))
+    (tmp_path / "x.so").write_bytes(extension(fatbin=fatbin, needed=(), registered=2))
+
+    lines = lines_of(tmp_path / "x.so")
+
+    assert "    needs   nothing" in lines
+    assert "    runpath none" in lines
+    assert lines[-3:] == [
+        "    device  1 bundle (CCOB v2 zlib), 2 registered",
+        "      gfx90a:xnack-     1 object            256 bytes",
+        "      gfx942            1 object            256 bytes",
+    ]
+
+
+def test_a_code_object(tmp_path: Path) -> None:
+    (tmp_path / "kernel.co").write_bytes(code_object("gfx1100"))
+
+    assert lines_of(tmp_path / "kernel.co")[-1] == "    code    object for gfx1100"

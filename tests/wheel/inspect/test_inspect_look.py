@@ -1,0 +1,189 @@
+"""Inspect: the facts of any wheel, library, object file or installed distribution, as JSON values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elf_factory import code_object, hip_bundle, library, packed, section
+from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel, tamper
+from wheelfactory.core.errors import InputError
+from wheelfactory.wheel.inspect.look import inspect
+
+ENVIRON = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+HIP = library(
+    fatbin=section(
+        hip_bundle("gfx942", "gfx90a:sramecc+:xnack-"),
+        packed(hip_bundle("gfx942", "gfx90a:sramecc+:xnack-"), 3, "zstd"),
+        packed(hip_bundle(), 1, "zlib"),
+    ),
+    needed=("libc10.so", "libamdhip64.so.6"),
+    undefined=("_ZN3c105ErrorC1Ev", "hipMalloc", "PyErr_Occurred", "somebody_s"),
+    soname="libkernels.so",
+    runpath="/opt/rocm/lib:$ORIGIN",
+)
+
+
+def as_json(path: Path, environ: Mapping[str, str] = ENVIRON) -> dict[str, Any]:
+    facts = json.loads(json.dumps(inspect(path, environ).as_json()))
+    assert isinstance(facts, dict)
+    return facts
+
+
+def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
+    path = finished_wheel(tmp_path, TRITON)
+
+    facts = as_json(path)
+
+    assert (facts["file"], facts["kind"]) == (path.name, "wheel")
+    assert facts["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (facts["size"], facts["members"], facts["elf_files"]) == (path.stat().st_size, 7, [])
+    assert facts["distribution"] == {
+        "name": "flash-attn",
+        "version": "2.8.3+rocm72torch2.13triton",
+        "label": "rocm72torch2.13triton",
+        "tags": ["py3-none-any"],
+        "requires_python": ">=3.9",
+        "requires_dist": ["torch==2.13.*", "einops"],
+        "record": json.loads(build_record(TRITON).to_bytes()),
+    }
+
+
+def test_a_wheel_with_device_code(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, name="other", members={"lib/x.so": HIP, "data.so": b"no ELF file"})
+
+    facts = as_json(path)
+
+    (elf,) = facts["elf_files"]
+    assert (facts["distribution"]["label"], facts["distribution"]["record"]) == (None, None)
+    assert (elf["name"], elf["size"], elf["soname"]) == ("lib/x.so", len(HIP), "libkernels.so")
+    assert elf["needed"] == ["libc10.so", "libamdhip64.so.6"]
+    assert elf["runpath"] == ["/opt/rocm/lib", "$ORIGIN"]
+    assert (elf["bundles"], elf["registered"]) == (3, 3)
+    assert elf["forms"] == ["CCOB v1 zlib", "CCOB v3 zstd", "plain"]
+    assert elf["device_code"] == {
+        "gfx90a:sramecc+:xnack-": {"objects": 2, "size": 512},
+        "gfx942": {"objects": 2, "size": 512},
+    }
+    assert elf["undefined"] == {
+        "HIP (by name)": ["hipMalloc"],
+        "Python (by name)": ["PyErr_Occurred"],
+        "torch (by name)": ["_ZN3c105ErrorC1Ev"],
+        "unknown (by name)": ["somebody_s"],
+    }
+
+
+def test_versioned_symbols_are_grouped_by_their_library_and_tell_the_oldest_glibc(tmp_path: Path) -> None:
+    source = '#include <stdio.h>\n#include <math.h>\ndouble f(double x) { puts(""); return exp(x); }'
+    path = tmp_path / "libmath.so"
+    path.write_bytes(library(source=source, flags=("-O0", "-lm")))
+
+    (elf,) = as_json(path)["elf_files"]
+
+    assert elf["undefined"]["libm.so.6"] == ["exp"]
+    assert "puts" in elf["undefined"]["libc.so.6"]
+    assert elf["glibc"] == "2.29"  # exp got a new version there
+
+
+@pytest.mark.parametrize("name", ["kernels.so", "anything.bin"])
+def test_a_library_by_itself(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(HIP)
+
+    facts = as_json(tmp_path / name)
+
+    assert (facts["kind"], facts["size"], facts["distribution"]) == ("file", len(HIP), None)
+    assert sorted(facts["elf_files"][0]["device_code"]) == ["gfx90a:sramecc+:xnack-", "gfx942"]
+
+
+def test_a_code_object_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "kernel.co").write_bytes(code_object("gfx1100"))
+
+    assert as_json(tmp_path / "kernel.co")["elf_files"][0]["code_for"] == "gfx1100"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The dist-info folder of a CK wheel that pip installed."""
+    wheel = finished_wheel(tmp_path, CK, tags="py3-none-any")
+    place = tmp_path / "site-packages"
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        place,
+        wheel,
+    ]
+    subprocess.run(pip, check=True)
+    (folder,) = place.glob("*.dist-info")
+    return folder
+
+
+def test_an_installed_distribution_by_its_folder(installed: Path) -> None:
+    facts = as_json(installed)
+
+    assert (facts["kind"], facts["sha256"]) == ("installed", None)
+    assert facts["distribution"]["label"] == "rocm64torch2.9"
+    assert facts["distribution"]["record"] == json.loads(build_record(CK).to_bytes())
+    assert facts["size"] == sum(path.stat().st_size for path in installed.parent.rglob("*") if path.is_file())
+    (elf,) = facts["elf_files"]
+    assert (elf["name"], elf["bundles"]) == (extension_name(CK), 2)
+
+
+def test_an_installed_distribution_by_its_name(tmp_path: Path) -> None:
+    facts = as_json(Path("PyYAML"))
+
+    assert (facts["kind"], facts["distribution"]["name"]) == ("installed", "pyyaml")
+    assert facts["elf_files"]
+
+
+def test_what_lies_in_the_working_directory_is_not_installed(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(installed.parent)
+
+    with pytest.raises(InputError, match="no such file or installed distribution: flash-attn"):
+        inspect(Path("flash-attn"), ENVIRON)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        pytest.param("missing.whl", "not a wheel file name", id="wheel name"),
+        pytest.param("a-1-py3-none-any.whl", "no such file", id="wheel"),
+        pytest.param("folder", "a folder", id="folder"),
+        pytest.param("a.dist-info", "cannot read", id="dist-info without METADATA"),
+        pytest.param("text.so", "neither a wheel nor an ELF file", id="text"),
+        pytest.param("damaged.so", "damaged ELF file: damaged.so", id="damaged"),
+        pytest.param("missing.so", "no such file", id="nothing"),
+    ],
+)
+def test_what_cannot_be_inspected_is_an_input_error(tmp_path: Path, name: str, what: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.dist-info").mkdir()
+    (tmp_path / "text.so").write_text("INPUT(libx.so.1)")
+    (tmp_path / "damaged.so").write_bytes(HIP[:200])
+
+    with pytest.raises(InputError, match=what) as caught:
+        inspect(tmp_path / name, ENVIRON)
+
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_damaged_build_record_is_named(tmp_path: Path) -> None:
+    path = finished_wheel(tmp_path, TRITON)
+    tamper(path, {"flash_attn-2.8.3+rocm72torch2.13triton.dist-info/wheelfactory.json": b"{}"})
+
+    with pytest.raises(InputError, match="damaged build record"):
+        inspect(path, ENVIRON)

@@ -1,0 +1,426 @@
+"""Finishing a real extension with the real auditwheel: it names the platform, and whatever else it does is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from installer.sources import WheelFile
+from packaging.version import Version
+
+from elf_factory import hip_bundle, library, section
+from wheel_factory import (
+    PACKAGE,
+    build_record,
+    make_wheel,
+    read_zip,
+    small_workshop,
+    tamper,
+    toolchain_of,
+)
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import InputError, VerificationError
+from wheelfactory.pipeline.build import finish
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.identity import identity
+from wheelfactory.verify.result import Status
+from wheelfactory.wheel import repair
+from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.record import BuildRecord, read_record
+from wheelfactory.wheel.repair import OUTSIDE, find_platform, refuse_changed, refuse_unexpected
+from wheelfactory.wheel.twin import write_twin
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TAG = f"cp{PYTHON.replace('.', '')}"
+MACHINE = platform.machine()
+LINUX = f"{TAG}-{TAG}-linux_{MACHINE}"
+CELL = Cell.of("2.8.3", PYTHON, "2.9.1", "6.4", Backend.CK)
+GLIBC = platform.libc_ver()[1]
+
+KNOWN = ("libamdhip64.so.6", "libtorch.so", "libc10.so")
+UNKNOWN = "libsomething.so.1"
+DEVICE = hashlib.shake_256(b"device code").digest(100_000)
+
+EXTENSION = """
+#include <Python.h>
+#include <math.h>
+double power(double x) { return pow(x, x); } /* GLIBC_2.29 */
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "flash_attn_2_cuda"};
+PyMODINIT_FUNC PyInit_flash_attn_2_cuda(void) { return PyModule_Create(&module); }
+"""
+LLD = "SECTIONS { .hip_fatbin : ALIGN(4096) { *(.hip_fatbin) } } INSERT AFTER .rela.plt;"
+"""Puts device code before .text and .data, as lld does."""
+
+
+def extension(*needed: str, fatbin: bytes = b"", flags: tuple[str, ...] = ()) -> bytes:
+    """A Python extension that needs the libraries of these names."""
+    options = (f"-I{sysconfig.get_path('include')}", "-lm", *flags)
+    return library(source=EXTENSION, needed=needed, fatbin=fatbin, flags=options)
+
+
+def raw_wheel(folder: Path, data: bytes, *, tags: str = LINUX, members: Mapping[str, bytes] = PACKAGE) -> Path:
+    """A wheel as setup.py leaves it, with an extension of these bytes."""
+    files = {**members, "flash_attn_2_cuda.so": data}
+    return make_wheel(folder, tags=tags, members=files, executable=["flash_attn_2_cuda.so"])
+
+
+def record() -> BuildRecord:
+    return build_record(CELL, toolchain=toolchain_of(CELL, glibc=GLIBC))
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of libraries that stand in for those that torch and ROCm bring, and of one that neither does."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for name in (*KNOWN, UNKNOWN):
+        (folder / name).write_bytes(library(source="int stand_in(void) { return 1; }", soname=name))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["GNU ld", "lld"])
+def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel whose device code lies where one of the two linkers puts it."""
+    folder = tmp_path_factory.mktemp("raw")
+    (folder / "script").write_text(LLD)
+    flags = (f"-Wl,-T,{folder}/script",) if request.param == "lld" else ()
+    return raw_wheel(folder, extension(*KNOWN, fatbin=section(DEVICE), flags=flags))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> Path:
+    return finish(raw, record(), tmp_path_factory.mktemp("finished"), os.environ)
+
+
+def test_the_name_gets_a_manylinux_tag_and_the_label(finished: Path) -> None:
+    stem = re.escape(f"flash_attn-2.8.3+rocm64torch2.9-{TAG}-{TAG}-")
+    assert re.fullmatch(rf"{stem}manylinux_2_\d\d_{MACHINE}\.whl", finished.name)
+    assert Wheel.open(finished).dist_info == "flash_attn-2.8.3+rocm64torch2.9.dist-info"
+
+
+def test_nothing_is_grafted_and_no_member_changes(raw: Path, finished: Path) -> None:
+    def members(path: Path) -> Mapping[str, bytes]:
+        return {name: data for name, data in read_zip(path).items() if ".dist-info/" not in name}
+
+    assert members(finished) == members(raw)
+
+
+def test_what_torch_and_rocm_bring_stays_needed(finished: Path) -> None:
+    with open_archive(finished) as archive:
+        data = archive.read("flash_attn_2_cuda.so")
+
+    for name in KNOWN:
+        assert name.encode() in data
+    assert DEVICE in data
+
+
+def test_an_executable_bit_is_kept(finished: Path) -> None:
+    with open_archive(finished) as archive:
+        modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
+
+    assert modes.pop("flash_attn_2_cuda.so") == 0o755
+    assert set(modes.values()) == {0o644}
+
+
+def audited(path: Path, folder: Path) -> str:
+    """The platform that auditwheel alone names."""
+    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
+    command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", *excludes, "--wheel-dir", folder, path]
+    search = {**os.environ, "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(command, env=search, capture_output=True, check=True)
+    (made,) = folder.iterdir()
+    return made.stem.rpartition("-")[2]
+
+
+def test_the_light_twin_gets_the_tag_of_the_whole_wheel(raw: Path, finished: Path, tmp_path: Path) -> None:
+    twin = write_twin(raw, tmp_path)
+
+    assert twin
+    assert Wheel.open(twin).sizes["flash_attn_2_cuda.so"] < Wheel.open(raw).sizes["flash_attn_2_cuda.so"] - 90_000
+    assert audited(raw, tmp_path / "whole") == audited(twin, tmp_path / "light")
+    assert finished.stem.endswith(audited(raw, tmp_path / "again"))
+
+
+def test_where_nothing_can_be_cut_auditwheel_gets_the_whole_file(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(LLD.replace("AFTER .rela.plt", "BEFORE .hash"))
+    data = extension(*KNOWN, fatbin=section(hip_bundle("gfx942")), flags=(f"-Wl,-T,{tmp_path}/script",))
+    raw = raw_wheel(tmp_path, data)
+    (tmp_path / "twin").mkdir()
+
+    twin = write_twin(raw, tmp_path / "twin")
+
+    assert twin
+    assert read_zip(twin)["flash_attn_2_cuda.so"] == data
+    assert "manylinux_2_" in finish(raw, record(), tmp_path, os.environ).name
+
+
+def test_a_name_that_has_a_platform_gets_the_one_that_its_symbols_ask_for(
+    raw: Path, finished: Path, tmp_path: Path
+) -> None:
+    for number, before in enumerate((f"manylinux_2_39_{MACHINE}", f"manylinux2014_{MACHINE}.manylinux_2_17_{MACHINE}")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tagged = Path(shutil.copy(raw, folder / raw.name.replace(f"linux_{MACHINE}", before)))
+
+        again = finish(tagged, record(), folder / "dist", os.environ)
+
+        assert again.name == finished.name
+        assert again.read_bytes() == finished.read_bytes()
+
+
+def test_finishing_a_finished_wheel_changes_nothing(finished: Path, tmp_path: Path) -> None:
+    assert finish(finished, record(), tmp_path, os.environ).read_bytes() == finished.read_bytes()
+
+
+def test_libraries_of_torch_and_rocm_stay_outside_even_where_they_can_be_found(
+    raw: Path, finished: Path, libraries: Path, tmp_path: Path
+) -> None:
+    again = finish(raw, record(), tmp_path, {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+
+    assert again.read_bytes() == finished.read_bytes()
+
+
+def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Path) -> None:
+    with WheelFile.open(finished) as source:
+        source.validate_record(validate_contents=True)
+    wheel = Wheel.open(finished)
+    found = read_record(wheel)
+    assert found
+
+    result = identity(Subject(wheel, found, CELL, small_workshop(tmp_path)))
+
+    assert [finding for finding in result.findings if "Requires-Python" not in finding.file] == []
+    assert result.status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    "exported",
+    [
+        pytest.param({"SOURCE_DATE_EPOCH": "1"}, id="another time"),
+        pytest.param({"AUDITWHEEL_ZIP_COMPRESSION_LEVEL": "9"}, id="another compression"),
+        pytest.param({"AUDITWHEEL_PLAT": f"manylinux_2_39_{MACHINE}"}, id="another platform"),
+        pytest.param({"AUDITWHEEL_PATCHER": "lief-patchelf"}, id="another patcher"),
+    ],
+)
+def test_what_is_exported_does_not_change_the_bytes(
+    raw: Path, finished: Path, tmp_path: Path, exported: dict[str, str]
+) -> None:
+    again = finish(raw, record(), tmp_path, {**os.environ, **exported})
+
+    assert again.name == finished.name
+    assert again.read_bytes() == finished.read_bytes()
+
+
+def test_neither_the_time_of_the_file_nor_the_umask_changes_the_bytes(
+    raw: Path, finished: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copy(raw, tmp_path))
+    os.utime(copy, (0, 0))
+    before = os.umask(0o077)
+    try:
+        again = finish(copy, record(), tmp_path / "dist", os.environ)
+    finally:
+        os.umask(before)
+
+    assert again.read_bytes() == finished.read_bytes()
+
+
+def test_a_wheel_without_compiled_code_keeps_its_platform(tmp_path: Path) -> None:
+    assert find_platform(make_wheel(tmp_path), GLIBC, tmp_path, {}) is None
+    assert finish(make_wheel(tmp_path), record(), tmp_path, {}).name.endswith("-py3-none-any.whl")
+
+
+def test_a_library_that_neither_torch_nor_rocm_brings_is_refused(tmp_path: Path) -> None:
+    raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN))
+
+    with pytest.raises(VerificationError, match="auditwheel refused the wheel") as caught:
+        finish(raw, record(), tmp_path / "dist", os.environ)
+
+    assert raw.name in caught.value.which
+    assert f'"{UNKNOWN}" could not be located' in caught.value.which
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
+@pytest.mark.parametrize("fatbin", [b"", DEVICE], ids=["whole", "light"])
+def test_a_library_that_auditwheel_could_graft_is_refused_all_the_same(
+    libraries: Path, tmp_path: Path, fatbin: bytes
+) -> None:
+    raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN, fatbin=fatbin))
+
+    with pytest.raises(VerificationError, match="auditwheel grafted libraries") as caught:
+        finish(raw, record(), tmp_path / "dist", {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+
+    assert "libsomething" in caught.value.which
+    assert "OUTSIDE" in caught.value.hint
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
+def test_libpython_which_auditwheel_takes_out_of_needed_is_refused(tmp_path: Path) -> None:
+    raw = raw_wheel(tmp_path, extension(f"libpython{PYTHON}.so.1.0"))
+
+    with pytest.raises(VerificationError, match="auditwheel changed what is needed") as caught:
+        finish(raw, record(), tmp_path / "dist", os.environ)
+
+    assert f"expected NEEDED libc.so.6, libm.so.6, libpython{PYTHON}.so.1.0" in caught.value.which
+    assert "found NEEDED libc.so.6, libm.so.6 and" in caught.value.which
+    assert "libpython" in caught.value.hint
+
+
+def test_a_machine_older_than_the_symbols_of_the_wheel_is_refused(raw: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        VerificationError, match=r"glibc 2\.28, with which it was built, or older, found manylinux_2_31"
+    ):
+        find_platform(raw, "2.28", tmp_path, os.environ)
+
+
+def test_a_wheel_of_something_else_is_told_as_such_whatever_auditwheel_thinks_of_it(tmp_path: Path) -> None:
+    raw = raw_wheel(tmp_path, extension(UNKNOWN))
+    other = raw.rename(tmp_path / raw.name.replace("flash_attn", "numpy"))
+
+    with pytest.raises(InputError, match=r"not a wheel of flash-attn 2\.8\.3"):
+        finish(other, record(), tmp_path / "dist", os.environ)
+
+
+@pytest.fixture
+def auditwheel(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Mapping[str, bytes | None]]], None]:
+    """Make auditwheel a program that copies the wheel to files of these names, with these members changed."""
+
+    def install(made: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        def run(command: list[str | Path], **_: object) -> subprocess.CompletedProcess[str]:
+            folder, path = map(Path, command[-2:])
+            folder.mkdir()
+            for name, changes in made.items():
+                tamper(Path(shutil.copy(path, folder / name)), changes)
+            return subprocess.CompletedProcess([], 0, "", "")
+
+        monkeypatch.setattr(repair, "run", run)
+
+    return install
+
+
+GOOD = f"flash_attn-2.8.3-{TAG}-{TAG}-manylinux_2_31_{MACHINE}.whl"
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        pytest.param({}, "expected one wheel, found nothing", id="no wheel"),
+        pytest.param({GOOD: {}, f"other-{GOOD}": {}}, f"found {GOOD}, other-{GOOD}", id="two wheels"),
+        pytest.param(
+            {GOOD: {"flash_attn.libs/libm-1.so": b""}}, r"grafted libraries: flash_attn\.libs/libm-1", id="graft"
+        ),
+        pytest.param({GOOD: {"more.so": b""}}, r"found .*flash_attn_2_cuda\.so, more\.so", id="one more member"),
+        pytest.param({GOOD: {"flash_attn_2_cuda.so": None}}, r"expected .*flash_attn_2_cuda\.so", id="one less"),
+        pytest.param(
+            {GOOD.replace("2.8.3", "2.8.4"): {}}, "a name that begins with flash_attn-2.8.3-", id="another version"
+        ),
+        pytest.param({GOOD.replace(TAG, "cp39"): {}}, f"begins with flash_attn-2.8.3-{TAG}", id="another Python"),
+        pytest.param(
+            {GOOD.replace("many", ""): {}}, f"expected one platform, manylinux_X_Y_{MACHINE}", id="no platform"
+        ),
+        pytest.param({GOOD.replace("2_31", "2_17"): {}}, r"expected a platform of glibc 2\.29 or newer", id="too old"),
+    ],
+)
+def test_whatever_else_auditwheel_could_do_is_refused(
+    tmp_path: Path,
+    auditwheel: Callable[[Mapping[str, Mapping[str, bytes | None]]], None],
+    made: Mapping[str, Mapping[str, bytes | None]],
+    what: str,
+) -> None:
+    raw = raw_wheel(tmp_path, extension(*KNOWN))
+    auditwheel(made)
+
+    with pytest.raises(VerificationError, match=what) as caught:
+        finish(raw, record(), tmp_path / "dist", os.environ)
+
+    assert caught.value.hint
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(lambda: extension("libamdhip64.so.6"), id="NEEDED"),
+        pytest.param(lambda: extension(*KNOWN, flags=("-Wl,-rpath,/opt/rocm",)), id="RUNPATH"),
+    ],
+)
+def test_a_changed_extension_is_refused(tmp_path: Path, changed: Callable[[], bytes]) -> None:
+    before = raw_wheel(tmp_path / "before", extension(*KNOWN))
+    after = raw_wheel(tmp_path / "after", changed())
+
+    with pytest.raises(VerificationError, match="auditwheel changed what is needed: flash_attn_2_cuda") as caught:
+        refuse_changed(Wheel.open(before), Wheel.open(after))
+
+    assert "expected NEEDED libamdhip64.so.6, libc.so.6, libc10.so" in caught.value.which
+
+
+@pytest.mark.parametrize(
+    ("needs", "tag", "built_on"),
+    [
+        ("2.28", "manylinux_2_28_x86_64", "2.31"),
+        ("2.28", "manylinux_2_31_x86_64", "2.31"),
+        ("2.14", "manylinux2014_x86_64.manylinux_2_17_x86_64", "2.17"),
+        ("2.2.5", "manylinux1_x86_64.manylinux_2_5_x86_64", "2.39"),
+        (None, "manylinux_2_28_x86_64", "2.31"),
+        ("2.28", "manylinux_2_39_x86_64", None),
+    ],
+)
+def test_a_platform_between_the_symbols_and_the_machine_is_right(
+    tmp_path: Path, needs: str | None, tag: str, built_on: str | None
+) -> None:
+    wheel = Wheel.open(make_wheel(tmp_path, tags=f"cp311-cp311-{tag}"))
+
+    refuse_unexpected(wheel, "x86_64", Version(needs) if needs else None, Version(built_on) if built_on else None)
+
+
+ONE = "one platform, manylinux_X_Y_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ("manylinux2014_x86_64.manylinux_2_17_x86_64", "a platform of glibc 2.28 or newer"),
+        ("manylinux_2_27_x86_64", "a platform of glibc 2.28 or newer"),
+        ("manylinux_2_34_x86_64", "a platform of glibc 2.31, with which it was built, or older"),
+        ("manylinux_2_28_aarch64", ONE),
+        ("manylinux_2_28_x86_64.manylinux_2_31_x86_64", ONE),
+        ("manylinux2014_x86_64.manylinux_2_28_x86_64", ONE),
+        ("linux_x86_64.manylinux_2_28_x86_64", ONE),
+        ("linux_x86_64", ONE),
+        ("musllinux_1_2_x86_64", ONE),
+    ],
+)
+def test_any_other_platform_is_refused(tmp_path: Path, tag: str, expected: str) -> None:
+    wheel = Wheel.open(make_wheel(tmp_path, tags=f"cp311-cp311-{tag}"))
+
+    with pytest.raises(VerificationError, match=re.escape(f"{wheel.path.name}: expected {expected}, found")) as caught:
+        refuse_unexpected(wheel, "x86_64", Version("2.28"), Version("2.31"))
+
+    assert caught.value.which.endswith(", ".join(wheel.platform_tags))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("tags", "glibc"),
+    [
+        ("cp311-cp311-manylinux_2_28_x86_64", "2.28"),
+        ("cp311-cp311-manylinux_2_5_x86_64.manylinux1_x86_64", "2.5"),
+        ("cp311-cp311-manylinux_2_9_x86_64.manylinux_2_28_x86_64", "2.9"),
+        ("cp311-cp311-linux_x86_64", None),
+        ("py3-none-any", None),
+    ],
+)
+def test_the_oldest_glibc_that_takes_a_wheel(tmp_path: Path, tags: str, glibc: str | None) -> None:
+    found = Wheel.open(make_wheel(tmp_path, tags=tags)).glibc
+
+    assert (str(found) if found else None) == glibc
