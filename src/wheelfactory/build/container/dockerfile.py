@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import PurePosixPath
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
@@ -21,7 +23,6 @@ from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.checkout import DOCKER
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.tape import end, header, padding
 from wheelfactory.matrix.facts import Image, Matrix
 
 UV = "uv==0.13.8"
@@ -54,8 +55,13 @@ class Dockerfile:
     def context(self) -> bytes:
         """The build context as docker's API takes it, a tar archive: the same bytes for the same content."""
         members = {"Dockerfile": self.text.encode(), **self.files}
-        tape = [header(name, len(data)) + data + padding(len(data)) for name, data in sorted(members.items())]
-        return b"".join(tape) + end()
+        archive = BytesIO()
+        with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for name, data in sorted(members.items()):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, BytesIO(data))
+        return archive.getvalue()
 
 
 def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
