@@ -19,9 +19,9 @@ from wheelfactory.core.label import Label
 from wheelfactory.release.additions import wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import make_pages
-from wheelfactory.site.index_write import write_index
 from wheelfactory.wheel.metadata import labelled, protect
 from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord
@@ -100,7 +100,7 @@ def additions(wheels: Iterable[Path]) -> list[tuple[WheelRow, Path]]:
 def make_release(folder: Path, wheels: Iterable[Path]) -> tuple[WheelRow, ...]:
     """Publish wheels into `folder` and write its index, as the command does; gives all rows."""
     rows = publish(DirectoryPublisher(folder), additions(wheels))
-    write_index(folder, make_pages(rows))
+    write_pages(folder, make_pages(rows))
     return rows
 
 

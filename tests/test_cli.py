@@ -463,7 +463,7 @@ def test_an_error_of_the_system_without_a_file_has_the_form_of_all_errors(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("wheelfactory.commands.index.write_site", fail)
+    monkeypatch.setattr("wheelfactory.commands.index.write_pages", fail)
     assert_refused(cli("index", release), FAILED, shown, "run the same command again")
 
 

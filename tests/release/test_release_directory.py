@@ -28,9 +28,9 @@ from wheelfactory.core.files import remove_scratch, sha256_of
 from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
+from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import Asset, stage, yank
 from wheelfactory.site.index import make_pages
-from wheelfactory.site.index_write import write_index
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -173,7 +173,7 @@ def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> Non
 def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:
     before = content_of(folder)
     rows = yank(DirectoryPublisher(folder), wheel.name, "wrong kernels")
-    write_index(folder, make_pages(rows))
+    write_pages(folder, make_pages(rows))
     after = content_of(folder)
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {MANIFEST_NAME, "simple/rocm64/torch2.9/triton/flash-attn/index.html"}
@@ -245,17 +245,17 @@ def publish_two(folder: Path, wheels: Sequence[Path]) -> None:
 
 def yank_one(folder: Path, _: Sequence[Path]) -> None:
     publisher = DirectoryPublisher(folder)
-    write_index(folder, make_pages(yank(publisher, publisher.rows()[-1].filename, "wrong kernels")))
+    write_pages(folder, make_pages(yank(publisher, publisher.rows()[-1].filename, "wrong kernels")))
 
 
 def validate_one(folder: Path, _: Sequence[Path]) -> None:
     publisher = DirectoryPublisher(folder)
-    write_index(folder, make_pages(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
+    write_pages(folder, make_pages(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
 
 
 def unlist_one(folder: Path, _: Sequence[Path]) -> None:
     """Write the index without the only wheel of one of its folders."""
-    write_index(folder, make_pages(read_manifest(folder)[:-1]))
+    write_pages(folder, make_pages(read_manifest(folder)[:-1]))
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])

@@ -24,8 +24,8 @@ from release_factory import (
 )
 from wheelfactory.core.files import sha256_of
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.pages import write_pages
 from wheelfactory.site.index import index_path, make_pages
-from wheelfactory.site.index_write import write_index
 from wheelfactory.wheel.read import Wheel
 
 CELLS = (
@@ -66,7 +66,7 @@ FLASH_ATTN = a_row("rocm64torch2.9")
 EINOPS = a_row(None, "einops-0.8.2-py3-none-any.whl")
 
 
-def read_project(pages: dict[str, str], index: str, project: str = "flash-attn") -> list[DistributionPackage]:
+def read_project(pages: dict[str, bytes], index: str, project: str = "flash-attn") -> list[DistributionPackage]:
     """The files of a project on an index, as a client sees them."""
     name = f"{index}/{project}/index.html"
     return ProjectPage.from_html(project, pages[name], base_url=BASE + name).packages
@@ -115,7 +115,7 @@ class _Attributes(HTMLParser):
 def test_the_older_name_of_core_metadata_is_never_written() -> None:
     """pip 22.3 to 23.1 read data-dist-info-metadata and then refuse the name that upstream writes in METADATA."""
     (page,) = (page for name, page in make_pages([FLASH_ATTN]).items() if "flash-attn/" in name)
-    assert _Attributes(page).names == {"href", "data-requires-python", "data-core-metadata"}
+    assert _Attributes(page.decode()).names == {"href", "data-requires-python", "data-core-metadata"}
 
 
 @pytest.mark.parametrize(("requires", "shown"), [(">=3.9,<3.15", ">=3.9,<3.15"), ("", None)], ids=["some", "none"])
@@ -236,39 +236,39 @@ def test_the_same_rows_give_the_same_pages_whatever_their_order() -> None:
 
 
 def test_pages_that_nothing_leads_to_any_more_are_removed(release: Path, tmp_path: Path) -> None:
-    write_index(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14"), EINOPS]))
-    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14"), EINOPS]))
+    write_pages(tmp_path, make_pages([FLASH_ATTN]))
     fresh = tmp_path / "fresh"
-    write_index(fresh, make_pages([FLASH_ATTN]))
+    write_pages(fresh, make_pages([FLASH_ATTN]))
     assert content_of(tmp_path / "simple") == content_of(fresh / "simple")
     assert not (tmp_path / "simple/rocm7.14").exists()
 
 
 def test_an_index_without_rows_has_no_pages(tmp_path: Path) -> None:
-    write_index(tmp_path, make_pages([FLASH_ATTN]))
-    write_index(tmp_path, {})
+    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, {})
     assert content_of(tmp_path) == {}
 
 
 def test_only_pages_are_removed(tmp_path: Path) -> None:
     (tmp_path / "simple").mkdir()
     (tmp_path / "simple/robots.txt").write_text("kept")
-    write_index(tmp_path, make_pages([FLASH_ATTN]))
-    write_index(tmp_path, {})
+    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, {})
     assert content_of(tmp_path) == {"simple/robots.txt": b"kept"}
 
 
 def test_pages_that_stay_the_same_are_not_written_again(tmp_path: Path) -> None:
-    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, make_pages([FLASH_ATTN]))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    write_index(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, make_pages([FLASH_ATTN]))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_leaves_are_written_before_what_links_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
-    monkeypatch.setattr("wheelfactory.site.index_write.write_atomic", lambda path, data: written.append(path))
-    write_index(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14")]))
+    monkeypatch.setattr("wheelfactory.release.pages.write_atomic", lambda path, data: written.append(path))
+    write_pages(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14")]))
     depths = [len(path.parts) for path in written]
     assert depths == sorted(depths, reverse=True)
     assert len(set(depths)) == 5

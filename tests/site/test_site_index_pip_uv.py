@@ -21,10 +21,10 @@ from loopback import served
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import read_manifest
+from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import yank
 from wheelfactory.site.advice import install_lines
 from wheelfactory.site.index import make_pages
-from wheelfactory.site.index_write import write_index
 
 pytestmark = pytest.mark.slow
 
@@ -304,7 +304,7 @@ def yanked(own_release: Path, tmp_path: Path) -> Path:
     """A release whose newest wheel for `CK_INDEX` is yanked."""
     wheel = flash_attn_wheel(tmp_path / "newer", NEWER)
     make_release(own_release, [wheel])
-    write_index(own_release, make_pages(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
+    write_pages(own_release, make_pages(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
     return own_release
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, directory, show, tell
@@ -15,10 +15,11 @@ from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.pages import index_pages, write_pages
 from wheelfactory.release.transaction import Publisher
 from wheelfactory.site.markdown import count_text
 from wheelfactory.site.packages import packages_page
-from wheelfactory.site.site import Site, make_site, write_site
+from wheelfactory.site.site import make_site
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +41,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         show(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = directory(options.dest)
-        site = _write_apart(folder, _with_urls(publisher, rows), options)
-        show(f"{folder}: {len(site.pages)} pages")
+        pages = _write_apart(folder, _with_urls(publisher, rows), options)
+        show(f"{folder}: {index_pages(pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
-        site = make_site(load_matrix(options.matrix), rows, options.site)
+        pages = make_site(load_matrix(options.matrix), rows, options.site)
         with locked(publisher.folder):
-            write_site(publisher.folder, site)
-        show(f"{publisher.folder / 'simple'}: {len(site.pages)} pages")
+            write_pages(publisher.folder, pages)
+        show(f"{publisher.folder / 'simple'}: {index_pages(pages)} pages")
     else:
         raise InputError("no place for the index", options.target, "say where with --dest DIR")
     return DONE
@@ -62,14 +63,14 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
     return read_manifest(publisher.folder / MANIFEST_NAME)
 
 
-def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Site:
+def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Mapping[str, bytes]:
     """Write a site apart from the wheels, with a manifest that says where they are; one with docs/ links to them."""
     docs = (folder / "docs/index.html").is_file()
-    site = make_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
+    pages = make_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
     with locked(folder):
         write_atomic(folder / MANIFEST_NAME, write_rows(rows))
-        write_site(folder, site)
-    return site
+        write_pages(folder, pages)
+    return pages
 
 
 def _site(options: argparse.Namespace) -> str:

@@ -27,8 +27,9 @@ from wheelfactory.pipeline.build import build_cell
 from wheelfactory.release.additions import addition, missing_dependencies, missing_fallback
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import Publisher, publish
-from wheelfactory.site.site import make_site, write_site
+from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import verify
 
 
@@ -104,7 +105,7 @@ def run_job(
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the others would only get as far
         with steps.step("index and search page"):
-            write_site(publisher.folder, make_site(workshop.matrix, publisher.rows()))
+            write_pages(publisher.folder, make_site(workshop.matrix, publisher.rows()))
     return tuple(failures)
 
 

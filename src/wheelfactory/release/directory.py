@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, sha256_of, write_atomic
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.pages import index_pages, write_pages
 from wheelfactory.release.transaction import Asset
-from wheelfactory.site.site import Site, write_site
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class DirectoryPublisher:
         self._write("SHA256SUMS", text.encode("utf-8"))
         self._write(MANIFEST_NAME, write_rows(rows))
 
-    def index(self, site: Site) -> None:
+    def index(self, pages: Mapping[str, bytes]) -> None:
         """Rewrite what is generated from the manifest."""
-        write_site(self.folder, site)
+        write_pages(self.folder, pages)
 
     def _write(self, name: str, data: bytes) -> None:
         write_atomic(self.folder / name, data)
@@ -99,9 +99,9 @@ class DirectoryRehearsal(DirectoryPublisher):
 
     show: Callable[[str], None]
 
-    def index(self, site: Site) -> None:
+    def index(self, pages: Mapping[str, bytes]) -> None:
         """Say how many pages there would be."""
-        self.show(f"write {self.folder / 'simple'}  {len(site.pages)} pages")
+        self.show(f"write {self.folder / 'simple'}  {index_pages(pages)} pages")
 
     def _store(self, path: Path, asset: Asset) -> None:
         self.show(f"write {path}  {asset.size} bytes")

@@ -29,7 +29,7 @@ def index_path(key: IndexKey) -> str:
     return "/".join(("simple", *key))
 
 
-def make_pages(rows: Iterable[WheelRow]) -> dict[str, str]:
+def make_pages(rows: Iterable[WheelRow]) -> dict[str, bytes]:
     """Every page of every index, by its path below the release."""
     templates = Environment(
         loader=PackageLoader("wheelfactory.site"),
@@ -40,18 +40,18 @@ def make_pages(rows: Iterable[WheelRow]) -> dict[str, str]:
         keep_trailing_newline=True,
     )
     links, files = templates.get_template("links.html"), templates.get_template("files.html")
-    pages: dict[str, str] = {}
+    pages: dict[str, bytes] = {}
     children: dict[str, set[str]] = defaultdict(set)
     for key, projects in _by_index(rows).items():
         for project, members in projects.items():
             folder = f"{index_path(key)}/{project}"
             depth = folder.count("/") + 1
             listed = [(row, _url(row, depth)) for row in members]
-            pages[f"{folder}/index.html"] = files.render(title=project, files=listed)
+            pages[f"{folder}/index.html"] = files.render(title=project, files=listed).encode()
             for parent, child in _parents(folder):
                 children[parent].add(child)
     for folder, names in children.items():
-        pages[f"{folder}/index.html"] = links.render(title=folder, names=sorted(names))
+        pages[f"{folder}/index.html"] = links.render(title=folder, names=sorted(names)).encode()
     return pages
 
 

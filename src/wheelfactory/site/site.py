@@ -6,17 +6,13 @@ covered. The same rows give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
-from wheelfactory.core.files import write_atomic
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import cover
 from wheelfactory.site.index import make_pages
-from wheelfactory.site.index_write import write_index
 from wheelfactory.site.packages import packages_page
 from wheelfactory.site.picture import draw
 from wheelfactory.site.search.files import site_files
@@ -26,32 +22,16 @@ DOCTOR, PACKAGES, COVERAGE = "doctor.py", "packages.md", "coverage.svg"
 """Files of a site beside its search page, its index and its manifest."""
 
 
-@dataclass(frozen=True)
-class Site:
-    """All files of a site but its manifest, by path below it."""
+def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
+    """All files of the site of these rows but its manifest, by path below it; the index for installers comes last.
 
-    files: Mapping[str, bytes]
-    """What people meet."""
-    pages: Mapping[str, str]
-    """The index, for installers."""
-
-
-def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> Site:
-    """The site of these rows, served at `address`, which is empty if nobody knows; `docs` says that it has ``docs/``.
-
-    Without an address the doctor looks for the manifest beside itself, and the list of wheels has no install lines.
+    It is served at `address`, which is empty if nobody knows; `docs` says that it has ``docs/``. Without an address
+    the doctor looks for the manifest beside itself, and the list of wheels has no install lines.
     """
-    files = {
+    return {
         **site_files(matrix, rows, docs=docs),
         DOCTOR: single_file(address).encode(),
         PACKAGES: packages_page(rows, address).encode(),
         COVERAGE: draw(cover(expand(matrix), rows)).encode(),
+        **make_pages(rows),
     }
-    return Site(files, make_pages(rows))
-
-
-def write_site(folder: Path, site: Site) -> None:
-    """Write a site into `folder`, each file whole; the index comes last, as what it leads to is there by then."""
-    for name, data in site.files.items():
-        write_atomic(folder / name, data)
-    write_index(folder, site.pages)
