@@ -14,8 +14,8 @@ from validations import a_validation, foreign, validated
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.wheels import Wheel, read_wheels
 from wheelfactory.gpu.validate.report import Hardware, Validated
-from wheelfactory.release.evidence import evidence_of, verified_on
-from wheelfactory.release.manifest import WheelRow, write_rows
+from wheelfactory.release.evidence import evidence_of
+from wheelfactory.release.manifest import WheelRow, verified_on, write_rows
 from wheelfactory.verify.result import GateResult, Status
 
 SHA256 = "0123456789abcdef" * 4

@@ -15,8 +15,8 @@ from wheelfactory.gpu.validate.report import Validation
 from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.additions import wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.evidence import evidence_of, verified_on
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.release.evidence import evidence_of
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_on
 from wheelfactory.release.transaction import publish
 from wheelfactory.verify.result import Status
 

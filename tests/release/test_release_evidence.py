@@ -10,8 +10,8 @@ import pytest
 from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, a_validation, foreign
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.validate.report import Case, Check, Error, Hardware, Validated, Validation
-from wheelfactory.release.evidence import Nearest, evidence_of, verified_on, with_evidence
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.evidence import Nearest, evidence_of, with_evidence
+from wheelfactory.release.manifest import WheelRow, verified_on
 from wheelfactory.verify.result import GateResult, Status
 
 FALLBACK = Validated(project="flash-attention-amd", version="0.1.0", sha256="7" * 64)

@@ -50,7 +50,7 @@ class Wheel:
     gates: tuple[tuple[str, str], ...] = ()
     """What it was verified for, and how that ended: ``passed``, ``failed``, ``not run``."""
     verified_on: tuple[str, ...] = ()
-    """The archs of AMD on whose GPUs it computed what it should (`wheelfactory.release.evidence.verified_on`)."""
+    """The archs of AMD on whose GPUs it computed what it should (`wheelfactory.release.manifest.verified_on`)."""
 
     @property
     def python_tag(self) -> str | None:

@@ -9,23 +9,39 @@ cell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from packaging.version import Version
 
 from wheelfactory.matrix.tags import parse_tag
 
-if TYPE_CHECKING:
-    from wheelfactory.matrix.facts import Image
+
+class Toolchain(Protocol):
+    """What an image says of its compiler and libraries."""
+
+    @property
+    def tag(self) -> str:
+        """Its literal tag."""
+
+    @property
+    def distribution(self) -> str:
+        """Such as ``ubuntu22.04``."""
+
+    @property
+    def glibc(self) -> str:
+        """The version of its C library."""
 
 
-def release_of(image: Image) -> tuple[int, ...]:
+AnyImage = TypeVar("AnyImage", bound=Toolchain)
+
+
+def release_of(image: Toolchain) -> tuple[int, ...]:
     """The ROCm release that the tag of an image says, such as ``(7, 1, 1)``; empty if it says none."""
     parsed = parse_tag(image.tag.rpartition(":")[2])
     return parsed.rocm if parsed else ()
 
 
-def with_one_compiler(images: Sequence[Image]) -> tuple[Image, ...]:
+def with_one_compiler(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
     """Those of the newest release, on the distribution with the oldest glibc that it is there for.
 
     The oldest, because a wheel runs on the glibc that it was compiled with and on newer ones. An image whose tag says

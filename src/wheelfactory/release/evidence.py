@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.gpu.validate.report import Case, Check, Error, Validation
-from wheelfactory.verify.result import GateResult, Status
-
-if TYPE_CHECKING:
-    from wheelfactory.release.manifest import WheelRow  # whose rows hold evidence
+from wheelfactory.verify.result import Status
 
 _AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
 
@@ -165,16 +162,3 @@ def with_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, 
     """
     kept = (other for other in held if other.key != piece.key)
     return tuple(sorted([*kept, piece], key=lambda one: (not one.proves, by_generation(one.arch), one.foreign)))
-
-
-def verified_on(row: WheelRow) -> tuple[str, ...]:
-    """The offload archs of AMD whose GPUs computed what they should: by evidence, and by a ``gpu`` gate that passed."""
-    archs = {piece.arch for piece in row.evidence if piece.proves}
-    archs |= {gate.versions["gpu"].partition(":")[0] for gate in gpu_gates(row)}
-    return tuple(sorted(archs, key=by_generation))
-
-
-def gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
-    """The ``gpu`` gates that a wheel passed before it was published, with the arch as ``gpu`` among their versions."""
-    passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
-    return tuple(gate for gate in passed if "gpu" in gate.versions)

@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.label import Label
 from wheelfactory.release.evidence import Evidence
-from wheelfactory.verify.result import GateResult
+from wheelfactory.verify.result import GateResult, Status
 
 MANIFEST_NAME = "manifest.jsonl"
 
@@ -125,3 +126,16 @@ def _line(row: WheelRow) -> str:
 def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
     """The cell ids that have a published wheel; a yanked one counts, because its file name is taken for good."""
     return frozenset(row.cell for row in rows if row.cell)
+
+
+def verified_on(row: WheelRow) -> tuple[str, ...]:
+    """The offload archs of AMD whose GPUs computed what they should: by evidence, and by a ``gpu`` gate that passed."""
+    archs = {piece.arch for piece in row.evidence if piece.proves}
+    archs |= {gate.versions["gpu"].partition(":")[0] for gate in gpu_gates(row)}
+    return tuple(sorted(archs, key=by_generation))
+
+
+def gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
+    """The ``gpu`` gates that a wheel passed before it was published, with the arch as ``gpu`` among their versions."""
+    passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
+    return tuple(gate for gate in passed if "gpu" in gate.versions)

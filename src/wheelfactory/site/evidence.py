@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.release.evidence import Evidence, gpu_gates, verified_on
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.evidence import Evidence
+from wheelfactory.release.manifest import WheelRow, gpu_gates, verified_on
 
 
 def marks(row: WheelRow) -> Iterator[str]:

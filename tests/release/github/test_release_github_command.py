@@ -26,11 +26,11 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUS
 from wheelfactory.core.files import sha256_of
 from wheelfactory.release.additions import wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.evidence import evidence_of, verified_on
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.evidence import evidence_of
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_on, write_rows
+from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import make_pages
-from wheelfactory.site.index_write import write_index
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
 
@@ -313,7 +313,7 @@ def test_pip_installs_from_a_release_through_the_index(
     rows = publisher_of(GITHUB, github.environ(token=None)).rows()
     made = tmp_path / "torch"
     make_release(made, [stand_in_wheel(tmp_path / "made", "torch", "2.9.1")])
-    write_index(folder, make_pages(rows))
+    write_pages(folder, make_pages(rows))
     target = tmp_path / "installed"
     index = f"{address}/simple/rocm64/torch2.9/triton/"
     command = [sys.executable, "-m", "pip", "install", "--target", str(target), "--index-url", index]

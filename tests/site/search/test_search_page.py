@@ -18,8 +18,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import expand as expand_matrix
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import AXES
-from wheelfactory.release.evidence import verified_on
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, verified_on
 from wheelfactory.site.coverage import cover
 
 pytestmark = pytest.mark.slow

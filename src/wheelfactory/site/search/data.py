@@ -20,8 +20,7 @@ from wheelfactory.core.gpus import PRODUCTS, by_generation
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
-from wheelfactory.release.evidence import verified_on
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, verified_on
 from wheelfactory.site.coverage import cover
 from wheelfactory.site.evidence import evidence_lines
 from wheelfactory.site.wheels import newest_first
