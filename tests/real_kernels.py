@@ -32,9 +32,10 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
+from wheelfactory.core.note import NOTE
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import unseen
-from wheelfactory.kernels.compiler.order import NOTE, Report
+from wheelfactory.kernels.compiler.order import Report
 from wheelfactory.kernels.compiler.store import Finished, Store
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
 from wheelfactory.matrix.facts import Matrix

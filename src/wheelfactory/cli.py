@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.version import factory_version
+from wheelfactory.explain.failure import hint_of
 
 COMMANDS = {
     "matrix": "print the GitHub Actions matrix",
@@ -72,8 +73,9 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
 
 def _fail(error: FactoryError) -> int:
     print(f"error: {error}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+    hint = hint_of(error)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
     return error.exit_code
 
 

@@ -98,7 +98,7 @@ def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None
     first, *lines = caught.value.which.splitlines()
     assert first == f"{Path(PYTHON).name} (exit status 4)"
     assert lines == [f"line {n}" for n in range(100 - LAST_LINES, 100)]
-    assert caught.value.hint == f"the full log is {log}"
+    assert caught.value.log == log
     assert "line 0\n" in log.read_text()
 
 

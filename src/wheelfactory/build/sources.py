@@ -14,39 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-from pypi_simple import (
-    PYPI_SIMPLE_ENDPOINT,
-    DistributionPackage,
-    NoSuchProjectError,
-    PyPISimple,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-)
-from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
+from pypi_simple import PYPI_SIMPLE_ENDPOINT, DistributionPackage, PyPISimple
 
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of
+from wheelfactory.core.http import NETWORK_TIMEOUT_S, NO_INDEX, index_session
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn, GitTag
 
-NETWORK_TIMEOUT_S = 60
-
-RETRIES = Retry(total=3, backoff_factor=0.25, status_forcelist=(429, 500, 502, 503, 504))
-
 _GIT_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
 """What git exports to a hook, and would take for the repository to work in."""
-
-NO_INDEX = (
-    requests.RequestException,
-    NoSuchProjectError,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-    ValueError,  # JSON that is none, or not of an index
-)
-"""What asking an index of packages raises when it cannot be reached or answers something else."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +79,6 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
                 "nothing was kept; if the file was replaced upstream, find out why before changing the pin",
             )
     return path
-
-
-def index_session(environ: Mapping[str, str]) -> requests.Session:
-    """A session that asks again when a server is busy, as pip does."""
-    session = requests.Session()
-    session.verify = environ.get("PIP_CERT") or True
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(max_retries=RETRIES))
-    return session
 
 
 def _find(client: PyPISimple, project: str, filename: str) -> DistributionPackage:

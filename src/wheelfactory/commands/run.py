@@ -24,6 +24,7 @@ from wheelfactory.commands.options import (
 )
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.explain.failure import hint_of
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.select import select
 from wheelfactory.pipeline.run import Failure, Job, exit_code, plan_job, run_job
@@ -98,7 +99,7 @@ def _show_lines(rows: Sequence[WheelRow], folder: Path, workshop: Workshop) -> N
 def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:
     for failure in failures:
         tell(f"error: {failure.name}: {failure.error}")
-        tell(f"hint: {failure.error.hint}")
+        tell(f"hint: {hint_of(failure.error)}")
     for reason, count in Counter(refusal.error.which for refusal in job.refusals).items():
         first = next(refusal for refusal in job.refusals if refusal.error.which == reason)
         tell(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.name})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 DONE = 0
 FAILED = 1
 BAD_INPUT = 2
@@ -39,9 +41,17 @@ class SourceError(FactoryError):
 
 
 class BuildError(FactoryError):
-    """A cell that cannot be built here, or whose build failed."""
+    """A cell that cannot be built here, or whose build failed.
+
+    `log` is where the whole output is, if somebody who shows the error is to look there for the cause (`explain`);
+    `hint` is then what helps if the log tells no other one.
+    """
 
     exit_code = BUILD_FAILED
+
+    def __init__(self, what: str, which: str, hint: str = "", *, log: Path | None = None) -> None:
+        super().__init__(what, which, hint)
+        self.log = log
 
 
 class ProgramError(BuildError):

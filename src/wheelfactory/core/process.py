@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TextIO
 
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
+from wheelfactory.core.note import NOTE
 from wheelfactory.core.progress import Part, logger
-from wheelfactory.explain.causes import find_cause
-from wheelfactory.kernels.compiler.order import NOTE
 
 LAST_LINES = 15
 """How much of a failed command's output the error shows; the whole is in the log."""
@@ -201,17 +200,22 @@ def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
 
 
 def failed_build(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
-    """The error for a build that failed by itself: the last lines, the cause that its log tells, and where that is."""
-    with log.open(encoding="utf-8", errors="replace") as file:
-        cause = find_cause(file)
-    ended = ended_build(name, ending, log, last, f"{cause.name} ({cause.evidence}): {cause.remedy}" if cause else "")
-    return ProgramError(ended.what, ended.which, ended.hint)
+    """The error for a build that failed by itself: the last lines, and its log, which tells the cause."""
+    return ProgramError("build failed", _how(name, ending, last), log=log)
 
 
 def ended_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
     """The error for a build that was ended: how, the last lines, what is `known` to help, and where the log is."""
-    tail, place = "\n".join(last), f"the full log is {log}"
-    return BuildError("build failed", f"{name} ({ending})\n{tail}", f"{known}; {place}" if known else place)
+    return BuildError("build failed", _how(name, ending, last), f"{known}; the full log is {log}")
+
+
+def starved_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
+    """The error for a build in which a process wanted more memory: its log may tell that something else ended it."""
+    return BuildError("build failed", _how(name, ending, last), known, log=log)
+
+
+def _how(name: str, ending: str, last: Sequence[str]) -> str:
+    return "\n".join([f"{name} ({ending})", *last])
 
 
 def time_is_up(name: str) -> RunAgainError:

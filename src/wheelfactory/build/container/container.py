@@ -20,9 +20,8 @@ from wheelfactory.build.container.leftovers import LABEL
 from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
 from wheelfactory.build.executor import Errand
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.process import ended_build, ending_at, failed_build, follow, time_is_up
+from wheelfactory.core.process import ended_build, ending_at, failed_build, follow, starved_build, time_is_up
 from wheelfactory.core.progress import Part
-from wheelfactory.explain.causes import find_cause
 
 KILL_TRIES = 60
 """How often a container is told to end at its deadline by an engine that does not answer, a second apart at least."""
@@ -129,13 +128,14 @@ def _failed(name: str, status: int, starved: Share | None, log: Path, last: list
 
     That need not be why it ended: such a compile is tried again, and another may have failed since.
     """
-    cause = find_cause(log.read_text(encoding="utf-8", errors="replace").splitlines())
-    if starved and (status == KILLED or cause is None or cause.name == "out of memory"):
+    if starved:
         hint = (
             f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or compile less "
             "at once (MAX_JOBS)"
         )
-        return ended_build(name, f"exit status {status}, killed for want of memory", log, last, hint)
+        if status == KILLED:
+            return ended_build(name, f"exit status {status}, killed for want of memory", log, last, hint)
+        return starved_build(name, f"exit status {status}; a process was killed for want of memory", log, last, hint)
     if status == KILLED:
         hint = (
             "somebody killed the container, or this machine has no memory left (dmesg tells); run the same command "

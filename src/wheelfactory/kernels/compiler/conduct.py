@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.coordinator import Coordinator
 from wheelfactory.kernels.compiler.costs import Cost, Ledger, Measured, predict, shard_costs
@@ -23,7 +24,7 @@ from wheelfactory.kernels.compiler.errors import RefusedError
 from wheelfactory.kernels.compiler.flags import rocm_of
 from wheelfactory.kernels.compiler.key import key_environment
 from wheelfactory.kernels.compiler.limits import allow_link, refuse_other_key, refuse_untargetable
-from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, NOTE, SHARD, Order, Report
+from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, SHARD, Order, Report
 from wheelfactory.kernels.compiler.shards import Shard, cut, longest_first
 from wheelfactory.kernels.compiler.status import NINJA_STATUS, Pace, enriched, name_of
 from wheelfactory.kernels.compiler.store import Store

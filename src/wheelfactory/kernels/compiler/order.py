@@ -11,9 +11,6 @@ from typing import Any
 VARIABLE = "WHEELFACTORY_ORDER"
 """Names the file of the order in the environment of setup.py."""
 
-NOTE = "wheelfactory: "
-"""Begins a line of the log that a person is shown while the build runs."""
-
 LINK, SHARD, LATER, FAILED = "link", "shard", "later", "failed"
 """How a compile ended: all objects are there to link, all of the shard are there, the time was up before, or it failed
 or was killed."""

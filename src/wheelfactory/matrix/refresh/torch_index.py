@@ -12,8 +12,8 @@ from packaging.version import Version
 from pypi_simple import DistributionPackage, PyPISimple
 from requests.adapters import HTTPAdapter
 
-from wheelfactory.build.sources import NETWORK_TIMEOUT_S, NO_INDEX, RETRIES, index_session
 from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.http import NETWORK_TIMEOUT_S, NO_INDEX, RETRIES, index_session
 from wheelfactory.matrix.facts import Rocm
 
 PYTORCH = "https://download.pytorch.org/whl"

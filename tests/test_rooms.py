@@ -1,0 +1,121 @@
+"""The rooms of the package: imports go down one list without circles, some with the standard library alone."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+
+ROOMS = (
+    *("core", "matrix", "wheel", "build", "kernels", "verify", "doctor", "explain", "gpu", "release", "site"),
+    *("pipeline", "commands", "cli"),
+)
+"""As docs/architecture.md lists them: a room imports those before it, never one behind it."""
+
+APART = frozenset({"doctor", "explain", "gpu"})
+"""A machine, a log, a GPU: three answers that do not need each other."""
+
+BY_ITSELF = ("doctor", "kernels.compiler")
+"""What runs in Pythons that are not the factory's: a user's, and that of an image."""
+
+OLDEST = (3, 9)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name, without ``wheelfactory.``."""
+    root = SRC / "wheelfactory"
+    return {".".join(path.relative_to(root).with_suffix("").parts): path for path in sorted(root.rglob("*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """What a file imports, wherever in it; for ``from a import b`` both ``a`` and ``a.b``."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def imports() -> dict[str, set[str]]:
+    """The modules of the package that each imports."""
+    known = modules()
+    return {
+        name: {own for target in imported(path) if (own := target.removeprefix("wheelfactory.")) in known}
+        for name, path in known.items()
+    }
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def closure(name: str, of: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += of[module]
+    return found
+
+
+def test_every_folder_and_file_of_the_package_is_a_room_of_the_list() -> None:
+    assert {room(name) for name in modules()} - {"__init__", "__main__"} == set(ROOMS)
+
+
+def test_imports_go_down_the_list() -> None:
+    wrong = [
+        f"{module} -> {target}"
+        for module, targets in imports().items()
+        for target in targets
+        if module != "__main__" and ROOMS.index(room(target)) > ROOMS.index(room(module))
+    ]
+    assert wrong == []
+
+
+def test_the_three_that_answer_do_not_import_each_other() -> None:
+    wrong = [
+        f"{module} -> {target}"
+        for module, targets in imports().items()
+        for target in targets
+        if {room(module), room(target)} <= APART and room(module) != room(target)
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter(imports()).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("path", [path for name, path in modules().items() if name.endswith("__init__")], ids=str)
+def test_a_package_is_a_docstring(path: Path) -> None:
+    body = ast.parse(path.read_text()).body
+    assert all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
+
+
+def alone() -> Iterator[str]:
+    """The modules that `BY_ITSELF` needs."""
+    of = imports()
+    for name in of:
+        if name.startswith(BY_ITSELF):
+            yield from closure(name, of)
+
+
+@pytest.mark.parametrize("name", sorted(set(alone())))
+def test_what_runs_in_other_pythons_needs_their_standard_library_alone(name: str) -> None:
+    path = modules()[name]
+    foreign = {target.partition(".")[0] for target in imported(path)} - {"wheelfactory", *sys.stdlib_module_names}
+    assert foreign == set()
+    ast.parse(path.read_text(), feature_version=OLDEST)
