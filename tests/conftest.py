@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from command_line import Cli, Shown, run_command
+from given import Given, building, local
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
 from turns import made_once
 from wheel_factory import read_zip
-from wheelfactory.build.executor import LocalExecutor
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.host import Host
@@ -103,11 +102,16 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
 @pytest.fixture(scope="session")
 def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
-    workshop = Workshop(load_matrix(MATRIX), Host(cores=2, memory_gib=6), {}, cache)
+    given: Given = {
+        "matrix": load_matrix(MATRIX),
+        "host": Host(cores=2, memory_gib=6),
+        "environ": {},
+        "cache": cache,
+    }
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
 
     def build(folder: Path) -> None:
-        build_cell(workshop, LocalExecutor(workshop), cell, folder, unseen)
+        build_cell(local(given), cell, folder, unseen, **building(given))
 
     return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
 

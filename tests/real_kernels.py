@@ -20,14 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from given import Given, local
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from paper_torch import make_paper_torch, other_python
-from wheelfactory.build.executor import LocalExecutor
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.setup_py import RawWheel, Setup, run_setup
+from wheelfactory.build.setup_py import RawWheel, Setup, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
 from wheelfactory.core.errors import BuildError
@@ -35,6 +34,7 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.note import NOTE
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import unseen
+from wheelfactory.kernels.compiler.flags import APPENDED
 from wheelfactory.kernels.compiler.order import Report
 from wheelfactory.kernels.compiler.store import Finished, Store
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
@@ -162,8 +162,8 @@ class Bench:
     cells: Mapping[Cell, Path]
     """Each with its Python."""
 
-    def workshop(self, cell: Cell, cache: str, **more: str) -> Workshop:
-        """One that finds the torch of a cell; `cache` names one of several, `more` are variables of the person."""
+    def given(self, cell: Cell, cache: str, **more: str) -> Given:
+        """A machine that finds the torch of a cell; `cache` names one of several, `more` are a person's variables."""
         environ = {
             **os.environ,
             "PATH": f"{self.cells[cell].parent}:{os.environ['PATH']}",
@@ -173,27 +173,28 @@ class Bench:
             **more,
         }
         host = Host(cores=2, memory_gib=16, rocm="6.4.43484", rocm_path=self.rocm)
-        return Workshop(self.matrix, host, environ, self.folder / cache)
+        return {"matrix": self.matrix, "host": host, "environ": environ, "cache": self.folder / cache}
 
     def build(self, cell: Cell, cache: str = "cache", wanted: Wanted = ALL, **environ: str) -> Built:
         """Run setup.py in a new folder, as the factory does."""
-        workshop = self.workshop(cell, cache, **environ)
+        given = self.given(cell, cache, **environ)
+        kernels, log = kernels_folder(given["cache"]), log_path(given["cache"], cell.id)
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
-        recipe = make_recipe(self.matrix, cell, workshop.host, workshop.environ, by_hand=False)
-        place = LocalExecutor(workshop).place(cell, unseen)
+        recipe = make_recipe(self.matrix, cell, given["host"], given["environ"], by_hand=False)
+        place = local(given).place(cell, unseen)
         setup = Setup(recipe, self.source, place, scratch)
-        handed = hand_over(workshop, setup, "small", wanted)
+        handed = hand_over(setup, "small", wanted, cache=given["cache"], appended=given["environ"].get(APPENDED))
         self._log.write_text("")
         before, raw = _cpu_s(), None
         with suppress(BuildError):  # of a shard, which is not linked; what else there was is in the report
-            raw = run_setup(workshop, setup, cell.id, handed, unseen)
+            raw = run_setup(setup, log, handed, unseen)
         used = _cpu_s() - before
-        log = (workshop.cache / "logs" / f"{cell.id}.log").read_text()
-        report = heard(workshop, setup, cell.id)
-        assert report, log[-3000:]
-        store = Store.open(kernels_folder(workshop), report.key)
-        notes = tuple(line.removeprefix(NOTE) for line in log.splitlines() if line.startswith(NOTE))
+        said = log.read_text()
+        report = heard(setup, kernels, log)
+        assert report, said[-3000:]
+        store = Store.open(kernels, report.key)
+        notes = tuple(line.removeprefix(NOTE) for line in said.splitlines() if line.startswith(NOTE))
         return Built(raw, report, store.finished(), store.key.parts, self._commands(), used, notes)
 
     def forget_kernels(self, cache: str = "cache") -> None:

@@ -181,7 +181,7 @@ def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_cell_that_cannot_be_built_here_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     without_rocm = Host(cores=4, memory_gib=16)
-    monkeypatch.setattr("wheelfactory.commands.options.read_host", lambda environ: without_rocm)
+    monkeypatch.setattr("wheelfactory.commands.build.read_host", lambda environ: without_rocm)
     shown = cli("build", CK_CELL, "--matrix", MATRIX, "--executor", "local")
     assert_refused(shown, BUILD_FAILED, f"cannot build {CK_CELL} here: ", "ROCM_PATH")
 
@@ -334,7 +334,7 @@ def test_index_keeps_off_pages_that_no_manifest_made(cli: Cli, tmp_path: Path) -
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wheel is taken for verified; the gates have their own tests."""
     passed = (GateResult.of("stand-in", []),)
-    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, workshop, **_: passed)
+    monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, **_: passed)
 
 
 @pytest.mark.usefixtures("gates_pass")

@@ -14,7 +14,7 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from wheelfactory.build.workshop import Workshop
+from given import Given
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
@@ -250,6 +250,11 @@ def finished_wheel(
     )
 
 
-def small_workshop(cache: Path, environ: Mapping[str, str] | None = None) -> Workshop:
-    """A workshop with the small matrix on a small machine, by default with nothing on PATH."""
-    return Workshop(MATRIX, Host(cores=1, memory_gib=1), {"PATH": ""} if environ is None else environ, cache)
+def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> Given:
+    """The small matrix on a small machine, by default with nothing on PATH."""
+    return {
+        "matrix": MATRIX,
+        "host": Host(cores=1, memory_gib=1),
+        "environ": {"PATH": ""} if environ is None else environ,
+        "cache": cache,
+    }

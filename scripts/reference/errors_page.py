@@ -50,7 +50,8 @@ ROOMS = {
 """The headings, by the folder of the source; what has none of its own comes first."""
 
 SAID_ELSEWHERE = {
-    ("core/process.py", "failed_build"): "`ended_build` makes it",
+    ("core/process.py", "failed_build"): "its log tells the cause",
+    ("core/process.py", "starved_build"): "`ended_build` has the same",
     ("kernels/handover.py", "heard"): "what ran beside the compiler raised it",
     ("matrix/load.py", "_as_error"): "it puts together what is wrong in the file",
     ("matrix/load.py", "_explain_references"): "its helpers say what and which",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 
-from wheel_factory import CK, small_workshop, toolchain_of
+from wheel_factory import CK, MATRIX, toolchain_of
 from wheelfactory.build import rocm_python
 from wheelfactory.build.environments import Environment
 from wheelfactory.build.rocm_python import find_rocm_python, make_rocm_python, torch_requirement
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.errors import BuildError
 from wheelfactory.wheel.record import Toolchain
 
@@ -47,13 +48,23 @@ def stand_in(folder: Path, name: str, toolchain: Toolchain) -> Path:
     return path
 
 
-def workshop_with(tmp_path: Path) -> Workshop:
-    return small_workshop(tmp_path / "cache", {"PATH": f"{tmp_path / 'bin'}:{os.defpath}"})
+class Known(TypedDict):
+    index: str
+    cache: Path
+    environ: Mapping[str, str]
+
+
+def known(tmp_path: Path) -> Known:
+    return {
+        "index": MATRIX.rocm[CK.rocm].index,
+        "cache": tmp_path / "cache",
+        "environ": {"PATH": f"{tmp_path / 'bin'}:{os.defpath}"},
+    }
 
 
 def test_a_python_on_path_with_the_right_torch_is_taken(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
-    assert find_rocm_python(workshop_with(tmp_path), CK) == python
+    assert find_rocm_python(CK, **known(tmp_path)) == python
 
 
 def test_one_python_under_several_names_is_asked_once(tmp_path: Path) -> None:
@@ -61,20 +72,20 @@ def test_one_python_under_several_names_is_asked_once(tmp_path: Path) -> None:
     python.write_text(python.read_text().replace("cat", f"echo asked >> {tmp_path}/log\ncat"))
     for name in ("python3", "python"):
         (tmp_path / "bin" / name).symlink_to(python)
-    assert find_rocm_python(workshop_with(tmp_path), CK) is None
+    assert find_rocm_python(CK, **known(tmp_path)) is None
     assert (tmp_path / "log").read_text() == "asked\n"
 
 
 def test_a_python_on_path_with_another_torch_is_not_taken(tmp_path: Path) -> None:
     stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
-    assert find_rocm_python(workshop_with(tmp_path), CK) is None
+    assert find_rocm_python(CK, **known(tmp_path)) is None
 
 
 def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path: Path) -> None:
     for name in ("python3.11", "python3", "python"):
         stand_in(tmp_path / "bin", name, Toolchain(python="3.13"))
     with pytest.raises(BuildError) as refused:
-        make_rocm_python(workshop_with(tmp_path), CK)
+        make_rocm_python(CK, **known(tmp_path))
     assert refused.value.which == "there is no Python 3.11 on PATH"
     assert "python3.11-dev" in refused.value.hint
 
@@ -94,5 +105,5 @@ def test_a_torch_that_is_not_the_cells_is_refused_and_not_kept(tmp_path: Path, m
     )
     (bin_dir / "python3.11").chmod(0o755)
     with pytest.raises(BuildError, match=r"^not the torch of fa2"):
-        make_rocm_python(workshop_with(tmp_path), CK)
+        make_rocm_python(CK, **known(tmp_path))
     assert list((tmp_path / "cache").iterdir()) == []

@@ -12,7 +12,7 @@ from random import Random
 import atheris
 
 from fuzz import seeds, shapes
-from wheel_factory import CK, build_record, small_workshop
+from wheel_factory import CK, build_record, small_machine
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import sha256_of
 from wheelfactory.kernels.archive import read_manifest as read_kernels
@@ -99,7 +99,7 @@ class WheelFile(Target):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._path = folder / seeds.WHEEL_NAME
-        self._record, self._workshop = build_record(CK), small_workshop(folder)
+        self._record, self._given = build_record(CK), small_machine(folder)
 
     def read(self, data: bytes) -> None:
         self._path.write_bytes(data)
@@ -113,7 +113,7 @@ class WheelFile(Target):
             ):
                 with suppress(InputError):
                     look()
-            record(Subject(wheel, self._record, CK, self._workshop))
+            record(Subject(wheel, self._record, CK, **self._given))
 
     def _unpack(self) -> None:
         root = self._path.parent / "unpacked"

@@ -13,13 +13,13 @@ import pytest
 
 from command_line import Cli
 from elf_factory import library
+from given import Given, local
 from rocm_machine import make_machine
-from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_workshop, tamper, wheel_text
+from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper, wheel_text
 from wheelfactory.build import fallback_project as sources
-from wheelfactory.build.executor import Executor, LocalExecutor
+from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import build_fallback
 from wheelfactory.build.fallback_project import Project, find_project, require_project
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
 from wheelfactory.core.files import sha256_of
@@ -54,15 +54,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
+def given(tmp_path: Path) -> Given:
     """A small one, in which nothing can be built or run."""
-    return small_workshop(tmp_path / "cache")
+    return small_machine(tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")
 def wheel(cache: Path, project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as this factory makes it."""
-    return build_fallback(small_workshop(cache), project, tmp_path_factory.mktemp("built"))
+    return build_fallback(project, tmp_path_factory.mktemp("built"), cache)
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
     os.utime(checkout / "src/flash_attention_amd/__init__.py", (0, 1e9))
     before = os.umask(0o077)
     try:
-        own = small_workshop(make_machine(tmp_path / "own", cache, {}).cache)
-        again = build_fallback(own, require_project(), tmp_path / "again")
+        own = make_machine(tmp_path / "own", cache, {}).cache
+        again = build_fallback(require_project(), tmp_path / "again", own)
     finally:
         os.umask(before)
     assert sha256_of(again) == sha256_of(wheel)
@@ -142,12 +142,12 @@ def test_what_was_built_is_kept_until_a_source_changes(
         made(folder, require_project())
 
     monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
-    own = small_workshop(make_machine(tmp_path / "own", cache, {}).cache)
+    own = make_machine(tmp_path / "own", cache, {}).cache
     for folder in ("first", "second"):
-        build_fallback(own, require_project(), tmp_path / folder)
+        build_fallback(require_project(), tmp_path / folder, own)
     assert len(built) == 1
     (checkout / "README.md").write_text("another description\n")
-    build_fallback(own, require_project(), tmp_path / "third")
+    build_fallback(require_project(), tmp_path / "third", own)
     assert len(built) == 2
 
 
@@ -174,7 +174,7 @@ def test_a_project_that_does_not_say_what_it_is_is_an_error_that_names_the_file(
 
 
 def test_without_its_sources_it_cannot_be_built_and_is_not_missed(
-    cli: Cli, checkout: Path, workshop: Workshop, tmp_path: Path
+    cli: Cli, checkout: Path, given: Given, tmp_path: Path
 ) -> None:
     """As beside a factory that was installed from a wheel."""
     shutil.rmtree(checkout)
@@ -197,21 +197,19 @@ def test_every_gate_passes_and_says_what_it_looked_at(cli: Cli, wheel: Path, cac
 
 
 @pytest.fixture
-def refused(workshop: Workshop) -> Refused:
+def refused(given: Given) -> Refused:
     """The one gate that refuses a wheel, of those that run nothing of it, and its one finding."""
 
     def find(path: Path) -> tuple[str, str]:
-        results = verify_fallback(path, workshop, FALLBACK_ALONE)
+        results = verify_fallback(path, FALLBACK_ALONE, environ=given["environ"], cache=given["cache"])
         ((gate, finding),) = [(result.gate, str(finding)) for result in results for finding in result.findings]
         return gate, finding
 
     return find
 
 
-def test_a_wheel_written_by_hand_that_is_right_is_not_refused(
-    workshop: Workshop, project: Project, tmp_path: Path
-) -> None:
-    results = verify_fallback(made(tmp_path, project), workshop, FALLBACK_ALONE)
+def test_a_wheel_written_by_hand_that_is_right_is_not_refused(given: Given, project: Project, tmp_path: Path) -> None:
+    results = verify_fallback(made(tmp_path, project), FALLBACK_ALONE, environ=given["environ"], cache=given["cache"])
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -252,9 +250,11 @@ def test_triton_is_required_by_no_wheel_even_if_the_sources_ask_for_it(
     ],
 )
 def test_a_name_other_than_the_sources_give_it_is_refused(
-    changes: Mapping[str, str], found: str, workshop: Workshop, project: Project, tmp_path: Path
+    changes: Mapping[str, str], found: str, given: Given, project: Project, tmp_path: Path
 ) -> None:
-    results = verify_fallback(made(tmp_path, project, **changes), workshop, FALLBACK_ALONE)
+    results = verify_fallback(
+        made(tmp_path, project, **changes), FALLBACK_ALONE, environ=given["environ"], cache=given["cache"]
+    )
     findings = {result.gate: result.findings for result in results if result.findings}
     assert set(findings) == {"identity"}
     assert findings["identity"][0].expected == project.filename
@@ -309,15 +309,19 @@ def test_a_wheel_far_larger_than_its_sources_is_refused(refused: Refused, projec
     assert (gate, "1,000,000 bytes at most" in finding) == ("contents", True)
 
 
-def test_a_member_changed_after_the_build_is_refused_twice(wheel: Path, workshop: Workshop, tmp_path: Path) -> None:
+def test_a_member_changed_after_the_build_is_refused_twice(wheel: Path, given: Given, tmp_path: Path) -> None:
     path = tamper(Path(shutil.copy(wheel, tmp_path)), {"flash_attention_amd/__init__.py": b""})
-    found = {result.gate for result in verify_fallback(path, workshop) if result.status is Status.FAILED}
+    found = {
+        result.gate
+        for result in verify_fallback(path, environ=given["environ"], cache=given["cache"])
+        if result.status is Status.FAILED
+    }
     assert found == {"record", "contents"}
 
 
-def test_nothing_of_a_refused_wheel_is_run(workshop: Workshop, project: Project, tmp_path: Path) -> None:
+def test_nothing_of_a_refused_wheel_is_run(given: Given, project: Project, tmp_path: Path) -> None:
     path = made(tmp_path, project, members={"flash_attention_amd/__init__.py": b""})
-    *_, imported, computed = verify(path, workshop)
+    *_, imported, computed = verify(path, **given)
     assert {imported.status, computed.status} == {Status.NOT_RUN}
     with pytest.raises(VerificationError):
         addition(path, (imported, computed))
@@ -389,7 +393,7 @@ def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
         return kind.model_validate({"version": answers.pop(0)})
 
     monkeypatch.setattr("wheelfactory.verify.fallback_trial._run", run)
-    subject = FallbackSubject(Wheel.open(wheel), project, small_workshop(tmp_path / "cache"))
+    subject = FallbackSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
     assert importing(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()
     assert [importing(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]
@@ -425,16 +429,16 @@ def test_its_row_is_of_no_cell_and_no_label_and_so_in_every_index(wheel: Path) -
 
 
 def test_a_row_whose_gates_all_passed_is_taken_from_a_release_directory(
-    handed: Callable[..., Path], workshop: Workshop, project: Project
+    handed: Callable[..., Path], given: Given, project: Project
 ) -> None:
-    ((row, path),) = recorded(handed(), workshop, expected=())
+    ((row, path),) = recorded(handed(), expected=(), **given)
     assert (row.filename, path and path.name) == (project.filename, project.filename)
 
 
 @pytest.mark.parametrize("name", FALLBACK_REQUIRED)
 @pytest.mark.parametrize("said", ["nothing", "not run", "failed"])
 def test_a_row_with_a_gate_that_did_not_pass_is_refused(
-    name: str, said: str, handed: Callable[..., Path], workshop: Workshop
+    name: str, said: str, handed: Callable[..., Path], given: Given
 ) -> None:
     """Whatever it says of which gates are required."""
     finding = Finding(file="a", expected="b", found="c", cure="d")
@@ -442,7 +446,7 @@ def test_a_row_with_a_gate_that_did_not_pass_is_refused(
     others = [gate for gate in PASSED if gate.gate != name]
     gates = tuple(gate.model_copy(update={"required": False}) for gate in (*others, *instead[said]))
     with pytest.raises(VerificationError, match=f"{name} not passed"):
-        recorded(handed(gates), workshop)
+        recorded(handed(gates), **given)
 
 
 @pytest.mark.parametrize(
@@ -454,30 +458,30 @@ def test_a_row_with_a_gate_that_did_not_pass_is_refused(
     ],
 )
 def test_a_row_that_is_not_what_its_file_says_is_refused(
-    changes: Mapping[str, str], said: str, handed: Callable[..., Path], workshop: Workshop
+    changes: Mapping[str, str], said: str, handed: Callable[..., Path], given: Given
 ) -> None:
     with pytest.raises(VerificationError, match=said):
-        recorded(handed(**changes), workshop)
+        recorded(handed(**changes), **given)
 
 
 def test_a_row_is_not_believed_where_its_file_can_be_asked(
-    checkout: Path, handed: Callable[..., Path], workshop: Workshop
+    checkout: Path, handed: Callable[..., Path], given: Given
 ) -> None:
     folder = handed()
     in_package(checkout, "# changed since, or there")
     with pytest.raises(VerificationError, match=r"contents: .*found other bytes"):
-        recorded(folder, workshop)
+        recorded(folder, **given)
 
 
 def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
-    checkout: Path, handed: Callable[..., Path], workshop: Workshop, caplog: pytest.LogCaptureFixture
+    checkout: Path, handed: Callable[..., Path], given: Given, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its cells can still be published; the sources of another version are not here to compare it with."""
     folder = handed()
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     with caplog.at_level("INFO"):
-        assert recorded(folder, workshop) == ()
+        assert recorded(folder, **given) == ()
     assert "left out, this checkout cannot verify another version of it: flash_attention_amd-0.1.0" in caplog.text
 
 
@@ -520,21 +524,21 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_where_it_cannot_be_built_the_cells_are_and_the_failure_is_told(
-    workshop: Workshop, begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: Given, begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_torch(_cache: Path) -> None:
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
     monkeypatch.setattr("wheelfactory.build.fallback.build_environment", no_torch)
     job = Job(todo=(TRITON,), already=(), refusals=())
-    failures = run_job(workshop, LocalExecutor(workshop), job, DirectoryPublisher(tmp_path / "release"))
+    failures = run_job(local(given), job, DirectoryPublisher(tmp_path / "release"), **given)
     assert begun == [TRITON.id]
     assert [(failure.name, failure.error.what) for failure in failures] == [(NAME, "no CPU torch")]
     assert exit_code(failures) == BUILD_FAILED
 
 
-def test_nothing_is_brought_where_no_cell_is_to_be_built(workshop: Workshop, tmp_path: Path) -> None:
+def test_nothing_is_brought_where_no_cell_is_to_be_built(given: Given, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     nothing = Job(todo=(), already=(TRITON,), refusals=())
-    assert run_job(workshop, LocalExecutor(workshop), nothing, publisher) == ()
+    assert run_job(local(given), nothing, publisher, **given) == ()
     assert publisher.rows() == ()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from wheel_factory import TRITON, finished_wheel, make_wheel, small_workshop
-from wheelfactory.build.executor import LocalExecutor
-from wheelfactory.build.workshop import Workshop
+from given import Given, local
+from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
 from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.core.files import sha256_of
 from wheelfactory.matrix.facts import Dependency
 from wheelfactory.pipeline.run import plan_job
 from wheelfactory.release.additions import addition, missing_dependencies
 from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -24,17 +24,23 @@ PASSED = tuple(GateResult(gate=gate.name, status=Status.PASSED) for gate in GATE
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    """A small workshop whose matrix has einops as a dependency, downloaded already."""
-    small = small_workshop(tmp_path / "cache")
+def given(tmp_path: Path) -> Given:
+    """A small machine whose matrix has einops as a dependency, downloaded already."""
+    small = small_machine(tmp_path / "cache")
     made = make_wheel(tmp_path / "made", name="einops", version="0.8.2")
     digest = sha256_of(made)
-    kept = small.cache / "sources" / digest[:16] / made.name
+    kept = small["cache"] / "sources" / digest[:16] / made.name
     kept.parent.mkdir(parents=True)
     made.rename(kept)
     facts = {"version": "0.8.2", "wheel": kept.name, "sha256": digest, "source": "written for the tests"}
-    matrix = small.matrix.model_copy(update={"dependencies": {"einops": Dependency.model_validate(facts)}})
-    return dataclasses.replace(small, matrix=matrix)
+    matrix = small["matrix"].model_copy(update={"dependencies": {"einops": Dependency.model_validate(facts)}})
+    return {**small, "matrix": matrix}
+
+
+def missing(given: Given, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
+    """The dependencies that the release lacks."""
+    wanted = given["matrix"].dependencies
+    return missing_dependencies(wanted, publisher, cache=given["cache"], environ=given["environ"])
 
 
 @pytest.fixture
@@ -43,28 +49,28 @@ def publisher(tmp_path: Path) -> DirectoryPublisher:
 
 
 @pytest.fixture
-def released(workshop: Workshop, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
+def released(given: Given, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
     """The file of a published Triton wheel, with its dependency beside it."""
     wheel = finished_wheel(tmp_path / "finished", TRITON)
-    publish(publisher, [*missing_dependencies(workshop, publisher), addition(wheel, PASSED)])
+    publish(publisher, [*missing(given, publisher), addition(wheel, PASSED)])
     return publisher.wheels / wheel.name
 
 
-def test_a_release_gets_the_dependencies_it_lacks(workshop: Workshop, publisher: DirectoryPublisher) -> None:
-    publish(publisher, missing_dependencies(workshop, publisher))
+def test_a_release_gets_the_dependencies_it_lacks(given: Given, publisher: DirectoryPublisher) -> None:
+    publish(publisher, missing(given, publisher))
     assert [row.filename for row in publisher.rows()] == ["einops-0.8.2-py3-none-any.whl"]
 
 
 @pytest.mark.usefixtures("released")
-def test_a_dependency_that_is_there_is_not_added_again(workshop: Workshop, publisher: DirectoryPublisher) -> None:
-    assert list(missing_dependencies(workshop, publisher)) == []
+def test_a_dependency_that_is_there_is_not_added_again(given: Given, publisher: DirectoryPublisher) -> None:
+    assert list(missing(given, publisher)) == []
 
 
 def test_a_dependency_whose_file_is_gone_is_put_back(
-    workshop: Workshop, publisher: DirectoryPublisher, released: Path
+    given: Given, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.with_name("einops-0.8.2-py3-none-any.whl").unlink()
-    publish(publisher, missing_dependencies(workshop, publisher))
+    publish(publisher, missing(given, publisher))
     assert released.with_name("einops-0.8.2-py3-none-any.whl").is_file()
 
 
@@ -93,25 +99,25 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
 
 
 @pytest.mark.usefixtures("released")
-def test_a_published_cell_is_not_built_again(workshop: Workshop, publisher: DirectoryPublisher) -> None:
-    job = plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
+def test_a_published_cell_is_not_built_again(given: Given, publisher: DirectoryPublisher) -> None:
+    job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert (job.todo, job.already) == ((), (TRITON,))
 
 
 def test_a_cell_whose_published_file_is_gone_is_built_again(
-    workshop: Workshop, publisher: DirectoryPublisher, released: Path
+    given: Given, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.unlink()
-    job = plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
+    job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert (job.todo, job.already) == ((TRITON,), ())
 
 
 def test_a_published_file_that_was_changed_is_an_error_that_names_it(
-    workshop: Workshop, publisher: DirectoryPublisher, released: Path
+    given: Given, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.write_bytes(released.read_bytes() + b"x")
     with pytest.raises(PublishError) as refused:
-        plan_job(workshop, LocalExecutor(workshop), [TRITON], publisher)
+        plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert refused.value.which == str(released)
     assert "remove it and run the same command again" in refused.value.hint
 

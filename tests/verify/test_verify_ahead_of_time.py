@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_workshop
+from given import Given
+from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.build.environments import Environment
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.verify import ahead_of_time as module
@@ -82,13 +82,13 @@ def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answers:
     return found
 
 
-def subject_of(path: Path, workshop: Workshop, *archs: str, cell: Cell = TRITON) -> Subject:
-    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, workshop)
+def subject_of(path: Path, given: Given, *archs: str, cell: Cell = TRITON) -> Subject:
+    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, **given)
 
 
 def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
     path = finished_wheel(tmp_path / "wheels", TRITON, members={"flash_attn.py": b"", **members})
-    return ahead_of_time(subject_of(path, small_workshop(tmp_path / "cache"), *archs))
+    return ahead_of_time(subject_of(path, small_machine(tmp_path / "cache"), *archs))
 
 
 def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers: Answers) -> None:
@@ -174,7 +174,7 @@ def test_what_was_shown_is_not_asked_again_under_another_label(tmp_path: Path, a
     first = result_of(tmp_path, "gfx90a", "gfx942")
     answers.asked.clear()
     path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
-    subject = subject_of(path, small_workshop(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
+    subject = subject_of(path, small_machine(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
 
     again = ahead_of_time(subject)
 
@@ -246,9 +246,9 @@ def test_without_what_must_be_installed_the_gate_says_nothing_of_the_wheel(
 def real_result(folder: Path, cache: Path, members: Mapping[str, bytes], arch: str, triton: str) -> GateResult:
     """With upstream's code, really compiled."""
     torch = {TRITON.torch: MATRIX.torch[TRITON.torch].model_copy(update={"triton": triton})}
-    workshop = small_workshop(cache, os.environ)
-    workshop = Workshop(MATRIX.model_copy(update={"torch": torch}), workshop.host, workshop.environ, cache)
-    return ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), workshop, arch))
+    given = small_machine(cache, os.environ)
+    given["matrix"] = MATRIX.model_copy(update={"torch": torch})
+    return ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), given, arch))
 
 
 @pytest.fixture

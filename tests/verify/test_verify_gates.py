@@ -17,7 +17,7 @@ from wheel_factory import (
     finished_wheel,
     make_wheel,
     metadata_text,
-    small_workshop,
+    small_machine,
     tamper,
 )
 from wheelfactory.core.cell import Cell
@@ -64,7 +64,7 @@ def statuses(results: tuple[GateResult, ...]) -> dict[str, Status]:
 def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cell: Cell) -> None:
     path = finished_wheel(tmp_path, cell)
 
-    results = verify(path, small_workshop(tmp_path), cell)
+    results = verify(path, cell, **small_machine(tmp_path))
 
     assert statuses(results) == passing(cell)
     assert not refused(results)
@@ -74,7 +74,7 @@ def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cel
 def test_what_the_factory_finishes_passes(tmp_path: Path, imported: list[str]) -> None:
     raw = make_wheel(tmp_path, metadata=metadata_text(requires=["torch", "triton", "einops"]))
 
-    assert not refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), small_workshop(tmp_path)))
+    assert not refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), **small_machine(tmp_path)))
 
 
 def lying(folder: Path) -> Path:
@@ -91,7 +91,7 @@ def changed(folder: Path) -> Path:
 def test_only_the_gate_concerned_fails_and_nothing_is_imported(
     tmp_path: Path, imported: list[str], make: Callable[[Path], Path], gate: str
 ) -> None:
-    results = verify(make(tmp_path), small_workshop(tmp_path), CK)
+    results = verify(make(tmp_path), CK, **small_machine(tmp_path))
 
     assert statuses(results) == passing(CK) | {gate: FAILED, "import": NOT_RUN}
     (detail,) = (result.detail for result in results if result.gate == "import")
@@ -101,7 +101,7 @@ def test_only_the_gate_concerned_fails_and_nothing_is_imported(
 
 
 def test_a_failed_gate_does_not_hide_what_the_next_one_finds(tmp_path: Path, imported: list[str]) -> None:
-    results = verify(tamper(lying(tmp_path), {"added.py": b""}), small_workshop(tmp_path), CK)
+    results = verify(tamper(lying(tmp_path), {"added.py": b""}), CK, **small_machine(tmp_path))
 
     assert statuses(results) == passing(CK) | {"identity": FAILED, "record": FAILED, "import": NOT_RUN}
 
@@ -119,15 +119,15 @@ def test_the_place_of_a_cell_is_asked_for_only_by_a_gate_that_needs_it(
     def elsewhere(wanted: Cell) -> None:
         places.append(wanted)
 
-    verify(finished_wheel(tmp_path, cell), small_workshop(tmp_path), cell, (), elsewhere)
+    verify(finished_wheel(tmp_path, cell), cell, (), elsewhere, **small_machine(tmp_path))
     assert (cell in places) == asked
 
 
 def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:
     path = finished_wheel(tmp_path, CK)
 
-    assert not refused(verify(path, small_workshop(tmp_path)))
-    assert statuses(verify(path, small_workshop(tmp_path), TRITON))["identity"] is FAILED
+    assert not refused(verify(path, **small_machine(tmp_path)))
+    assert statuses(verify(path, TRITON, **small_machine(tmp_path)))["identity"] is FAILED
 
 
 def results(**changes: Status) -> list[GateResult]:
@@ -167,7 +167,7 @@ def test_a_wheel_without_a_build_record_is_refused(
 ) -> None:
     path = make(tmp_path)
 
-    results = verify(path, small_workshop(tmp_path), CK)
+    results = verify(path, CK, **small_machine(tmp_path))
 
     assert statuses(results) == {"archive": PASSED, "identity": FAILED}
     (finding,) = results[-1].findings
@@ -187,7 +187,7 @@ def test_a_wheel_without_a_build_record_is_refused(
 def test_what_cannot_be_read_is_a_finding_of_the_gate_that_needs_it(
     tmp_path: Path, imported: list[str], member: str, content: bytes, gate: str, found: str
 ) -> None:
-    results = verify(tamper(finished_wheel(tmp_path), {member: content}), small_workshop(tmp_path), CK)
+    results = verify(tamper(finished_wheel(tmp_path), {member: content}), CK, **small_machine(tmp_path))
 
     failed = next(result for result in results if result.gate == gate)
     assert failed.status is FAILED
@@ -211,7 +211,7 @@ def test_a_cell_that_the_matrix_does_not_have_is_an_input_error(tmp_path: Path, 
     path = finished_wheel(tmp_path, record=build_record(CK, cell=cell))
 
     with pytest.raises(InputError, match=what):
-        verify(path, small_workshop(tmp_path))
+        verify(path, **small_machine(tmp_path))
 
 
 def test_a_damaged_wheel_is_an_input_error(tmp_path: Path) -> None:
@@ -219,4 +219,4 @@ def test_a_damaged_wheel_is_an_input_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
     with pytest.raises(InputError, match="not a zip file"):
-        verify(path, small_workshop(tmp_path), CK)
+        verify(path, CK, **small_machine(tmp_path))

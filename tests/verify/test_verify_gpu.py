@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import CK, TRITON, build_record, finished_wheel, small_workshop, toolchain_of
+from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machine, toolchain_of
 from wheelfactory.build.environments import Environment
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import gpu as module
 from wheelfactory.verify.gate import Subject
@@ -50,10 +49,10 @@ class Machine:
         self.commands: list[tuple[str, ...]] = []
         self.environ: Mapping[str, str] = {}
 
-    def find(self, workshop: Workshop, cell: Cell) -> Path | None:
+    def find(self, subject: Subject, cell: Cell) -> Path | None:
         return Path("/rocm/python") if cell.python == "3.11" else None
 
-    def probe(self, python: Path, workshop: Workshop) -> Toolchain:
+    def probe(self, python: Path, environ: Mapping[str, str]) -> Toolchain:
         return toolchain_of(CK)
 
     def ask(
@@ -81,7 +80,7 @@ def with_gpu(
     def environment(*_: object) -> Iterator[Environment]:
         yield Environment(tmp_path / "env")
 
-    monkeypatch.setattr(module, "find_rocm_python", machine.find)
+    monkeypatch.setattr(module, "rocm_python", machine.find)
     monkeypatch.setattr(module, "probe", machine.probe)
     monkeypatch.setattr(module, "package_folders", lambda python, environ: [])
     monkeypatch.setattr(module, "wheel_environment", environment)
@@ -90,9 +89,9 @@ def with_gpu(
 
 
 def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str] | None = None) -> Subject:
-    workshop = small_workshop(tmp_path / "cache", environ)
-    workshop = replace(workshop, host=replace(workshop.host, gpu_archs=gpus))
-    return Subject(Wheel.open(finished_wheel(tmp_path, cell)), build_record(cell), cell, workshop)
+    given = small_machine(tmp_path / "cache", environ)
+    subject = Subject(Wheel.open(finished_wheel(tmp_path, cell)), build_record(cell), cell, **given)
+    return replace(subject, host=replace(subject.host, gpu_archs=gpus))
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
@@ -171,10 +170,9 @@ def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
     members = {"flash_attn/__init__.py": b"", "flash_attn/flash_attn_interface.py": interface}
     extension = b"def fwd(): ...\nbwd = varlen_fwd = varlen_bwd = fwd_kvcache = fwd\n"
     path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": extension})
-    workshop = small_workshop(tmp_path / "cache", rocm)
-    workshop = replace(workshop, host=replace(workshop.host, gpu_archs=("gfx942",)))
+    subject = Subject(Wheel.open(path), build_record(cell), cell, **small_machine(tmp_path / "cache", rocm))
 
-    result = gpu(Subject(Wheel.open(path), build_record(cell), cell, workshop))
+    result = gpu(replace(subject, host=replace(subject.host, gpu_archs=("gfx942",))))
 
     assert result.status is Status.NOT_RUN
     assert result.detail == "torch computes on no AMD GPU, and the wheel promises gfx942"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wheel_factory import CK, TRITON, build_record, finished_wheel, metadata_text, small_workshop, toolchain_of
+from wheel_factory import CK, TRITON, build_record, finished_wheel, metadata_text, small_machine, toolchain_of
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gate import Subject
@@ -26,7 +26,7 @@ def findings_of(path: Path, cell: Cell) -> tuple[Finding, ...]:
     wheel = Wheel.open(path)
     record = read_record(wheel)
     assert record
-    result = identity(Subject(wheel, record, cell, small_workshop(path.parent)))
+    result = identity(Subject(wheel, record, cell, **small_machine(path.parent)))
     assert result.status is (Status.FAILED if result.findings else Status.PASSED)
     assert all(finding.cure for finding in result.findings)
     return result.findings

@@ -16,7 +16,7 @@ from wheel_factory import (
     finished_wheel,
     make_wheel,
     metadata_text,
-    small_workshop,
+    small_machine,
 )
 from wheelfactory.build.environments import build_environment, cpu_torch
 from wheelfactory.core.cell import Backend, Cell
@@ -40,7 +40,7 @@ assert "FLASH_ATTN_LOCAL_VERSION" not in os.environ
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str] = os.environ) -> GateResult:
-    return importing(Subject(Wheel.open(path), build_record(cell), cell, small_workshop(cache, environ)))
+    return importing(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
 
 
 def wheel_with(folder: Path, init: bytes) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import TRITON, build_record, finished_wheel, small_workshop
+from wheel_factory import TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.verify import interpreter as module
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.interpreter import interpreter
@@ -24,7 +24,7 @@ KERNELS = "flash_attn/flash_attn_triton_amd"
 
 def result_of(folder: Path, cache: Path, members: Mapping[str, bytes], environ: Mapping[str, str]) -> GateResult:
     path = finished_wheel(folder, TRITON, members=members)
-    return interpreter(Subject(Wheel.open(path), build_record(TRITON), TRITON, small_workshop(cache, environ)))
+    return interpreter(Subject(Wheel.open(path), build_record(TRITON), TRITON, **small_machine(cache, environ)))
 
 
 def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes]) -> None:

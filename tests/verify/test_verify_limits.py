@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from given import Given
 from wheel_factory import TRITON, build_record, finished_wheel
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.host import Host
@@ -21,12 +23,17 @@ GROUPED, LDS, BF16 = LIMITS
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     """A wheel whose cell the tests replace; the matrix is the real one."""
     folder = tmp_path_factory.mktemp("wheel")
-    workshop = Workshop(load_matrix(MATRIX), Host(cores=1, memory_gib=1), {}, folder)
-    return Subject(Wheel.open(finished_wheel(folder, TRITON)), build_record(TRITON), TRITON, workshop)
+    given: Given = {
+        "matrix": load_matrix(MATRIX),
+        "host": Host(cores=1, memory_gib=1),
+        "environ": {},
+        "cache": folder,
+    }
+    return Subject(Wheel.open(finished_wheel(folder, TRITON)), build_record(TRITON), TRITON, **given)
 
 
 def of(subject: Subject, cell: str, arch: str | None = None) -> tuple[object, ...]:
-    return limits_of(Subject(subject.wheel, subject.record, Cell.parse(cell), subject.workshop), arch)
+    return limits_of(replace(subject, cell=Cell.parse(cell)), arch)
 
 
 @pytest.mark.parametrize(

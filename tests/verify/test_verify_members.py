@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import CK, build_record, finished_wheel, read_zip, small_workshop, tamper, write_zip
+from wheel_factory import CK, build_record, finished_wheel, read_zip, small_machine, tamper, write_zip
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.members import record
 from wheelfactory.verify.result import GateResult, Status
@@ -18,7 +18,7 @@ RECORD = "flash_attn-2.8.3+rocm64torch2.9.dist-info/RECORD"
 
 
 def result_of(path: Path) -> GateResult:
-    return record(Subject(Wheel.open(path), build_record(CK), CK, small_workshop(path.parent)))
+    return record(Subject(Wheel.open(path), build_record(CK), CK, **small_machine(path.parent)))
 
 
 @pytest.mark.parametrize("name", ["a, b.py", 'say "x".py', "\N{GREEK SMALL LETTER ALPHA}.py", "deep/er/a.py"])

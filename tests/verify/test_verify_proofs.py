@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import CK, PACKAGE, TRITON, finished_wheel, small_workshop
+from wheel_factory import CK, PACKAGE, TRITON, finished_wheel
 from wheelfactory.build.environments import Environment, empty_environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import proofs
@@ -199,11 +199,11 @@ def test_a_program_gets_what_finds_gpus_and_nothing_that_changes_what_it_does(tm
         ),
         "1",
     )
-    workshop = small_workshop(tmp_path, {**needed, **harmful})
+    environ = {**needed, **harmful}
 
-    assert program_environ(workshop, CK.backend) == needed
+    assert program_environ(environ, CK.backend) == needed
     triton = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
-    assert program_environ(workshop, Backend.TRITON) == {**needed, **triton}
+    assert program_environ(environ, Backend.TRITON) == {**needed, **triton}
 
 
 def test_a_question_says_what_it_depends_on(tmp_path: Path) -> None:

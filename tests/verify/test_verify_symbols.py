@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from elf_factory import library
-from wheel_factory import CK, build_record, finished_wheel, payload, small_workshop
+from wheel_factory import CK, build_record, finished_wheel, payload, small_machine
 from wheelfactory.build.environments import build_environment
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import Backend, Cell
@@ -119,7 +119,7 @@ def test_the_scope_is_the_libraries_theirs_and_the_interpreter(tmp_path: Path) -
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> GateResult:
-    return symbols(Subject(Wheel.open(path), build_record(cell), cell, small_workshop(cache, environ)))
+    return symbols(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
 
 
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path) -> None:

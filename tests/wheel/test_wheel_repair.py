@@ -23,7 +23,7 @@ from wheel_factory import (
     build_record,
     make_wheel,
     read_zip,
-    small_workshop,
+    small_machine,
     tamper,
     toolchain_of,
 )
@@ -196,7 +196,7 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
     found = read_record(wheel)
     assert found
 
-    result = identity(Subject(wheel, found, CELL, small_workshop(tmp_path)))
+    result = identity(Subject(wheel, found, CELL, **small_machine(tmp_path)))
 
     assert [finding for finding in result.findings if "Requires-Python" not in finding.file] == []
     assert result.status is Status.PASSED

@@ -19,7 +19,7 @@ from wheel_factory import (
     make_wheel,
     metadata_text,
     read_zip,
-    small_workshop,
+    small_machine,
     tamper,
     write_zip,
 )
@@ -281,7 +281,7 @@ def test_record_says_of_an_unchanged_member_what_the_build_said(tmp_path: Path) 
 
     assert record_lines(path)["flash_attn/__init__.py"] == record_lines(raw)["flash_attn/__init__.py"]
     assert record_lines(path)[renamed] == record_lines(raw)[name]
-    (found,) = [result for result in verify(path, small_workshop(tmp_path)) if result.gate == "record"]
+    (found,) = [result for result in verify(path, **small_machine(tmp_path)) if result.gate == "record"]
     assert found.status is Status.FAILED
     assert [finding.found.split()[4] for finding in found.findings] == [renamed, "flash_attn/__init__.py"]
 
@@ -290,7 +290,7 @@ def test_a_member_that_was_damaged_after_the_build_is_refused_by_a_gate(tmp_path
     stored = repack(raw, tmp_path / "other", compression=zipfile.ZIP_STORED)
     stored.write_bytes(stored.read_bytes().replace(b"x = 1\n", b"x = 2\n"))
 
-    results = verify(finish(stored, tmp_path / "dist"), small_workshop(tmp_path))
+    results = verify(finish(stored, tmp_path / "dist"), **small_machine(tmp_path))
 
     assert refused(results)
     assert "flash_attn/__init__.py" in results[0].findings[0].file

@@ -10,13 +10,14 @@ from typing import Protocol
 
 from ninja import BIN_DIR
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import build_environment
 from wheelfactory.build.rocm_python import find_rocm_python, make_rocm_python
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import run_logged
 from wheelfactory.core.progress import Part, logger
+from wheelfactory.matrix.facts import Matrix
 
 
 @dataclass(frozen=True)
@@ -83,28 +84,31 @@ class Executor(Protocol):
 class LocalExecutor:
     """This machine, with its own ROCm and Pythons; one cell at a time, as each uses all of it."""
 
-    workshop: Workshop
+    matrix: Matrix
+    machine: Host
+    environ: Mapping[str, str]
+    cache: Path
     at_once: int = 1
 
     def host(self, _cell: Cell) -> Host:
         """The machine itself."""
-        return self.workshop.host
+        return self.machine
 
     def nearest(self, cells: Sequence[Cell]) -> Cell:
         """One whose torch is at hand, else the first."""
-        return next((cell for cell in cells if find_rocm_python(self.workshop, cell)), cells[0])
+        return next((cell for cell in cells if self._find_python(cell)), cells[0])
 
     def place(self, cell: Cell, _part: Part) -> Place:
         """This machine with a Python for the cell: any for Triton, one with the cell's torch for CK."""
         triton = cell.backend is Backend.TRITON
-        python = build_environment(self.workshop.cache).python if triton else make_rocm_python(self.workshop, cell)
-        path = self.workshop.environ.get("PATH", "")
+        python = build_environment(self.cache).python if triton else self._make_python(cell)
+        path = self.environ.get("PATH", "")
         return Place(
-            host=self.workshop.host,
+            host=self.machine,
             python=python,
             ninja=Path(BIN_DIR) / "ninja",
             ccache="" if triton else self._ccache(path),
-            environ={**self.workshop.clean_environ, "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
+            environ={**clean_environ(self.environ), "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
             run=_run_here,
         )
 
@@ -117,6 +121,14 @@ class LocalExecutor:
 
     def stop(self) -> None:
         """Nothing: what runs here ends with who waits for it."""
+
+    def _find_python(self, cell: Cell) -> Path | None:
+        index = self.matrix.rocm[cell.rocm].index
+        return find_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
+
+    def _make_python(self, cell: Cell) -> Path:
+        index = self.matrix.rocm[cell.rocm].index
+        return make_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
 
     def _ccache(self, path: str) -> str:
         found = shutil.which("ccache", path=path)

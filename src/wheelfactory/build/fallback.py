@@ -8,7 +8,6 @@ from pathlib import Path
 
 from wheelfactory.build.environments import build_environment, build_requirements, pip_wheel
 from wheelfactory.build.fallback_project import Project
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import atomic_path, scratch_dir
@@ -20,23 +19,23 @@ EPOCH = 315532800
 as a checkout gives files that of the checkout."""
 
 
-def build_fallback(workshop: Workshop, project: Project, folder: Path) -> Path:
+def build_fallback(project: Project, folder: Path, cache: Path) -> Path:
     """Write the wheel into `folder`, made by setuptools unless the cache has it. Raises `BuildError`."""
-    made, path = _made(workshop, project), folder / project.filename
+    made, path = _made(project, cache), folder / project.filename
     with atomic_path(path) as written:
         shutil.copyfile(made, written)
     return path
 
 
-def _made(workshop: Workshop, project: Project) -> Path:
+def _made(project: Project, cache: Path) -> Path:
     """The wheel in the cache, where it is kept by all that it is made from."""
     content = "\n".join([project.identity, *build_requirements()])
-    kept = workshop.cache / "raw" / hashlib.sha256(content.encode()).hexdigest()[:16] / project.filename
+    kept = cache / "raw" / hashlib.sha256(content.encode()).hexdigest()[:16] / project.filename
     if kept.is_file():
         return kept
-    environment = build_environment(workshop.cache)
+    environment = build_environment(cache)
     logger.info("building %s", FALLBACK_NAME)
-    with scratch_dir(workshop.cache) as scratch:
+    with scratch_dir(cache) as scratch:
         project.write_sources(scratch / "source")
         pip_wheel(environment, scratch / "source", scratch / "raw", EPOCH)
         wheels = sorted((scratch / "raw").glob("*.whl"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import Environment, build_requirements, keep, pip_install
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import PROBE
 from wheelfactory.core.errors import BuildError
@@ -18,64 +19,63 @@ from wheelfactory.core.progress import logger
 from wheelfactory.wheel.record import Toolchain
 
 
-def find_rocm_python(workshop: Workshop, cell: Cell) -> Path | None:
-    """A Python of the cell's version that has the cell's torch for its ROCm: on PATH or made before; else None."""
-    candidates = [*_on_path(workshop, cell), *_made_before(workshop, cell)]
-    return next((python for python in candidates if _try(python, workshop).fits(cell)), None)
+def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path | None:
+    """A Python of the cell's version that has the cell's torch for its ROCm: on PATH or made before; else None.
+
+    `index` is the one that torch for that ROCm is installed from.
+    """
+    made = _environment(cell, index, cache).python
+    candidates = [*_on_path(cell, environ), *([made] if made.exists() else [])]
+    return next((python for python in candidates if _try(python, environ).fits(cell)), None)
 
 
-def make_rocm_python(workshop: Workshop, cell: Cell) -> Path:
+def make_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
     """What `find_rocm_python` finds, or else one made with torch from the cell's index.
 
     Raises `BuildError` if there is no Python of that version, or torch cannot be installed.
     """
-    found = find_rocm_python(workshop, cell)
+    found = find_rocm_python(cell, index=index, cache=cache, environ=environ)
     if found:
         return found
-    bases = [python for python in _on_path(workshop, cell) if _try(python, workshop).python == cell.python]
+    bases = [python for python in _on_path(cell, environ) if _try(python, environ).python == cell.python]
     if not bases:
         raise BuildError(
             f"cannot build {cell.id} here",
             f"there is no Python {cell.python} on PATH",
             f"install python{cell.python} with its headers (python{cell.python}-dev and -venv)",
         )
-    return _install_torch(bases[0], workshop, cell).python
+    return _install_torch(bases[0], cell, index, cache, environ).python
 
 
-def probe(python: Path, workshop: Workshop) -> Toolchain:
+def probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
     """What torch and compiler a Python has."""
-    return _probe(python, frozenset(workshop.clean_environ.items()))
+    return _probe(python, frozenset(clean_environ(environ).items()))
 
 
-@cache
+@functools.cache
 def _probe(python: Path, environ: frozenset[tuple[str, str]]) -> Toolchain:
     """Asked once a process: it imports torch, which takes seconds, and cells by the dozen may share a Python."""
     return Toolchain.model_validate_json(capture([python, PROBE], environ=dict(environ)))
 
 
-def _try(python: Path, workshop: Workshop) -> Toolchain:
+def _try(python: Path, environ: Mapping[str, str]) -> Toolchain:
     """What a Python has; nothing if it does not run, as pyenv's commands for versions that are not chosen."""
     try:
-        return probe(python, workshop)
+        return probe(python, environ)
     except BuildError:
         return Toolchain()
 
 
-def _on_path(workshop: Workshop, cell: Cell) -> list[Path]:
+def _on_path(cell: Cell, environ: Mapping[str, str]) -> list[Path]:
     names = (f"python{cell.python}", "python3", "python")
-    found = [Path(path) for name in names if (path := shutil.which(name, path=workshop.environ.get("PATH")))]
+    found = [Path(path) for name in names if (path := shutil.which(name, path=environ.get("PATH")))]
     # an environment has its one Python under several names; which environment it is in, its folder tells
     return list({(path.parent, path.resolve()): path for path in found}.values())
 
 
-def _made_before(workshop: Workshop, cell: Cell) -> list[Path]:
-    python = _environment(workshop, cell).python
-    return [python] if python.exists() else []
-
-
-def _environment(workshop: Workshop, cell: Cell) -> Environment:
-    identity = "\n".join([cell.python, torch_requirement(cell), workshop.matrix.rocm[cell.rocm].index, *_tools()])
-    return Environment(workshop.cache / f"rocm-{hashlib.sha256(identity.encode()).hexdigest()[:16]}", cell.python)
+def _environment(cell: Cell, index: str, cache: Path) -> Environment:
+    identity = "\n".join([cell.python, torch_requirement(cell), index, *_tools()])
+    return Environment(cache / f"rocm-{hashlib.sha256(identity.encode()).hexdigest()[:16]}", cell.python)
 
 
 def _tools() -> list[str]:
@@ -87,16 +87,16 @@ def torch_requirement(cell: Cell) -> str:
     return f"torch=={cell.torch}+rocm{cell.rocm}"
 
 
-def _install_torch(base: Path, workshop: Workshop, cell: Cell) -> Environment:
-    environment, index = _environment(workshop, cell), workshop.matrix.rocm[cell.rocm].index
+def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Mapping[str, str]) -> Environment:
+    environment = _environment(cell, index, cache)
     logger.info("installing %s from %s", torch_requirement(cell), index)
-    with scratch_dir(workshop.cache) as scratch:
+    with scratch_dir(cache) as scratch:
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
         pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
         pip_install(made, *_tools())
-        found = probe(made.python, workshop)
+        found = probe(made.python, environ)
         if not found.fits(cell):
             raise BuildError(
                 f"not the torch of {cell.id}", f"{index} gave {found.torch}, built for HIP {found.hip}", hint

@@ -9,7 +9,6 @@ from pathlib import Path
 from wheelfactory.build.executor import Errand, Place
 from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.sources import Source, unpack
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.checkout import BUILD_SCRIPT, PROBE
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import Part, logger
@@ -44,17 +43,16 @@ class Handed:
     deadline: float | None = None
 
 
-def run_setup(workshop: Workshop, setup: Setup, log_name: str, handed: Handed, part: Part) -> RawWheel:
-    """Run setup.py with everything it needs handed to it, `handed` included; its output goes to a log of that name.
+def run_setup(setup: Setup, log: Path, handed: Handed, part: Part) -> RawWheel:
+    """Run setup.py with everything it needs handed to it, `handed` included; its output goes to `log`.
 
     Raises `BuildError` with the last lines and the place of the log, `SourceError` for sources that cannot be
     unpacked, `RunAgainError` if the time is up.
     """
     raw, source = setup.scratch / "raw", unpack(setup.source, setup.scratch / "source")
-    log = log_path(workshop, log_name)
     log.parent.mkdir(parents=True, exist_ok=True)
     errand = Errand(
-        name=log_name,
+        name=log.stem,
         command=(str(BUILD_SCRIPT),),
         environ={
             **setup.place.environ,
@@ -78,6 +76,6 @@ def run_setup(workshop: Workshop, setup: Setup, log_name: str, handed: Handed, p
     return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))
 
 
-def log_path(workshop: Workshop, name: str) -> Path:
+def log_path(cache: Path, name: str) -> Path:
     """Where the log of that name is."""
-    return workshop.cache / "logs" / f"{name}.log"
+    return cache / "logs" / f"{name}.log"

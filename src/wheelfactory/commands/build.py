@@ -9,16 +9,18 @@ from pathlib import Path
 from wheelfactory.build.fallback import build_fallback
 from wheelfactory.build.fallback_project import require_project
 from wheelfactory.build.recipe import find_rocm_version, make_recipe
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, directory, require_cell, show, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, require_cell, show
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import remove_scratch
+from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, announcing
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require
 from wheelfactory.pipeline.build import build_cell
 
@@ -48,30 +50,46 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true), or flash-attention-amd; print the paths of the wheels."""
     started = time.time()
-    workshop, dest = workshop_of(options, environ), directory(options.dest)
+    cache, dest = cache_of(options, environ), directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
         with announcing():
-            show(str(build_fallback(workshop, require_project(), dest)))
+            show(str(build_fallback(require_project(), dest, cache)))
         return DONE
     wanted = wanted_of(options, started)
-    cells, by_hand = _cells_to_build(options, environ, workshop)
+    matrix, host = load_matrix(options.matrix), read_host(environ)
+    cells, by_hand = _cells_to_build(options, environ, matrix, host)
     remove_scratch(dest)
     paths = []
-    with executor_of(options, workshop, compiled=any_compiled(cells)) as executor:
+    with executor_of(
+        options, compiled=any_compiled(cells), matrix=matrix, host=host, environ=environ, cache=cache
+    ) as executor:
         for cell in cells:  # refuse all before the first download
-            make_recipe(workshop.matrix, cell, executor.host(cell), environ, by_hand=by_hand)
+            make_recipe(matrix, cell, executor.host(cell), environ, by_hand=by_hand)
         with Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as part:
-                    paths.append(build_cell(workshop, executor, cell, dest, part, by_hand=by_hand, wanted=wanted))
+                    path = build_cell(
+                        executor,
+                        cell,
+                        dest,
+                        part,
+                        matrix=matrix,
+                        environ=environ,
+                        cache=cache,
+                        by_hand=by_hand,
+                        wanted=wanted,
+                    )
+                    paths.append(path)
     for path in paths:
         show(str(path))
     return DONE
 
 
-def _cells_to_build(options: argparse.Namespace, environ: Environ, workshop: Workshop) -> tuple[list[Cell], bool]:
+def _cells_to_build(
+    options: argparse.Namespace, environ: Environ, matrix: Matrix, host: Host
+) -> tuple[list[Cell], bool]:
     """The cells that the arguments of `build` name, and whether they were named by hand (four versions)."""
-    expansion = expand(workshop.matrix)
+    expansion = expand(matrix)
     if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
         return [require_cell(expansion, options.cell[0])], False
     if len(options.cell) != 4:
@@ -81,7 +99,7 @@ def _cells_to_build(options: argparse.Namespace, environ: Environ, workshop: Wor
             f"give a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {FALLBACK_NAME}",
         )
     flash_attn, python, torch, rocm = options.cell
-    rocm = find_rocm_version(workshop.matrix, workshop.host, rocm)
+    rocm = find_rocm_version(matrix, host, rocm)
     backends = [Backend(options.backend or "ck")]
     if _triton_too(environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)

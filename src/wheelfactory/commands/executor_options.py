@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from wheelfactory.build.executor import ByBackend, Executor, LocalExecutor
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import tell
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.host import Host
+from wheelfactory.matrix.facts import Matrix
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
@@ -46,12 +47,14 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def executor_of(options: argparse.Namespace, workshop: Workshop, *, compiled: bool) -> Iterator[Executor]:
+def executor_of(
+    options: argparse.Namespace, *, compiled: bool, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
+) -> Iterator[Executor]:
     """Where cells are built or verified; `compiled` says whether some of them have compiled kernels.
 
     Raises `BuildError` if containers are asked for and no engine answers.
     """
-    local = LocalExecutor(workshop)
+    local = LocalExecutor(matrix, host, environ, cache)
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
@@ -61,14 +64,14 @@ def executor_of(options: argparse.Namespace, workshop: Workshop, *, compiled: bo
     from wheelfactory.build.container.executor import containers
 
     try:
-        engine = connect(workshop.environ)
+        engine = connect(environ)
     except BuildError as error:
         if options.executor == "docker":
             raise
         tell(f"not in a container: {error}")
         yield local
         return
-    with containers(workshop, engine, options.memory, slim=options.slim) as executor:
+    with containers(engine, options.memory, slim=options.slim, matrix=matrix, machine=host, cache=cache) as executor:
         yield executor if options.executor == "docker" else ByBackend(executor, local)
 
 

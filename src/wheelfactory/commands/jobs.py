@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.build.workshop import Workshop
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, show, tell, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, show, tell
 from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
@@ -19,6 +18,7 @@ from wheelfactory.kernels.outlook import Wish, make_outlooks, read_knowledge
 from wheelfactory.kernels.shelf import Shelf
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require, select, strategy, unpublished
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy, kernel_entries, make_plan
 from wheelfactory.pipeline.plan import Plan, outputs
@@ -48,16 +48,20 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what the jobs of a workflow run are expanded to, as lines for ``$GITHUB_OUTPUT``."""
     if options.triton_too == "true" and not options.versions:
         raise InputError("bad arguments", "--triton-too without --versions", "--only selects Triton cells by their id")
-    workshop = workshop_of(options, environ)
-    expansion = expand(workshop.matrix)
+    matrix, cache = load_matrix(options.matrix), cache_of(options, environ)
+    expansion = expand(matrix)
     selected = _cells_of(expansion, options) if options.versions else select(expansion, options.only)
     with announcing():
         cells = unpublished(selected, published_cells(publisher_of(options.target, environ).rows()))
     tell(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
-    sets = kernel_sets(workshop.matrix, cells)
+    sets = kernel_sets(matrix, cells)
     with announcing():
-        kept = _kept(workshop.matrix, sets, shelf_of(options.target, environ))
-    plan = _plan_of_one(workshop.matrix, cells, sets, kept) if options.versions else _plan(workshop, cells, sets, kept)
+        kept = _kept(matrix, sets, shelf_of(options.target, environ))
+    plan = (
+        _plan_of_one(matrix, cells, sets, kept)
+        if options.versions
+        else _plan(matrix, cells, sets, kept, cache, environ)
+    )
     if options.plan:
         plan.write(options.plan)
     for line in _outputs(plan, by_hand=bool(options.versions)):
@@ -93,10 +97,24 @@ def _plan_of_one(facts: Matrix, cells: Sequence[Cell], sets: Sequence[KernelSet]
     return make_plan(facts, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
 
 
-def _plan(workshop: Workshop, cells: Sequence[Cell], sets: Sequence[KernelSet], kept: frozenset[str]) -> Plan:
+def _plan(
+    matrix: Matrix,
+    cells: Sequence[Cell],
+    sets: Sequence[KernelSet],
+    kept: frozenset[str],
+    cache: Path,
+    environ: Environ,
+) -> Plan:
     missing = [kernel_set for kernel_set in sets if kernel_set.id not in kept]
-    knowledge = read_knowledge(None, ledger_path(workshop))
-    outlooks = make_outlooks(workshop, missing, knowledge, Wish(Runners(), None, SHARD_HOURS))
+    knowledge = read_knowledge(None, ledger_path(cache))
+    outlooks = make_outlooks(
+        missing,
+        knowledge,
+        Wish(Runners(), None, SHARD_HOURS),
+        releases=matrix.flash_attn,
+        cache=cache,
+        environ=environ,
+    )
     shards: dict[str, tuple[str, ...]] = {}
     for kernel_set, outlook in zip(missing, outlooks, strict=True):
         if isinstance(outlook, str):
@@ -108,4 +126,4 @@ def _plan(workshop: Workshop, cells: Sequence[Cell], sets: Sequence[KernelSet], 
         shards[kernel_set.id] = outlook.shards
         hours = outlook.cpu_s / 3600
         tell(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(outlook.shards)} shards")
-    return make_plan(workshop.matrix, cells, sets, kept, shards)
+    return make_plan(matrix, cells, sets, kept, shards)

@@ -6,13 +6,13 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_executor, executor_of
 from wheelfactory.commands.kernel_options import add_budget, deadline_of
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, directory, show, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, show
 from wheelfactory.commands.targets import shelf_of
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
+from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import Steps, announcing
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
@@ -21,6 +21,8 @@ from wheelfactory.kernels.joining import join_set
 from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets, require_set
 from wheelfactory.kernels.shelf import keep_set, take_set
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -68,21 +70,21 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Compile a kernel set or one shard of it, join its shards, or take it from a shelf; print the archive's path."""
     started = time.time()
     _refuse_odd(options)
-    workshop, dest = workshop_of(options, environ), directory(options.dest)
-    kernel_set = require_set(kernel_sets(workshop.matrix, expand(workshop.matrix).cells), options.set)
+    matrix, cache, dest = load_matrix(options.matrix), cache_of(options, environ), directory(options.dest)
+    kernel_set = require_set(kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)
     if options.take:
-        name = kept_name(workshop.matrix, kernel_set, slim=options.slim)
+        name = kept_name(matrix, kernel_set, slim=options.slim)
         with announcing():
             archive = take_set(shelf_of(options.take, environ), name, kernel_set.id, dest)
     elif options.join:
         with announcing():
-            archive = join_set(dest, kernel_set.id, kernels_folder(workshop))
+            archive = join_set(dest, kernel_set.id, kernels_folder(cache))
             if options.keep:
-                name = kept_name(workshop.matrix, kernel_set, slim=options.slim)
+                name = kept_name(matrix, kernel_set, slim=options.slim)
                 keep_set(shelf_of(options.keep, environ), name, archive)
     else:
-        archive = _compile(options, workshop, kernel_set, dest, deadline_of(options, started))
+        archive = _compile(options, kernel_set, dest, deadline_of(options, started), matrix, environ, cache)
     show(str(archive))
     return DONE
 
@@ -101,13 +103,21 @@ def _refuse_odd(options: argparse.Namespace) -> None:
 
 
 def _compile(
-    options: argparse.Namespace, workshop: Workshop, kernel_set: KernelSet, dest: Path, deadline: float | None
+    options: argparse.Namespace,
+    kernel_set: KernelSet,
+    dest: Path,
+    deadline: float | None,
+    matrix: Matrix,
+    environ: Environ,
+    cache: Path,
 ) -> Path:
     wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline)
     name = f"{kernel_set.id} {options.shard or ''}".rstrip()
     with (
-        executor_of(options, workshop, compiled=True) as executor,
+        executor_of(
+            options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
+        ) as executor,
         Steps(1) as steps,
         steps.step(name) as part,
     ):
-        return compile_kernels(workshop, executor, kernel_set, wanted, dest, part)
+        return compile_kernels(executor, kernel_set, wanted, dest, part, matrix=matrix, environ=environ, cache=cache)

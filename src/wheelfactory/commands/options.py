@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.host import read_host
 from wheelfactory.matrix.expand import Expansion
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require
 
 Environ: TypeAlias = Mapping[str, str]
@@ -51,17 +48,17 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def workshop_of(options: argparse.Namespace, environ: Environ) -> Workshop:
-    """The matrix, this machine and the cache, as the options and the environment say.
+def cache_of(options: argparse.Namespace, environ: Environ) -> Path:
+    """The folder of downloads, environments and logs; everything in it can be made again.
 
-    Downloads trust what the system trusts, as pip's do: many networks have an authority of their own.
+    Who has a cache downloads: from here on that trusts what the system trusts, as pip's downloads do, since many
+    networks have an authority of their own.
     """
     import truststore  # not needed to expand a matrix
 
     truststore.inject_into_ssl()
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = directory(options.cache or home / "wheelfactory")
-    return Workshop(load_matrix(options.matrix), read_host(environ), environ, cache)
+    return directory(options.cache or home / "wheelfactory")
 
 
 def directory(path: Path) -> Path:

@@ -11,12 +11,11 @@ from typing import Any
 
 from wheelfactory.build.container.outlook import ImageOutlook, image_outlooks, outlook_lines
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.kernel_options import amount
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, count, show, tell, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, count, show, tell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
-from wheelfactory.core.host import Host
+from wheelfactory.core.host import Host, read_host
 from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
@@ -24,6 +23,7 @@ from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
 from wheelfactory.kernels.outlook import Outlook, Wish, make_outlooks, read_knowledge
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select
 
 
@@ -65,14 +65,15 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print each selected cell, its archs and whether it can be built here, then what each kernel set will take."""
     runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
     wish = Wish(runners, options.shards, options.budget)
-    workshop = workshop_of(options, environ)
-    cells = select(expand(workshop.matrix), options.only)
-    entries = [_plan_entry(workshop, cell) for cell in cells]
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
+    cells = select(expand(matrix), options.only)
+    entries = [_plan_entry(matrix, host, environ, cell) for cell in cells]
     if not options.json:
-        _show_cells(entries, workshop.host)
-    sets = kernel_sets(workshop.matrix, cells)
-    outlooks = make_outlooks(workshop, sets, read_knowledge(options.ledger, ledger_path(workshop)), wish)
-    images = _images(workshop.matrix, sets, outlooks, runners)
+        _show_cells(entries, host)
+    sets = kernel_sets(matrix, cells)
+    knowledge = read_knowledge(options.ledger, ledger_path(cache))
+    outlooks = make_outlooks(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
+    images = _images(matrix, sets, outlooks, runners)
     if options.json:
         kernels = _kernel_entries(sets, outlooks, wish)
         show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
@@ -85,13 +86,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _plan_entry(workshop: Workshop, cell: Cell) -> dict[str, Any]:
-    facts = workshop.matrix
+def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict[str, Any]:
     try:
-        make_recipe(facts, cell, workshop.host, workshop.environ, by_hand=False)
+        make_recipe(facts, cell, host, environ, by_hand=False)
         here = "builds here"
     except BuildError as error:
-        here = "builds here in a container" if _has_engine(*_engine_named(workshop)) else error.which
+        here = "builds here in a container" if _has_engine(*_engine_named(environ)) else error.which
     slim = facts.rocm[cell.rocm].slim
     return {
         "id": cell.id,
@@ -102,8 +102,8 @@ def _plan_entry(workshop: Workshop, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _engine_named(workshop: Workshop) -> tuple[str, str]:
-    return workshop.environ.get("DOCKER_HOST", ""), workshop.environ.get("XDG_RUNTIME_DIR", "")
+def _engine_named(environ: Environ) -> tuple[str, str]:
+    return environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", "")
 
 
 @cache

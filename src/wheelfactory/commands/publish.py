@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfactory.build.executor import Executor
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
 from wheelfactory.commands.published import add_site, site_at
 from wheelfactory.commands.targets import add_target, publisher_of, repository_of
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, announcing
 from wheelfactory.gpu.validate.reading import read_validation
+from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.additions import addition, missing_dependencies, recorded, without_published
@@ -64,8 +64,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     notes = _notes(target, options.matrix, options.site)
     publisher = publisher_of(target, environ, tag=options.tag, notes=notes, show=show if options.dry_run else None)
     _require_one_job(options, publisher)
-    workshop = workshop_of(options, environ)
-    additions = _additions(options, workshop, publisher)
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
+    additions = _additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
     validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
     with _held(publisher, dry_run=options.dry_run):
@@ -77,9 +77,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     else add_evidence(publisher, validations)
                 )
         else:
-            rows = _bring(workshop, publisher, additions, stage_only=options.stage)
+            rows = _bring(publisher, additions, matrix.dependencies, cache, environ, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.index(make_site(workshop.matrix, rows, options.site))
+            publisher.index(make_site(matrix, rows, options.site))
     if options.dry_run:
         tell("dry run: nothing was changed")
     else:
@@ -108,7 +108,15 @@ def _notes(target: str, matrix: Path, site: str) -> Notes:
     return partial(release_notes, matrix=load_matrix(matrix), site=address, repository=repository)
 
 
-def _additions(options: argparse.Namespace, workshop: Workshop, publisher: Publisher) -> list[Addition]:
+def _additions(
+    options: argparse.Namespace,
+    publisher: Publisher,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Environ,
+    cache: Path,
+) -> list[Addition]:
     """What the arguments bring, each file once. Only wheels are verified: the code of a release directory's never runs.
 
     What has a file comes first, so that a row without one finds it there.
@@ -116,22 +124,34 @@ def _additions(options: argparse.Namespace, workshop: Workshop, publisher: Publi
     extended = tuple(named(options.extended))
     expected = None if options.expect is None else frozenset(options.expect.split())
     wheels = [path for path in options.wheels if not path.is_dir()]
-    with executor_of(options, workshop, compiled=any_with_platform(wheels)) as executor:
-        given: list[Addition] = [_verified(workshop, executor, path, extended) for path in wheels]
+    compiled = any_with_platform(wheels)
+    given: list[Addition] = []
+    with executor_of(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
+        for path in wheels:
+            with announcing():
+                results = run_gates(
+                    path,
+                    extended=extended,
+                    elsewhere=executor.elsewhere,
+                    matrix=matrix,
+                    host=host,
+                    environ=environ,
+                    cache=cache,
+                )
+                given.append(addition(path, results))
     folders = [path for path in options.wheels if path.is_dir()]
     with announcing():
-        handed = [added for path in folders for added in recorded(path, workshop, expected)]
+        handed = [
+            added
+            for path in folders
+            for added in recorded(path, expected, matrix=matrix, host=host, environ=environ, cache=cache)
+        ]
     kept, left_out = without_published(handed, publisher.rows() if handed else ())
     for name in left_out:
         tell(f"left out, it is published already with other bytes: {name}")
     given += kept
     given.sort(key=lambda added: added[1] is None)
     return list({(row.filename, row.sha256): (row, path) for row, path in reversed(given)}.values())[::-1]
-
-
-def _verified(workshop: Workshop, executor: Executor, path: Path, extended: Collection[str]) -> Addition:
-    with announcing():
-        return addition(path, run_gates(path, workshop, extended=extended, elsewhere=executor.elsewhere))
 
 
 @contextmanager
@@ -146,15 +166,21 @@ def _held(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
 
 
 def _bring(
-    workshop: Workshop, publisher: Publisher, additions: Sequence[Addition], *, stage_only: bool
+    publisher: Publisher,
+    additions: Sequence[Addition],
+    dependencies: Mapping[str, Dependency],
+    cache: Path,
+    environ: Environ,
+    *,
+    stage_only: bool,
 ) -> Sequence[WheelRow]:
     """Stage or publish the additions and the dependencies that are missing; gives the rows staged, or all published."""
     brought = [row.filename for row, _ in additions]
     if isinstance(publisher, DirectoryPublisher):
-        everything = [*missing_dependencies(workshop, publisher, brought), *additions]
+        everything = [*missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ), *additions]
         return _done(publisher, everything, unseen_step, stage_only=stage_only)
     with announcing():
-        everything = [*missing_dependencies(workshop, publisher, brought), *additions]
+        everything = [*missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ), *additions]
     with Steps(len(everything) + (not stage_only)) as steps:
         return _done(publisher, everything, steps.step, stage_only=stage_only)
 

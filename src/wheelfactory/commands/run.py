@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import (
@@ -17,15 +16,18 @@ from wheelfactory.commands.options import (
     add_extended,
     add_matrix,
     add_only,
+    cache_of,
     directory,
     show,
     tell,
-    workshop_of,
 )
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.core.host import read_host
 from wheelfactory.explain.failure import hint_of
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import select
 from wheelfactory.pipeline.run import Failure, Job, exit_code, plan_job, run_job
 from wheelfactory.release.directory import DirectoryPublisher
@@ -55,22 +57,37 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with its index; print how to install."""
     started = time.time()
     extended = tuple(named(options.extended))
-    workshop = workshop_of(options, environ)
-    cells = select(expand(workshop.matrix), options.only)
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
+    cells = select(expand(matrix), options.only)
     publisher = DirectoryPublisher(directory(options.dest))
-    with locked(publisher.folder), executor_of(options, workshop, compiled=any_compiled(cells)) as executor:
+    with (
+        locked(publisher.folder),
+        executor_of(
+            options, compiled=any_compiled(cells), matrix=matrix, host=host, environ=environ, cache=cache
+        ) as executor,
+    ):
         remove_scratch(publisher.folder)
-        remove_scratch(workshop.cache)
-        job = plan_job(workshop, executor, cells, publisher)
+        remove_scratch(cache)
+        job = plan_job(executor, cells, publisher, matrix=matrix, environ=environ)
         wanted = wanted_of(options, started)
-        failures = run_job(workshop, executor, job, publisher, extended, wanted)
-    _report(workshop, job, failures, publisher)
+        failures = run_job(
+            executor,
+            job,
+            publisher,
+            extended,
+            wanted,
+            matrix=matrix,
+            host=host,
+            environ=environ,
+            cache=cache,
+        )
+    _report(job, failures, publisher, matrix if host.rocm is None else None)
     if failures or job.refusals:
         return exit_code(failures) or BUILD_FAILED
     return DONE if job.todo else NOTHING_TO_DO
 
 
-def _report(workshop: Workshop, job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher) -> None:
+def _report(job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None) -> None:
     rows = publisher.rows()
     if not job.todo and job.already:
         tell(f"nothing to build: {len(job.already)} of the cells selected are published already")
@@ -79,16 +96,16 @@ def _report(workshop: Workshop, job: Job, failures: Sequence[Failure], publisher
         show(f"index: {publisher.folder / 'simple'}")
         show(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
     wanted = {cell.id for cell in (*job.todo, *job.already)}
-    _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, workshop)
+    _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, without_rocm)
     _tell_failures(job, failures)
 
 
-def _show_lines(rows: Sequence[WheelRow], folder: Path, workshop: Workshop) -> None:
-    """The lines that install what was selected: one that works on this machine first, if it has no ROCm."""
-    row = advice.pick_for_trial(rows, workshop.matrix) if workshop.host.rocm is None else None
-    if row:
+def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:
+    """The lines that install what was selected; on a machine `without_rocm`, with its matrix, one that works first."""
+    row = advice.pick_for_trial(rows, without_rocm) if without_rocm else None
+    if row and without_rocm:
         show("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
-        show(f"  {advice.trial_line(row, folder, workshop.matrix)}")
+        show(f"  {advice.trial_line(row, folder, without_rocm)}")
     lines = advice.install_lines(rows, folder)
     if lines:
         show("install where that torch for that ROCm is installed already:")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, show, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, show
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import announcing
 from wheelfactory.gpu.validate.describe import describe
 from wheelfactory.gpu.validate.validate import validate
+from wheelfactory.matrix.load import load_matrix
 
 INSTALLED = "installed"
 
@@ -30,7 +32,15 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what was computed, and how far off it is; exit code 3 if anything is wrong."""
     path = None if options.target == INSTALLED else Path(options.target)
     with announcing():
-        found = validate(path, options.python, workshop_of(options, environ), foreign=options.foreign_gpu)
+        found = validate(
+            path,
+            options.python,
+            foreign=options.foreign_gpu,
+            matrix=load_matrix(options.matrix),
+            host=read_host(environ),
+            environ=environ,
+            cache=cache_of(options, environ),
+        )
     for line in [found.model_dump_json(indent=2)] if options.json else describe(found):
         show(line)
     return VERIFICATION_REFUSED if found.failed else DONE

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from wheelfactory.build.fallback_project import is_of_other_sources
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, show, tell, workshop_of
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import announcing
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.verify.gates import named, refused
 from wheelfactory.verify.gates import verify as run_gates
@@ -34,15 +36,26 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what each gate says of each wheel; exit code 3 if any wheel is refused."""
-    workshop = workshop_of(options, environ)
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(named(options.extended))
     bad = False
     paths = [wheel for given in options.wheels for wheel in _wheels(given)]
-    with executor_of(options, workshop, compiled=any_with_platform(paths)) as executor:
+    with executor_of(
+        options, compiled=any_with_platform(paths), matrix=matrix, host=host, environ=environ, cache=cache
+    ) as executor:
         for path in paths:
             with announcing():
-                results = run_gates(path, workshop, cell, extended, executor.elsewhere)
+                results = run_gates(
+                    path,
+                    cell,
+                    extended,
+                    executor.elsewhere,
+                    matrix=matrix,
+                    host=host,
+                    environ=environ,
+                    cache=cache,
+                )
             bad = bad or refused(results)
             _show(path, results, as_json=options.json)
     return VERIFICATION_REFUSED if bad else DONE

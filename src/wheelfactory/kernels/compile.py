@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.setup_py import Handed, Setup, run_setup
+from wheelfactory.build.setup_py import Handed, Setup, log_path, run_setup
 from wheelfactory.build.sources import fetch_source
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import Part
 from wheelfactory.kernels.archive import pack
+from wheelfactory.kernels.compiler.flags import APPENDED
 from wheelfactory.kernels.compiler.order import SHARD, Report
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
@@ -21,13 +22,22 @@ from wheelfactory.kernels.earlier import remove_partial, take_over, tell_ignored
 from wheelfactory.kernels.handover import Wanted, hand_over, heard, kernels_folder, report_of
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.manifest import shard_suffix
+from wheelfactory.matrix.facts import Matrix
 
 WHOLE = Shard(1, 1)
 """All of a set, as one shard."""
 
 
 def compile_kernels(
-    workshop: Workshop, executor: Executor, kernel_set: KernelSet, wanted: Wanted, folder: Path, part: Part
+    executor: Executor,
+    kernel_set: KernelSet,
+    wanted: Wanted,
+    folder: Path,
+    part: Part,
+    *,
+    matrix: Matrix,
+    environ: Mapping[str, str],
+    cache: Path,
 ) -> Path:
     """Compile a shard of a kernel set and pack its objects into `folder`; gives the archive.
 
@@ -36,12 +46,23 @@ def compile_kernels(
     `BuildError` if it cannot be compiled here or a compile fails, `RunAgainError` if the time is up; what there is then
     is packed as a partial archive.
     """
-    shard, kernels = wanted.shard or WHOLE, kernels_folder(workshop)
+    shard, kernels = wanted.shard or WHOLE, kernels_folder(cache)
     shard_name = None if shard == WHOLE else str(shard)
     archive = whole_archive(folder, kernel_set.id, shard_name, kernels)
     if archive is None:
         taken = take_over(folder, kernel_set.id, shard_name, kernels)
-        ended = _compile(workshop, executor, kernel_set, replace(wanted, shard=shard), part)
+        cell = executor.nearest(kernel_set.cells)  # any of them gives the same kernels
+        recipe = make_recipe(matrix, cell, executor.host(cell), environ, by_hand=False)
+        release = matrix.flash_attn[cell.flash_attn]
+        source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
+        place = executor.place(cell, part)
+        with scratch_dir(cache) as scratch:
+            setup = Setup(recipe, source, place, scratch)
+            handed = hand_over(
+                setup, kernel_set.id, replace(wanted, shard=shard), cache=cache, appended=environ.get(APPENDED)
+            )
+            log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
+            ended = _compile(setup, handed, kernels, log, part)
         store = Store.open(kernels, ended.report.key)
         tell_ignored(taken, store.key)
         archive = _packed(store, kernel_set.id, folder, shard_name, ended)
@@ -57,37 +78,27 @@ class _Ended:
     late: RunAgainError | None = None
 
 
-def _compile(workshop: Workshop, executor: Executor, kernel_set: KernelSet, wanted: Wanted, part: Part) -> _Ended:
-    """Run setup.py of a cell of the set. Raises as `compile_kernels`, but not if time was up while it compiled."""
-    cell = executor.nearest(kernel_set.cells)  # any of them gives the same kernels
-    recipe = make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=False)
-    release = workshop.matrix.flash_attn[cell.flash_attn]
-    source = fetch_source(cell.flash_attn, release, workshop.cache / "sources", workshop.environ)
-    place = executor.place(cell, part)
-    shard = wanted.shard
-    name = f"{kernel_set.id}{shard_suffix(str(shard))}" if shard and shard != WHOLE else kernel_set.id
-    with scratch_dir(workshop.cache) as scratch:
-        setup = Setup(recipe, source, place, scratch)
-        handed = hand_over(workshop, setup, kernel_set.id, wanted)
-        try:
-            return _Ended(_run(workshop, setup, name, handed, part))
-        except RunAgainError as error:
-            report = report_of(setup)
-            if report is None:
-                raise
-            return _Ended(report, error)
+def _compile(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> _Ended:
+    """Run setup.py up to the link. Raises as `compile_kernels`, but not if time was up while it compiled."""
+    try:
+        return _Ended(_run(setup, handed, kernels, log, part))
+    except RunAgainError as error:
+        report = report_of(setup)
+        if report is None:
+            raise
+        return _Ended(report, error)
 
 
-def _run(workshop: Workshop, setup: Setup, name: str, handed: Handed, part: Part) -> Report:
+def _run(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> Report:
     """Run setup.py up to the link, which our ninja refuses."""
     try:
-        run_setup(workshop, setup, name, handed, part)
+        run_setup(setup, log, handed, part)
     except BuildError:
-        report = heard(workshop, setup, name)
+        report = heard(setup, kernels, log)
         if report is None or report.state != SHARD:
             raise
         return report
-    raise BuildError("no kernels were compiled", name, "its setup.py does not generate any")
+    raise BuildError("no kernels were compiled", log.stem, "its setup.py does not generate any")
 
 
 def _packed(store: Store, set_id: str, folder: Path, shard: str | None, ended: _Ended) -> Path:

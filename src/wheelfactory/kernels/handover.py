@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.build.setup_py import Handed, Setup, log_path
-from wheelfactory.build.workshop import Workshop
+from wheelfactory.build.setup_py import Handed, Setup
 from wheelfactory.core.checkout import PACKAGE
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import write_atomic
@@ -45,23 +44,25 @@ ALL = Wanted()
 """Every kernel, from the store or the compiler, and the link."""
 
 
-def kernels_folder(workshop: Workshop) -> Path:
+def kernels_folder(cache: Path) -> Path:
     """Where the stores of all kernel sets are."""
-    return workshop.cache / "kernels"
+    return cache / "kernels"
 
 
-def ledger_path(workshop: Workshop) -> Path:
+def ledger_path(cache: Path) -> Path:
     """Where every compile leaves what it cost."""
-    return workshop.cache / "ledger.jsonl"
+    return cache / "ledger.jsonl"
 
 
-def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> Handed:
-    """What makes setup.py compile through the factory. Raises `InputError` for an unusable archive."""
-    place, kept, ccache_folder = setup.place, kernels_folder(workshop), workshop.cache / "ccache"
+def hand_over(setup: Setup, set_id: str, wanted: Wanted, *, cache: Path, appended: str | None) -> Handed:
+    """What makes setup.py compile through the factory; `appended` are the flags that hipcc itself adds (`APPENDED`).
+
+    Raises `InputError` for an unusable archive."""
+    place, kept, ccache_folder = setup.place, kernels_folder(cache), cache / "ccache"
     order = Order(
         ninja=str(place.ninja),
         kernels=str(kept),
-        ledger=str(ledger_path(workshop)),
+        ledger=str(ledger_path(cache)),
         report=str(_report_path(setup)),
         jobs=setup.recipe.jobs,
         ccache=place.ccache,
@@ -69,14 +70,14 @@ def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> 
         shard=str(wanted.shard or ""),
         cut_by=str(wanted.cut_by or ""),
         deadline=wanted.deadline,
-        given=tuple(_unpacked(workshop, set_id, wanted.archives)) if wanted.archives else (),
+        given=tuple(_unpacked(kept, set_id, wanted.archives)) if wanted.archives else (),
     )
     written = setup.scratch / "order.json"
     order.write(written)
     bin_folder = setup.scratch / "bin"
     bin_folder.mkdir()
     _write_program(bin_folder / "ninja", _python_program(place.python, our_ninja.__file__))
-    appended, hipcc = workshop.environ.get(APPENDED), shlex.quote(f"{place.host.rocm_path}/bin/hipcc")
+    hipcc = shlex.quote(f"{place.host.rocm_path}/bin/hipcc")
     environ = {
         VARIABLE: str(written),
         "PYTORCH_NVCC": f"{_python_program(place.python, launcher.__file__)} {hipcc}",
@@ -85,9 +86,9 @@ def hand_over(workshop: Workshop, setup: Setup, set_id: str, wanted: Wanted) -> 
     }
     for folder in (kept, ccache_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    ledger_path(workshop).touch()
+    ledger_path(cache).touch()
     reads = (PACKAGE, *((wanted.cut_by,) if wanted.cut_by else ()))
-    return Handed(environ, reads, (kept, ccache_folder, ledger_path(workshop)), wanted.deadline)
+    return Handed(environ, reads, (kept, ccache_folder, ledger_path(cache)), wanted.deadline)
 
 
 def _python_program(python: Path, file: str | None) -> str:
@@ -100,7 +101,7 @@ def _write_program(path: Path, command: str) -> None:
     path.chmod(0o755)
 
 
-def _unpacked(workshop: Workshop, set_id: str, folder: Path) -> Iterator[dict[str, object]]:
+def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, object]]:
     """The keys of the archives of a set, their objects now in the store. Raises `BuildError` if there are none."""
     archives = find_archives(folder, set_id)
     if not archives:
@@ -110,7 +111,7 @@ def _unpacked(workshop: Workshop, set_id: str, folder: Path) -> Iterator[dict[st
             f"make one: wheelfactory kernels {set_id}; or build without --kernels",
         )
     for archive in needed(archives):
-        done = unpack(archive, kernels_folder(workshop))
+        done = unpack(archive, kernels)
         if done.damaged:
             logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
         yield dict(done.store.key.parts)
@@ -123,7 +124,7 @@ def report_of(setup: Setup) -> Report | None:
     return None if refused else Report.read(path)
 
 
-def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
+def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
     """What became of the compile; None if it did not come so far. Draws its timeline beside the log.
 
     Raises `BuildError` with the reason if it was refused, `RunAgainError` if the time was up.
@@ -135,7 +136,7 @@ def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
     report = Report.read(path)
     if report is None:
         return None
-    _draw(workshop, report, log_name)
+    _draw(kernels, report, log)
     if report.state == LATER:
         done = report.taken + report.compiled
         raise RunAgainError(
@@ -146,12 +147,12 @@ def heard(workshop: Workshop, setup: Setup, log_name: str) -> Report | None:
     return report
 
 
-def _draw(workshop: Workshop, report: Report, log_name: str) -> None:
-    store = Store.open(kernels_folder(workshop), report.key)
+def _draw(kernels: Path, report: Report, log: Path) -> None:
+    store = Store.open(kernels, report.key)
     entries = [entry for entry in store.finished().values() if entry.start >= report.started]
     if entries:
-        picture = log_path(workshop, log_name).with_suffix(".svg")
-        write_atomic(picture, draw(entries, log_name).encode())
+        picture = log.with_suffix(".svg")
+        write_atomic(picture, draw(entries, log.stem).encode())
         logger.info("timeline of %d compiles in %s", len(entries), picture)
 
 

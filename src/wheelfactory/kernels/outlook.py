@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.build.workshop import Workshop
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.census import Census, take_census
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
 from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.matrix.facts import FlashAttn
 
 Outlook: TypeAlias = "Forecast | str"
 """What a kernel set will take, or why that cannot be told."""
@@ -40,9 +41,20 @@ def read_knowledge(given: Path | None, own: Path) -> Knowledge:
     return Knowledge(ledger, ledger)
 
 
-def make_outlooks(workshop: Workshop, sets: Sequence[KernelSet], knowledge: Knowledge, wish: Wish) -> list[Outlook]:
+def make_outlooks(
+    sets: Sequence[KernelSet],
+    knowledge: Knowledge,
+    wish: Wish,
+    *,
+    releases: Mapping[str, FlashAttn],
+    cache: Path,
+    environ: Mapping[str, str],
+) -> list[Outlook]:
     """The outlook of each set. Raises `InputError` if the budget of a shard is too small for one compile."""
-    censuses = {version: _census(workshop, version) for version in dict.fromkeys(s.flash_attn for s in sets)}
+    censuses = {
+        version: _census(version, releases[version], cache, environ)
+        for version in dict.fromkeys(s.flash_attn for s in sets)
+    }
     known: dict[tuple[str, tuple[str, ...]], Outlook] = {}
     for kernel_set in sets:
         key = (kernel_set.flash_attn, kernel_set.archs)
@@ -51,10 +63,10 @@ def make_outlooks(workshop: Workshop, sets: Sequence[KernelSet], knowledge: Know
     return [known[kernel_set.flash_attn, kernel_set.archs] for kernel_set in sets]
 
 
-def _census(workshop: Workshop, version: str) -> Census | str:
+def _census(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> Census | str:
     """The sources of a release, or why they cannot be had."""
     try:
-        return take_census(version, workshop.matrix.flash_attn[version], workshop.cache, workshop.clean_environ)
+        return take_census(version, release, cache, clean_environ(environ))
     except SourceError as error:
         return "; ".join(filter(None, str(error).splitlines()))
 

@@ -11,16 +11,17 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import Handed, RawWheel, Setup, run_setup
+from wheelfactory.build.setup_py import Handed, RawWheel, Setup, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import Part
+from wheelfactory.kernels.compiler.flags import APPENDED
 from wheelfactory.kernels.compiler.order import Report
-from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard
+from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
 from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.wheel.repair import find_platform
@@ -28,12 +29,14 @@ from wheelfactory.wheel.rewrite import finish_wheel, refuse_other
 
 
 def build_cell(
-    workshop: Workshop,
     executor: Executor,
     cell: Cell,
     folder: Path,
     part: Part,
     *,
+    matrix: Matrix,
+    environ: Mapping[str, str],
+    cache: Path,
     by_hand: bool = False,
     wanted: Wanted = ALL,
 ) -> Path:
@@ -43,21 +46,20 @@ def build_cell(
     `SourceError` for its sources, `BuildError` with the log's place if the build fails, `RunAgainError` if the time
     that was given is up.
     """
-    recipe = make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=by_hand)
-    source = fetch_source(
-        cell.flash_attn,
-        workshop.matrix.flash_attn[cell.flash_attn],
-        workshop.cache / "sources",
-        workshop.environ,
-    )
+    recipe = make_recipe(matrix, cell, executor.host(cell), environ, by_hand=by_hand)
+    source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     if cell.backend is Backend.TRITON:
-        payload = _triton_payload(workshop, executor, Handed(deadline=wanted.deadline), recipe, source, part)
-        return finish(payload, _record(recipe, source, Toolchain()), folder, workshop.environ)
+        payload = _triton_payload(executor, Handed(deadline=wanted.deadline), recipe, source, part, cache)
+        return finish(payload, _record(recipe, source, Toolchain()), folder, environ)
     place = executor.place(cell, part)
-    with scratch_dir(workshop.cache) as scratch:
-        raw, report = _link(workshop, Setup(recipe, source, place, scratch), wanted, part)
+    with scratch_dir(cache) as scratch:
+        setup, log = Setup(recipe, source, place, scratch), log_path(cache, cell.id)
+        abi = matrix.torch[cell.torch].cxx11_abi
+        kernel_set = KernelSet(cell.flash_attn, cell.rocm, recipe.archs, abi, (cell,))
+        handed = hand_over(setup, kernel_set.id, wanted, cache=cache, appended=environ.get(APPENDED))
+        raw, report = _link(setup, handed, kernels_folder(cache), log, part)
         record = _record(recipe, source, raw.toolchain, report.key if report else None)
-        return finish(raw.path, record, folder, workshop.environ)
+        return finish(raw.path, record, folder, environ)
 
 
 def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str | None = None) -> BuildRecord:
@@ -71,18 +73,14 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
     )
 
 
-def _link(workshop: Workshop, setup: Setup, wanted: Wanted, part: Part) -> tuple[RawWheel, Report | None]:
+def _link(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> tuple[RawWheel, Report | None]:
     """Compile the bindings and the kernels that are not there yet, and link."""
-    recipe = setup.recipe
-    abi = workshop.matrix.torch[recipe.cell.torch].cxx11_abi
-    kernel_set = KernelSet(recipe.cell.flash_attn, recipe.cell.rocm, recipe.archs, abi, (recipe.cell,))
-    handed = hand_over(workshop, setup, kernel_set.id, wanted)
     try:
-        raw = run_setup(workshop, setup, recipe.cell.id, handed, part)
+        raw = run_setup(setup, log, handed, part)
     except BuildError:
-        heard(workshop, setup, recipe.cell.id)  # knows better why
+        heard(setup, kernels, log)  # knows better why
         raise
-    return raw, heard(workshop, setup, recipe.cell.id)
+    return raw, heard(setup, kernels, log)
 
 
 def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
@@ -97,17 +95,17 @@ def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, s
 
 
 def _triton_payload(
-    workshop: Workshop, executor: Executor, handed: Handed, recipe: Recipe, source: Source, part: Part
+    executor: Executor, handed: Handed, recipe: Recipe, source: Source, part: Part, cache: Path
 ) -> Path:
     """The Triton wheel of a flash-attn release, built once for all its labels."""
     content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.environment, sort_keys=True)])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
-    kept = workshop.cache / "raw" / key
+    kept = cache / "raw" / key
     for path in kept.glob("*.whl"):
         return path
     place = executor.place(recipe.cell, part)
-    with scratch_dir(workshop.cache) as scratch:
-        raw = run_setup(workshop, Setup(recipe, source, place, scratch), recipe.cell.id, handed, part)
+    with scratch_dir(cache) as scratch:
+        raw = run_setup(Setup(recipe, source, place, scratch), log_path(cache, recipe.cell.id), handed, part)
         with atomic_path(kept / raw.path.name) as written:
             shutil.copyfile(raw.path, written)
     return kept / raw.path.name

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wheelfactory.build.executor import Executor
+from wheelfactory.build.executor import Executor, Place
 from wheelfactory.build.fallback import build_fallback
 from wheelfactory.build.fallback_project import Project
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.host import Host
 from wheelfactory.core.process import end_all
 from wheelfactory.core.progress import Part, Steps, unseen
 from wheelfactory.kernels.handover import ALL, Wanted
@@ -31,6 +31,7 @@ from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import Publisher, publish
 from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import verify
+from wheelfactory.verify.result import GateResult
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Job:
     refusals: tuple[Failure, ...]
 
 
-def plan_job(workshop: Workshop, executor: Executor, cells: Sequence[Cell], publisher: Publisher) -> Job:
+def plan_job(
+    executor: Executor, cells: Sequence[Cell], publisher: Publisher, *, matrix: Matrix, environ: Mapping[str, str]
+) -> Job:
     """Split the cells into those to build, those published already, and those this machine cannot build.
 
     A cell whose published file is gone is built again, which gives the same file. Raises `PublishError` if a
@@ -59,7 +62,7 @@ def plan_job(workshop: Workshop, executor: Executor, cells: Sequence[Cell], publ
     """
     held = [row for row in publisher.rows() if publisher.holds(row)]
     missing = unpublished(cells, published_cells(held))
-    refusals = tuple(_refusals(workshop, executor, missing))
+    refusals = tuple(_refusals(executor, missing, matrix, environ))
     refused_cells = {refusal.name for refusal in refusals}
     return Job(
         todo=tuple(cell for cell in missing if cell.id not in refused_cells),
@@ -68,21 +71,27 @@ def plan_job(workshop: Workshop, executor: Executor, cells: Sequence[Cell], publ
     )
 
 
-def _refusals(workshop: Workshop, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+def _refusals(
+    executor: Executor, cells: Sequence[Cell], matrix: Matrix, environ: Mapping[str, str]
+) -> Iterator[Failure]:
     for cell in cells:
         try:
-            make_recipe(workshop.matrix, cell, executor.host(cell), workshop.environ, by_hand=False)
+            make_recipe(matrix, cell, executor.host(cell), environ, by_hand=False)
         except BuildError as error:
             yield Failure(cell.id, error)
 
 
 def run_job(
-    workshop: Workshop,
     executor: Executor,
     job: Job,
     publisher: DirectoryPublisher,
     extended: Collection[str] = (),
     wanted: Wanted = ALL,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Mapping[str, str],
+    cache: Path,
 ) -> tuple[Failure, ...]:
     """Build, verify and publish what is to do, wheel by wheel, then write the index of the release.
 
@@ -95,17 +104,17 @@ def run_job(
     where it fails, as on a machine that has no CPU torch for it.
     """
     fallback = missing_fallback(publisher) if job.todo else None
-    with Steps(len(job.todo) + (fallback is not None) + 1) as steps, scratch_dir(workshop.cache) as scratch:
+    with Steps(len(job.todo) + (fallback is not None) + 1) as steps, scratch_dir(cache) as scratch:
         if job.todo:
-            publish(publisher, missing_dependencies(workshop, publisher))
-        line = Line(workshop, publisher, scratch, steps, extended, wanted)
+            publish(publisher, missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
+        line = Line(matrix, host, environ, cache, publisher, scratch, steps, extended, wanted)
         failures = list(line.bring(fallback)) if fallback else []
-        for wave in waves(workshop.matrix, job.todo) if executor.at_once > 1 else (job.todo,):
+        for wave in waves(matrix, job.todo) if executor.at_once > 1 else (job.todo,):
             failures += build_side_by_side(line, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the others would only get as far
         with steps.step("index and search page"):
-            write_pages(publisher.folder, make_site(workshop.matrix, publisher.rows()))
+            write_pages(publisher.folder, make_site(matrix, publisher.rows()))
     return tuple(failures)
 
 
@@ -128,7 +137,10 @@ def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]
 class Line:
     """What a cell passes through from its build to the release."""
 
-    workshop: Workshop
+    matrix: Matrix
+    host: Host
+    environ: Mapping[str, str]
+    cache: Path
     publisher: DirectoryPublisher
     scratch: Path
     steps: Steps
@@ -142,9 +154,16 @@ class Line:
         """Build, verify and publish a cell. Raises `FactoryError`."""
         with self.steps.step(cell.id) as part:
             path = build_cell(
-                self.workshop, executor, cell, self.scratch, self._stopping_with(part), wanted=self.wanted
+                executor,
+                cell,
+                self.scratch,
+                self._stopping_with(part),
+                matrix=self.matrix,
+                environ=self.environ,
+                cache=self.cache,
+                wanted=self.wanted,
             )
-            added = addition(path, verify(path, self.workshop, cell, self.extended, executor.elsewhere))
+            added = addition(path, self._verify(path, cell, executor.elsewhere))
             with self.publishing:
                 publish(self.publisher, [added])
 
@@ -152,12 +171,26 @@ class Line:
         """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""
         try:
             with self.steps.step(FALLBACK_NAME):
-                path = build_fallback(self.workshop, project, self.scratch)
-                publish(self.publisher, [addition(path, verify(path, self.workshop))])
+                path = build_fallback(project, self.scratch, self.cache)
+                publish(self.publisher, [addition(path, self._verify(path))])
         except PublishError:
             raise
         except FactoryError as error:
             yield Failure(FALLBACK_NAME, error)
+
+    def _verify(
+        self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], Place | None] = lambda _: None
+    ) -> tuple[GateResult, ...]:
+        return verify(
+            path,
+            cell,
+            self.extended,
+            elsewhere,
+            matrix=self.matrix,
+            host=self.host,
+            environ=self.environ,
+            cache=self.cache,
+        )
 
     def _stopping_with(self, part: Part) -> Part:
         def checked(done: int, total: int, told: str = "") -> None:

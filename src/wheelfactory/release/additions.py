@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from wheelfactory.build.fallback_project import Project, find_project, is_of_other_sources
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import sha256_of
+from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
@@ -45,7 +45,15 @@ def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]
     return wheel_row(path, gates), path
 
 
-def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None = None) -> tuple[Addition, ...]:
+def recorded(
+    folder: Path,
+    expected: Collection[str] | None = None,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Mapping[str, str],
+    cache: Path,
+) -> tuple[Addition, ...]:
     """What a release directory has, with its gates as its manifest records them; nothing of it is run.
 
     The gates that look at nothing but the wheel are asked again, as a manifest says what it was told.
@@ -61,12 +69,13 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
     for row in read_manifest(folder / MANIFEST_NAME):
         path = DirectoryPublisher(folder).wheels / row.filename
         there = path.is_file()
-        wrong = _unexpected(row, expected) or _not_verified(row, workshop.matrix)
+        wrong = _unexpected(row, expected) or _not_verified(row, matrix)
         wrong = wrong or (_differs(row, path) if there else None)
         if not wrong and there and is_of_other_sources(row.project, row.version):
             logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
             continue
-        wrong = wrong or (_refused(row, path, workshop) if there else None)
+        if not wrong and there:
+            wrong = _refused(_asked_again(row, path, matrix=matrix, host=host, environ=environ, cache=cache))
         if wrong:
             hint = f"nothing was published of {folder}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
@@ -74,16 +83,22 @@ def recorded(folder: Path, workshop: Workshop, expected: Collection[str] | None 
     return tuple(additions)
 
 
-def _refused(row: WheelRow, path: Path, workshop: Workshop) -> str | None:
-    """What the gates that look at nothing but the wheel find against it, or None."""
+def _asked_again(
+    row: WheelRow, path: Path, *, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
+) -> tuple[GateResult, ...]:
+    """What the gates say that look at nothing but the wheel; none are asked about a dependency, which is pinned."""
     if row.cell:
-        results = verify(path, workshop, Cell.parse(row.cell), gates=ALONE)
-    elif row.project == FALLBACK_NAME:
-        results = verify_fallback(path, workshop, FALLBACK_ALONE)
-    else:
-        return None
+        cell = Cell.parse(row.cell)
+        return verify(path, cell, gates=ALONE, matrix=matrix, host=host, environ=environ, cache=cache)
+    if row.project == FALLBACK_NAME:
+        return verify_fallback(path, FALLBACK_ALONE, environ=environ, cache=cache)
+    return ()
+
+
+def _refused(results: Sequence[GateResult]) -> str | None:
+    """What gates found against a wheel, or None."""
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
-    return "; ".join(found) or "a gate did not pass" if refused(results) else None
+    return "; ".join(found) or "a gate did not pass" if results and refused(results) else None
 
 
 def without_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:
@@ -137,17 +152,21 @@ def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:
 
 
 def missing_dependencies(
-    workshop: Workshop, publisher: Publisher, brought: Collection[str] = ()
+    dependencies: Mapping[str, Dependency],
+    publisher: Publisher,
+    brought: Collection[str] = (),
+    *,
+    cache: Path,
+    environ: Mapping[str, str],
 ) -> Iterator[tuple[WheelRow, Path]]:
     """The wheels that every index carries beside flash-attn, as far as the release does not hold them.
 
     `brought` names files that are being added anyway.
     """
     present = {row.filename for row in publisher.rows() if publisher.holds(row)}.union(brought)
-    for project, dependency in workshop.matrix.dependencies.items():
+    for project, dependency in dependencies.items():
         if dependency.wheel not in present:
-            cache = workshop.cache / "sources"
-            path = fetch_file(project, dependency.wheel, dependency.sha256, cache, workshop.environ)
+            path = fetch_file(project, dependency.wheel, dependency.sha256, cache / "sources", environ)
             yield wheel_row(path), path
 
 

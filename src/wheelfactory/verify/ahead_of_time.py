@@ -97,7 +97,7 @@ def ahead_of_time(subject: Subject) -> GateResult:
     """Compile for the archs of the build record that no proof is kept of, several at once."""
     if not subject.record.offload_archs:
         return GateResult.not_run("ahead-of-time", "the wheel promises no arch")
-    payload, proofs = payload_sha256(subject.wheel), Proofs(subject.workshop.cache / "proofs")
+    payload, proofs = payload_sha256(subject.wheel), Proofs(subject.cache / "proofs")
     questions = {arch: _question(subject, arch, payload) for arch in subject.record.offload_archs}
     reports, findings = {}, []
     for arch, question in questions.items():
@@ -128,7 +128,7 @@ def _question(subject: Subject, arch: str, payload: str) -> Question:
 
 
 def _triton(subject: Subject) -> str:
-    return subject.workshop.matrix.torch[subject.cell.torch].triton
+    return subject.matrix.torch[subject.cell.torch].triton
 
 
 def _needs_linker(triton: str) -> bool:
@@ -139,11 +139,10 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
     """The report for each arch as it comes, or why there is none."""
     if not questions:
         return
-    workshop = subject.workshop
-    environ = program_environ(workshop, subject.cell.backend)
-    with stand_in_environment(workshop, subject.wheel, _triton(subject)) as environment:
+    environ = program_environ(subject.environ, subject.cell.backend)
+    with stand_in_environment(subject.cache, subject.wheel, _triton(subject)) as environment:
         if _needs_linker(_triton(subject)):
-            environ["TRITON_HIP_LLD_PATH"] = str(_linker(environment.folder, workshop.cache))
+            environ["TRITON_HIP_LLD_PATH"] = str(_linker(environment.folder, subject.cache))
 
         def compile_for(arch: str) -> Compiled | str:
             logger.info("compiling for %s with Triton %s", arch, _triton(subject))
@@ -153,7 +152,7 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
             except NoReportError as error:
                 return str(error)
 
-        with ThreadPoolExecutor(choose_jobs(workshop.environ.get("MAX_JOBS", ""), _jobs(workshop.host))) as pool:
+        with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), _jobs(subject.host))) as pool:
             yield from zip(questions, pool.map(compile_for, questions), strict=True)
 
 

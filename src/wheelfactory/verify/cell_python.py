@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.executor import Errand, Place
 from wheelfactory.build.rocm_python import find_rocm_python
 from wheelfactory.build.setup_py import log_path
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import PACKAGE, PROBE
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.process import capture
@@ -54,11 +56,17 @@ def cell_python(subject: Subject) -> CellPython | None:
     place = subject.elsewhere(subject.cell)
     if place:
         return CellPython(str(place.host.rocm_path), partial(_run_in_place, subject, place), in_place=True)
-    python = find_rocm_python(subject.workshop, subject.cell)
+    python = rocm_python(subject, subject.cell)
     if python is None:
         return None
-    environ, rocm = subject.workshop.clean_environ, subject.workshop.host.rocm_path
+    environ, rocm = clean_environ(subject.environ), subject.host.rocm_path
     return CellPython(str(rocm or ""), lambda program: capture([python, "-IB", *program], environ=environ))
+
+
+def rocm_python(subject: Subject, cell: Cell) -> Path | None:
+    """A Python of this machine with the torch of a cell for its ROCm; None if there is none."""
+    index = subject.matrix.rocm[cell.rocm].index
+    return find_rocm_python(cell, index=index, cache=subject.cache, environ=subject.environ)
 
 
 def no_python(gate: str) -> GateResult:
@@ -71,7 +79,7 @@ def no_python(gate: str) -> GateResult:
 def _run_in_place(subject: Subject, place: Place, program: Sequence[str | Path]) -> str:
     """Run it where the cell was built; it sees the wheel, and of the factory what it imports."""
     name = f"{subject.cell.id}.{Path(program[0]).stem}"
-    log = log_path(subject.workshop, name)
+    log = log_path(subject.cache, name)
     log.parent.mkdir(parents=True, exist_ok=True)
     errand = Errand(
         name=name,

@@ -57,7 +57,7 @@ def _grafted(subject: Subject) -> Iterator[Finding]:
 
 
 def _size(subject: Subject, size: int) -> Iterator[Finding]:
-    release = subject.workshop.matrix.flash_attn[subject.cell.flash_attn]
+    release = subject.matrix.flash_attn[subject.cell.flash_attn]
     backend = release.backend(subject.cell.backend)
     if backend and size not in backend.wheel_bytes:
         cure = "kernels are missing, or something was added: compare `wheelfactory inspect` with a good wheel"

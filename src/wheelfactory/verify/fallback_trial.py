@@ -25,7 +25,7 @@ def answer(
     A report is kept if `is_good`; one that was kept and is not good any more is asked for again. Raises `BuildError`
     if no CPU torch can be had.
     """
-    proofs = Proofs(subject.workshop.cache / "proofs")
+    proofs = Proofs(subject.cache / "proofs")
     kept = proofs.find(question, kind)
     if kept is not None and is_good(kept):
         return kept
@@ -36,13 +36,12 @@ def answer(
 
 
 def _run(subject: FallbackSubject, question: Question, kind: type[AnyReport]) -> AnyReport | str:
-    workshop = subject.workshop
-    environ = {name: workshop.environ[name] for name in _HANDED if name in workshop.environ}
-    torch = build_environment(workshop.cache)
+    environ = {name: subject.environ[name] for name in _HANDED if name in subject.environ}
+    torch = build_environment(subject.cache)
     layers = [torch.site_packages]
     logger.info("running %s with %s", question.program.stem.replace("_", " "), subject.wheel.path.name)
     try:
-        with wheel_environment(workshop.cache, subject.wheel.path, torch.python, torch.version, layers) as environment:
+        with wheel_environment(subject.cache, subject.wheel.path, torch.python, torch.version, layers) as environment:
             home = environment.folder / "home"
             return ask(question.command, kind, environment, environ, scratch=home, timeout=TIMEOUT)
     except NoReportError as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from wheelfactory.build.executor import Place
 from wheelfactory.build.fallback_project import Project
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.host import Host
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import BuildRecord
@@ -30,7 +32,10 @@ class Subject:
     wheel: Wheel
     record: BuildRecord
     cell: Cell
-    workshop: Workshop
+    matrix: Matrix
+    host: Host
+    environ: Mapping[str, str]
+    cache: Path
     elsewhere: Callable[[Cell], Place | None] = lambda _: None
     """Gives where the torch of a CK cell is, if that is not this machine; asked only by gates that need it."""
 
@@ -41,7 +46,8 @@ class FallbackSubject:
 
     wheel: Wheel
     project: Project
-    workshop: Workshop
+    environ: Mapping[str, str]
+    cache: Path
 
 
 AnySubject = TypeVar("AnySubject", bound=HasWheel)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.build.executor import Place
 from wheelfactory.build.fallback_project import require_project
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.host import Host
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require
 from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.archive import archive
@@ -73,11 +74,15 @@ FALLBACK_ALONE = tuple(gate for gate in FALLBACK_GATES if gate.alone)
 
 def verify(
     path: Path,
-    workshop: Workshop,
     cell: Cell | None = None,
     extended: Collection[str] = (),
     elsewhere: Callable[[Cell], Place | None] = lambda _: None,
     gates: Sequence[Gate[Subject]] | None = None,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Mapping[str, str],
+    cache: Path,
 ) -> tuple[GateResult, ...]:
     """What every gate, or each of `gates`, says of a wheel, taken for `cell` (or the one its build record names).
 
@@ -89,7 +94,7 @@ def verify(
     if Wheel.open(path).name == FALLBACK_NAME:
         if cell:
             raise InputError("of no cell", path.name, "leave --cell out: it is the same for every ROCm and torch")
-        return verify_fallback(path, workshop)
+        return verify_fallback(path, environ=environ, cache=cache)
     opened = archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
@@ -100,14 +105,18 @@ def verify(
         return opened, _unreadable("identity", wheel, error)
     if record is None:
         return opened, _foreign(wheel)
-    cell = require(expand(workshop.matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, workshop, elsewhere)
+    cell = require(expand(matrix), cell or Cell.parse(record.cell))
+    subject = Subject(wheel, record, cell, matrix, host, environ, cache, elsewhere)
     asked = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
     return _results(asked, subject, extended, opened)
 
 
 def verify_fallback(
-    path: Path, workshop: Workshop, gates: Sequence[Gate[FallbackSubject]] = FALLBACK_GATES
+    path: Path,
+    gates: Sequence[Gate[FallbackSubject]] = FALLBACK_GATES,
+    *,
+    environ: Mapping[str, str],
+    cache: Path,
 ) -> tuple[GateResult, ...]:
     """What each of `gates` says of a wheel of flash-attention-amd, taken for one of the checkout's sources.
 
@@ -116,7 +125,7 @@ def verify_fallback(
     opened = archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
-    return _results(gates, FallbackSubject(Wheel.open(path), require_project(), workshop), (), opened)
+    return _results(gates, FallbackSubject(Wheel.open(path), require_project(), environ, cache), (), opened)
 
 
 def _results(

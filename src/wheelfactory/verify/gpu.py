@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import package_folders, wheel_environment
-from wheelfactory.build.rocm_python import find_rocm_python, probe
+from wheelfactory.build.rocm_python import probe
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
+from wheelfactory.verify.cell_python import rocm_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import Limit, limits_of
 from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, figures, find_faults
@@ -23,7 +25,7 @@ from wheelfactory.verify.result import GateResult
 
 def gpu(subject: Subject) -> GateResult:
     """Run the cases where there are a GPU that the wheel promises and the torch of the cell; else say what lacks."""
-    here, cell = subject.workshop.host.gpu_archs, subject.cell
+    here, cell = subject.host.gpu_archs, subject.cell
     archs = [arch for arch in here if arch in subject.record.offload_archs]
     if not here:
         return _not_run("needs an AMD GPU, and none is visible here")
@@ -44,16 +46,15 @@ def _not_run(why: str) -> GateResult:
 
 def _find_python(subject: Subject) -> Path | None:
     """A Python with the torch of the cell for its ROCm; any that torch has is one for a Triton wheel."""
-    workshop, cell = subject.workshop, subject.cell
-    pythons = workshop.matrix.torch[cell.torch].python if cell.backend is Backend.TRITON else (cell.python,)
-    found = (find_rocm_python(workshop, replace(cell, python=python)) for python in pythons)
+    cell = subject.cell
+    pythons = subject.matrix.torch[cell.torch].python if cell.backend is Backend.TRITON else (cell.python,)
+    found = (rocm_python(subject, replace(cell, python=python)) for python in pythons)
     return next((python for python in found if python), None)
 
 
 def _compute(subject: Subject, python: Path, archs: Sequence[str]) -> Numbers | str:
     """What the program says, or why it says nothing."""
-    workshop = subject.workshop
-    toolchain = probe(python, workshop)
+    toolchain = probe(python, subject.environ)
     assert toolchain.python  # or it would not have been found
     command: tuple[str | Path, ...] = (
         CHECK,
@@ -62,10 +63,10 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str]) -> Numbers | 
         "small",
         *(limit.argument for limit in _limits(subject, archs)),
     )
-    environ = program_environ(workshop, subject.cell.backend)
-    layers = package_folders(python, workshop.clean_environ)
+    environ = program_environ(subject.environ, subject.cell.backend)
+    layers = package_folders(python, clean_environ(subject.environ))
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)
-    with wheel_environment(workshop.cache, subject.wheel.path, python, toolchain.python, layers) as environment:
+    with wheel_environment(subject.cache, subject.wheel.path, python, toolchain.python, layers) as environment:
         home = environment.folder / "home"
         try:
             return ask(command, Numbers, environment, environ, scratch=home, timeout=TIMEOUT)

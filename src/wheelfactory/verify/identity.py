@@ -127,7 +127,7 @@ def _python(subject: Subject) -> Iterator[Finding]:
 
 
 def _record(subject: Subject) -> Iterator[Finding]:
-    record, cell, matrix = subject.record, subject.cell, subject.workshop.matrix
+    record, cell, matrix = subject.record, subject.cell, subject.matrix
     file, again = "build record", "build the cell again"
     yield from expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
     yield from expect(f"{file} label", str(_label(subject)), record.label, again)
@@ -142,7 +142,7 @@ def _record(subject: Subject) -> Iterator[Finding]:
 
 def _toolchain(subject: Subject) -> Iterator[Finding]:
     toolchain, cell = subject.record.toolchain, subject.cell
-    abi = subject.workshop.matrix.torch[cell.torch].cxx11_abi
+    abi = subject.matrix.torch[cell.torch].cxx11_abi
     cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
     yield from expect("build record cxx11_abi", abi, toolchain.cxx11_abi, cure)
     if not toolchain.fits(cell):
@@ -155,4 +155,4 @@ def _toolchain(subject: Subject) -> Iterator[Finding]:
 
 
 def _label(subject: Subject) -> Label:
-    return subject.workshop.matrix.label(subject.cell)
+    return subject.matrix.label(subject.cell)

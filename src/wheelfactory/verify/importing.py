@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
     Environment,
     build_environment,
@@ -13,12 +14,12 @@ from wheelfactory.build.environments import (
     pip_install,
     triton_environment,
 )
-from wheelfactory.build.rocm_python import find_rocm_python, probe
+from wheelfactory.build.rocm_python import probe
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BuildError, ProgramError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import reason, run
-from wheelfactory.verify.cell_python import PROGRAMS, CellPython, cell_python, no_python
+from wheelfactory.verify.cell_python import PROGRAMS, CellPython, cell_python, no_python, rocm_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 
@@ -36,14 +37,13 @@ def importing(subject: Subject) -> GateResult:
     inside = cell_python(subject)
     if inside and inside.in_place:
         return _in_place(subject, inside)
-    python = find_rocm_python(subject.workshop, subject.cell)
+    python = rocm_python(subject, subject.cell)
     if python is None:
         return no_python("import")
-    workshop = subject.workshop
-    layers = package_folders(python, workshop.clean_environ)
+    layers = package_folders(python, clean_environ(subject.environ))
     findings = _install_and_import(subject, python, subject.cell.python, layers)
     # the manifest is public, so it names the torch and not where it lay
-    return GateResult.of("import", findings, f"torch {probe(python, workshop).torch}")
+    return GateResult.of("import", findings, f"torch {probe(python, subject.environ).torch}")
 
 
 def _in_place(subject: Subject, python: CellPython) -> GateResult:
@@ -57,16 +57,15 @@ def _in_place(subject: Subject, python: CellPython) -> GateResult:
 
 def _triton(subject: Subject) -> GateResult:
     """With the cell's Triton from PyPI and a CPU torch: importing compiles nothing and asks no GPU."""
-    workshop = subject.workshop
-    triton = workshop.matrix.torch[subject.cell.torch].triton
-    torch = build_environment(workshop.cache)
-    layers = [torch.site_packages, triton_environment(workshop.cache, triton).site_packages]
+    triton = subject.matrix.torch[subject.cell.torch].triton
+    torch = build_environment(subject.cache)
+    layers = [torch.site_packages, triton_environment(subject.cache, triton).site_packages]
     findings = _install_and_import(subject, torch.python, torch.version, layers)
     return GateResult.of("import", findings, f"Triton {triton}, {cpu_torch()} in place of ROCm's")
 
 
 def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:
-    with scratch_dir(subject.workshop.cache) as scratch:
+    with scratch_dir(subject.cache) as scratch:
         environment = layered_environment(scratch / "env", base, version, layers)
         try:
             pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
@@ -76,7 +75,7 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
 
 
 def _import(subject: Subject, environment: Environment) -> list[Finding]:
-    environ = subject.workshop.clean_environ
+    environ = clean_environ(subject.environ)
     done = run([environment.python, "-I", "-B", "-c", _IMPORT], environ=environ, cwd=environment.folder)
     if done.returncode:
         return [_not_imported(subject, reason(done))]

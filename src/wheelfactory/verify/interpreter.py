@@ -48,7 +48,7 @@ def compute(subject: Subject) -> Numbers | str:
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits_of(subject)))
     environment = (*stand_in(triton), *interpreter_requirements())
     question = Question(CHECK, arguments, payload_sha256(subject.wheel), environment)
-    proofs = Proofs(subject.workshop.cache / "proofs")
+    proofs = Proofs(subject.cache / "proofs")
     kept = proofs.find(question, Numbers)
     if kept is not None and not any(_find_faults(subject, kept)):
         return kept
@@ -59,7 +59,7 @@ def compute(subject: Subject) -> Numbers | str:
 
 
 def _triton(subject: Subject) -> str:
-    return subject.workshop.matrix.torch[subject.cell.torch].triton
+    return subject.matrix.torch[subject.cell.torch].triton
 
 
 def _find_faults(subject: Subject, answer: Numbers | str) -> Iterator[Finding]:
@@ -68,11 +68,10 @@ def _find_faults(subject: Subject, answer: Numbers | str) -> Iterator[Finding]:
 
 def _run(subject: Subject, question: Question, triton: str) -> Numbers | str:
     """What the program says, or why it says nothing."""
-    workshop = subject.workshop
-    environ = {**program_environ(workshop, subject.cell.backend), "TRITON_INTERPRET": "1"}
-    numpy = interpreter_environment(workshop.cache)
+    environ = {**program_environ(subject.environ, subject.cell.backend), "TRITON_INTERPRET": "1"}
+    numpy = interpreter_environment(subject.cache)
     logger.info("computing with the interpreter of Triton %s", triton)
-    with stand_in_environment(workshop, subject.wheel, triton, numpy) as environment:
+    with stand_in_environment(subject.cache, subject.wheel, triton, numpy) as environment:
         home = environment.folder / "home"
         try:
             return ask(question.command, Numbers, environment, environ, scratch=home, timeout=TIMEOUT)

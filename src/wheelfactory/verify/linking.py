@@ -46,7 +46,7 @@ def _glibc(elf: ElfFile, promised: Version | None) -> Iterator[Finding]:
 
 
 def _image(subject: Subject) -> Iterator[Finding]:
-    image, promised = subject.workshop.matrix.image(subject.cell), subject.wheel.glibc
+    image, promised = subject.matrix.image(subject.cell), subject.wheel.glibc
     if promised and promised > Version(image.glibc):
         cure = f"build it in {image.tag}, or on a system as old"
         expected = f"glibc {image.glibc} or older, as in the image of the cell"

@@ -22,7 +22,6 @@ from wheelfactory.build.environments import (
     triton_environment,
     wheel_environment,
 )
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.files import sha256_of, write_atomic
 from wheelfactory.core.process import reason, run
@@ -183,18 +182,18 @@ def stand_in_torch() -> str:
 
 
 @contextmanager
-def stand_in_environment(workshop: Workshop, wheel: Wheel, triton: str, *more: Environment) -> Iterator[Environment]:
+def stand_in_environment(cache: Path, wheel: Wheel, triton: str, *more: Environment) -> Iterator[Environment]:
     """A wheel installed into what `stand_in` says, and more. Raises `BuildError` if something cannot be had."""
-    torch = build_environment(workshop.cache)
-    layers = [torch, triton_environment(workshop.cache, triton), *more]
+    torch = build_environment(cache)
+    layers = [torch, triton_environment(cache, triton), *more]
     folders = [layer.site_packages for layer in layers]
-    with wheel_environment(workshop.cache, wheel.path, torch.python, torch.version, folders) as environment:
+    with wheel_environment(cache, wheel.path, torch.python, torch.version, folders) as environment:
         yield environment
 
 
-def program_environ(workshop: Workshop, backend: Backend) -> dict[str, str]:
+def program_environ(environ: Mapping[str, str], backend: Backend) -> dict[str, str]:
     """The variables that find programs, libraries and GPUs, and the one that selects the Triton backend."""
-    found = handed(workshop.environ)
+    found = handed(environ)
     return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if backend is Backend.TRITON else found
 
 

@@ -15,7 +15,6 @@ from wheelfactory.build.container.container import GPU_DEVICES, Share, _lines, o
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import Errand
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.checkout import BUILD_SCRIPT
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
@@ -174,14 +173,14 @@ def test_a_divided_executor_gives_its_places_their_part_and_no_less_than_a_core(
 
 def test_the_place_has_the_rocm_of_its_image_whatever_this_machine_has(nowhere: Engine, tmp_path: Path) -> None:
     executor = _executor(nowhere, tmp_path, Share(2, 8))
-    own = replace(executor.workshop.host, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
-    host = replace(executor, workshop=replace(executor.workshop, host=own)).host(CELL)
+    own = replace(executor.machine, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
+    host = replace(executor, machine=own).host(CELL)
     assert (host.rocm, host.rocm_path, host.gpu_archs) == ("7.2", Path("/opt/rocm"), ("gfx942",))
 
 
 def _executor(engine: Engine, folder: Path, share: Share) -> ContainerExecutor:
     matrix = load_matrix(write_matrix(folder / "matrix.yaml"))
-    return ContainerExecutor(Workshop(matrix, Host(cores=64, memory_gib=256), {}, folder), engine, RUN, share)
+    return ContainerExecutor(matrix, Host(cores=64, memory_gib=256), folder, engine, RUN, share)
 
 
 def _said(*pieces: bytes) -> list[str]:

@@ -18,12 +18,12 @@ import pytest
 import container_engine
 import container_images
 from container_images import make_hip_image
+from given import Given, building
 from hip_toolchain import HipToolchain
 from paper_torch import TORCH_REQUIREMENTS
 from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, make_bench, make_matrix
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, containers
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.files import sha256_of
 from wheelfactory.core.host import Host
@@ -65,16 +65,16 @@ COPY torch /opt/venv/lib/python{PYTHON}/site-packages/torch
 
 @dataclass(frozen=True)
 class Shop:
-    """A workshop with an engine, and its sources."""
+    """An engine, a machine, and the sources in its cache."""
 
-    workshop: Workshop
+    given: Given
     executor: ContainerExecutor
 
     def compiled(self, wheel: Path) -> Mapping[str, float]:
         """When each kernel of a wheel was compiled, by name."""
         record = read_record(Wheel.open(wheel))
         assert record
-        store = Store.open(kernels_folder(self.workshop), str(record.kernels))
+        store = Store.open(kernels_folder(self.given["cache"]), str(record.kernels))
         return {name: entry.start for name, entry in store.finished().items()}
 
 
@@ -87,14 +87,17 @@ def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytes
     tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
     digest = sha256_of(bench.source.archive)
     source = replace(bench.source, identity=f"sha256:{digest}")
-    workshop = Workshop(
-        make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON), Host(cores=2, memory_gib=6), {}, folder / "cache"
-    )
-    place = workshop.cache / "sources" / digest[:16]
+    given: Given = {
+        "matrix": make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON),
+        "host": Host(cores=2, memory_gib=6),
+        "environ": {},
+        "cache": folder / "cache",
+    }
+    place = given["cache"] / "sources" / digest[:16]
     place.mkdir(parents=True)
     shutil.copy(source.archive, place)
-    with containers(workshop, engine) as executor:
-        yield Shop(workshop, executor)
+    with containers(engine, matrix=given["matrix"], machine=given["host"], cache=given["cache"]) as executor:
+        yield Shop(given, executor)
 
 
 def _make_base(engine: Engine, hip: str, torch: Path) -> str:
@@ -116,7 +119,7 @@ def _make_base(engine: Engine, hip: str, torch: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_cell(shop.workshop, shop.executor, CELL, tmp_path_factory.mktemp("dist"), unseen)
+    return build_cell(shop.executor, CELL, tmp_path_factory.mktemp("dist"), unseen, **building(shop.given))
 
 
 def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path) -> None:
@@ -136,7 +139,7 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
     before = shop.compiled(wheel)
     assert sorted(before) == sorted((KERNEL, "fmha_fwd_appendkv_api"))
 
-    again = build_cell(shop.workshop, shop.executor, CELL, tmp_path, unseen)
+    again = build_cell(shop.executor, CELL, tmp_path, unseen, **building(shop.given))
 
     assert shop.compiled(again) == before
     assert again.read_bytes() == wheel.read_bytes()
@@ -144,7 +147,7 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
 
 def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:
     """The import needs torch itself, which a torch on paper is not: the gate says so, and that it was asked there."""
-    results = {result.gate: result for result in verify(wheel, shop.workshop, CELL, (), shop.executor.elsewhere)}
+    results = {result.gate: result for result in verify(wheel, CELL, (), shop.executor.elsewhere, **shop.given)}
     imported = results.pop("import")
     assert {name: result.status for name, result in results.items() if result.required} == dict.fromkeys(
         [name for name, result in results.items() if result.required], Status.PASSED
@@ -156,6 +159,6 @@ def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, 
 
 
 def test_without_the_image_those_gates_do_not_run_and_the_wheel_is_refused(shop: Shop, wheel: Path) -> None:
-    results = {result.gate: result for result in verify(wheel, shop.workshop, CELL)}
+    results = {result.gate: result for result in verify(wheel, CELL, **shop.given)}
     assert {results[name].status for name in ("symbols", "import")} == {Status.NOT_RUN}
     assert "--executor docker" in results["symbols"].detail

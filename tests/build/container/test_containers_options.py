@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from container_project import BASE, CELL
+from given import Given, local
 from small_matrix import small_matrix
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
-from wheelfactory.build.executor import ByBackend, LocalExecutor
-from wheelfactory.build.workshop import Workshop
+from wheelfactory.build.executor import ByBackend
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
@@ -29,8 +29,13 @@ FAR = "tcp://10.0.0.7:2375"
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(small_matrix(), Host(cores=4, memory_gib=32), {"DOCKER_HOST": FAR}, tmp_path / "cache")
+def given(tmp_path: Path) -> Given:
+    return {
+        "matrix": small_matrix(),
+        "host": Host(cores=4, memory_gib=32),
+        "environ": {"DOCKER_HOST": FAR},
+        "cache": tmp_path / "cache",
+    }
 
 
 def options(*arguments: str) -> argparse.Namespace:
@@ -40,25 +45,23 @@ def options(*arguments: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_local_never_asks_an_engine(workshop: Workshop, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    with executor_of(options("--executor", "local"), workshop, compiled=any_compiled([cell])) as executor:
-        assert executor == LocalExecutor(workshop)
+def test_local_never_asks_an_engine(given: Given, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    with executor_of(options("--executor", "local"), compiled=any_compiled([cell]), **given) as executor:
+        assert executor == local(given)
     assert capsys.readouterr() == ("", "")
 
 
-def test_neither_does_auto_for_cells_without_compiled_code(
-    workshop: Workshop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with executor_of(options(), workshop, compiled=any_compiled([TRITON])) as executor:
-        assert executor == LocalExecutor(workshop)
+def test_neither_does_auto_for_cells_without_compiled_code(given: Given, capsys: pytest.CaptureFixture[str]) -> None:
+    with executor_of(options(), compiled=any_compiled([TRITON]), **given) as executor:
+        assert executor == local(given)
     assert capsys.readouterr() == ("", "")
 
 
 def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
-    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    given: Given, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with executor_of(options(), workshop, compiled=any_compiled([TRITON, CK])) as executor:
-        assert executor == LocalExecutor(workshop)
+    with executor_of(options(), compiled=any_compiled([TRITON, CK]), **given) as executor:
+        assert executor == local(given)
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("not in a container: the container engine must be on this machine: ")
@@ -66,10 +69,10 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_docker_without_an_engine_is_an_error(workshop: Workshop, cell: Cell) -> None:
+def test_docker_without_an_engine_is_an_error(given: Given, cell: Cell) -> None:
     with (
         pytest.raises(BuildError, match="must be on this machine"),
-        executor_of(options("--executor", "docker"), workshop, compiled=any_compiled([cell])),
+        executor_of(options("--executor", "docker"), compiled=any_compiled([cell]), **given),
     ):
         pass
 
@@ -80,47 +83,52 @@ def test_another_place_is_refused() -> None:
 
 
 @pytest.fixture
-def served(workshop: Workshop, engine: Engine) -> Workshop:
+def served(given: Given, engine: Engine) -> Given:
     """The same with an engine."""
-    return replace(workshop, environ={"DOCKER_HOST": engine.url})
+    return {**given, "environ": {"DOCKER_HOST": engine.url}}
 
 
 @pytest.mark.slow
-def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Workshop) -> None:
-    with executor_of(options(), served, compiled=any_compiled([TRITON, CK])) as executor:
+def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Given) -> None:
+    with executor_of(options(), compiled=any_compiled([TRITON, CK]), **served) as executor:
         assert isinstance(executor, ByBackend)
         assert isinstance(executor.ck, ContainerExecutor)
-        assert executor.triton == LocalExecutor(served)
+        assert executor.triton == local(served)
 
 
 @pytest.mark.slow
-def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Workshop) -> None:
-    with executor_of(options("--executor", "docker"), served, compiled=any_compiled([TRITON])) as executor:
+def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Given) -> None:
+    with executor_of(options("--executor", "docker"), compiled=any_compiled([TRITON]), **served) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert (executor.share.cores, executor.share.memory_gib) == (4, 32)
         assert not executor.slim
 
 
 @pytest.mark.slow
-def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Workshop) -> None:
+def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Given) -> None:
     asked = options("--executor", "docker", "--memory", "12", "--slim")
-    with executor_of(asked, served, compiled=any_compiled([TRITON])) as executor:
+    with executor_of(asked, compiled=any_compiled([TRITON]), **served) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert executor.share.memory_gib == 12
         assert executor.slim
 
 
 @pytest.mark.slow
-def test_a_run_leaves_no_folder(served: Workshop) -> None:
-    with executor_of(options("--executor", "docker"), served, compiled=any_compiled([TRITON])):
-        assert list(served.cache.iterdir())
-    assert list(served.cache.iterdir()) == []
+def test_a_run_leaves_no_folder(served: Given) -> None:
+    with executor_of(options("--executor", "docker"), compiled=any_compiled([TRITON]), **served):
+        assert list(served["cache"].iterdir())
+    assert list(served["cache"].iterdir()) == []
 
 
 @pytest.mark.slow
 def test_the_place_of_a_cell_is_its_image(engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path) -> None:
-    workshop = Workshop(load_matrix(matrix_file), Host(4, 32), {**os.environ, "DOCKER_HOST": engine.url}, tmp_path)
-    with executor_of(options("--executor", "docker"), workshop, compiled=any_compiled([CELL])) as executor:
+    given: Given = {
+        "matrix": load_matrix(matrix_file),
+        "host": Host(4, 32),
+        "environ": {**os.environ, "DOCKER_HOST": engine.url},
+        "cache": tmp_path,
+    }
+    with executor_of(options("--executor", "docker"), compiled=any_compiled([CELL]), **given) as executor:
         place = executor.place(CELL, lambda *_: None)
         other = replace(CELL, torch="2.12.1")  # whose image is not here
         assert executor.nearest([other, CELL]) == CELL

@@ -16,10 +16,10 @@ from wheelfactory.build.container.image import build, has, pull
 from wheelfactory.build.container.leftovers import remove_containers, run_folder
 from wheelfactory.build.executor import Place
 from wheelfactory.build.setup_py import log_path
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import Part, unseen
+from wheelfactory.matrix.facts import Matrix
 
 LEAST_GIB = 4.0
 """Memory below which a container is not worth starting beside others: three compiles of the largest kind measured
@@ -32,7 +32,9 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class ContainerExecutor:
     """Containers of one engine, for one run of the factory."""
 
-    workshop: Workshop
+    matrix: Matrix
+    machine: Host
+    cache: Path
     engine: Engine
     run: Path
     """The folder that stands for the run."""
@@ -50,7 +52,7 @@ class ContainerExecutor:
     def host(self, cell: Cell) -> Host:
         """The share of this machine, its GPUs, and the ROCm of the image."""
         return replace(
-            self.workshop.host,
+            self.machine,
             cores=max(1, int(self.share.cores)),
             memory_gib=self.share.memory_gib,
             rocm=cell.rocm,
@@ -61,7 +63,7 @@ class ContainerExecutor:
         """One whose image is here, else one that is built with the torch in its base image, else the first."""
 
         def missing(cell: Cell) -> tuple[bool, bool]:
-            dockerfile, image = self._dockerfile(cell), self.workshop.matrix.image(cell, slim=self.slim)
+            dockerfile, image = self._dockerfile(cell), self.matrix.image(cell, slim=self.slim)
             return not has(self.engine, dockerfile.tag), dockerfile.python != image.python_path
 
         return min(cells, key=missing)
@@ -71,8 +73,8 @@ class ContainerExecutor:
         dockerfile = self._dockerfile(cell)
         if not has(self.engine, dockerfile.tag):
             with self._making:
-                pull(self.engine, self.workshop.matrix.image(cell, slim=self.slim), part)
-                log = log_path(self.workshop, f"image-{dockerfile.tag.rpartition(':')[2]}")
+                pull(self.engine, self.matrix.image(cell, slim=self.slim), part)
+                log = log_path(self.cache, f"image-{dockerfile.tag.rpartition(':')[2]}")
                 build(self.engine, dockerfile, log, part)
         python = Path(dockerfile.python)
         return Place(
@@ -102,14 +104,14 @@ class ContainerExecutor:
         remove_containers(self.engine, self.run)
 
     def _dockerfile(self, cell: Cell) -> Dockerfile:
-        return render(self.workshop.matrix, cell, slim=self.slim)
+        return render(self.matrix, cell, slim=self.slim)
 
 
 @contextmanager
 def containers(
-    workshop: Workshop, engine: Engine, memory_gib: float | None = None, *, slim: bool = False
+    engine: Engine, memory_gib: float | None = None, *, slim: bool = False, matrix: Matrix, machine: Host, cache: Path
 ) -> Iterator[ContainerExecutor]:
     """The containers of one run, which has all of this machine or `memory_gib` of it; none is left afterwards."""
-    share = Share(float(workshop.host.cores), memory_gib or workshop.host.memory_gib)
-    with run_folder(engine, workshop.cache) as run:
-        yield ContainerExecutor(workshop, engine, run, share, slim)
+    share = Share(float(machine.cores), memory_gib or machine.memory_gib)
+    with run_folder(engine, cache) as run:
+        yield ContainerExecutor(matrix, machine, cache, engine, run, share, slim)

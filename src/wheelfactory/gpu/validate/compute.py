@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.build.environments import PYTHON
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
 from wheelfactory.gpu.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
 from wheelfactory.gpu.torch_python import TorchPython
@@ -18,6 +18,7 @@ from wheelfactory.gpu.validate.checks import not_run
 from wheelfactory.gpu.validate.installed import Installed
 from wheelfactory.gpu.validate.report import Case, Check, Hardware, Software, hardware_of, software_of
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require
 from wheelfactory.verify import interpreter
 from wheelfactory.verify.ahead_of_time import ahead_of_time
@@ -43,7 +44,10 @@ class Place:
     """Has the package; that of `python`, or of an environment over it."""
     python: TorchPython
     scratch: Path
-    workshop: Workshop
+    matrix: Matrix
+    host: Host
+    environ: Mapping[str, str]
+    cache: Path
     wheel: Wheel | None
     """The file it was installed from, if that is what was named."""
     foreign: bool
@@ -88,7 +92,7 @@ def _require_foreign(installed: Installed, place: Place) -> None:
         which = f"{installed.project} ({runs})"
         raise InputError("not for the foreign-GPU test mode", which, "leave --foreign-gpu out")
     require_foreign_gpu(place.python)
-    require_no_autotune(place.workshop.environ.get(AUTOTUNE, ""))
+    require_no_autotune(place.environ.get(AUTOTUNE, ""))
 
 
 def _why_not_on_gpu(installed: Installed, place: Place) -> str:
@@ -140,21 +144,21 @@ def _in_interpreter(installed: Installed, place: Place, check: Check) -> Compute
 def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Check) -> Computed:
     """As the extended gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
     try:
-        subject = _subject(wheel, installed, place.workshop)
+        subject = _subject(wheel, installed, place)
     except InputError as error:
         return Computed(software_of(place.python), (check, not_run("interpreter", str(error))))
     checks = (check, _as_check(ahead_of_time(subject)))
-    triton = place.workshop.matrix.torch[subject.cell.torch].triton
+    triton = place.matrix.torch[subject.cell.torch].triton
     software = Software(python=PYTHON, torch=stand_in_torch(), triton=triton)
     answer = interpreter.compute(subject)
     return _computed(software, checks, answer, limits_of(subject), interpreter.WHERE, stand_in=True)
 
 
-def _subject(wheel: Wheel, installed: Installed, workshop: Workshop) -> Subject:
+def _subject(wheel: Wheel, installed: Installed, place: Place) -> Subject:
     if installed.record is None:
         raise InputError("no build record", wheel.path.name, "it says with which Triton the kernels are compiled")
-    cell = require(expand(workshop.matrix), Cell.parse(installed.record.cell))
-    return Subject(wheel, installed.record, cell, workshop)
+    cell = require(expand(place.matrix), Cell.parse(installed.record.cell))
+    return Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
 
 
 def _as_check(result: GateResult) -> Check:
@@ -164,7 +168,7 @@ def _as_check(result: GateResult) -> Check:
 
 def _ask(place: Place, *arguments: str, variables: Mapping[str, str] | None = None) -> Numbers | str:
     """What the program says, or why it says nothing."""
-    environ = place.workshop.environ
+    environ = place.environ
     chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
     given = {**handed(environ), **chosen, **(variables or {})}
     try:

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import build_environment, package_folders, wheel_environment
-from wheelfactory.build.workshop import Workshop
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import scratch_dir, sha256_of
+from wheelfactory.core.host import Host
 from wheelfactory.core.version import factory_version
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
 from wheelfactory.gpu.validate.compute import Computed, Place, compute
 from wheelfactory.gpu.validate.installed import PROJECTS, Installed, read_installed
 from wheelfactory.gpu.validate.report import Validated, Validation
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.proofs import HasPython, handed
 from wheelfactory.wheel.read import Wheel
 
 
-def validate(path: Path | None, given: str | None, workshop: Workshop, *, foreign: bool) -> Validation:
+def validate(
+    path: Path | None,
+    given: str | None,
+    *,
+    foreign: bool,
+    matrix: Matrix,
+    host: Host,
+    environ: Mapping[str, str],
+    cache: Path,
+) -> Validation:
     """Run a wheel, or what is installed if `path` is None, with the Python `given` or else the user's.
 
     With `foreign` the kernels of a Triton wheel run on the GPU of another vendor. A wheel is validated without any
     torch at hand too: a CPU torch stands in. Raises `InputError` if there is nothing to validate, or not in this way.
     """
     wheel = _open(path) if path else None
-    python, stand_in = _python(wheel, given, workshop)
-    with scratch_dir(workshop.cache) as scratch, _installed(wheel, python, workshop) as interpreter:
-        installed = read_installed(interpreter, handed(workshop.environ), scratch)
-        computed = compute(installed, Place(interpreter, python, scratch, workshop, wheel, foreign))
+    python, stand_in = _python(wheel, given, environ, cache)
+    with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
+        installed = read_installed(interpreter, handed(environ), scratch)
+        computed = compute(installed, Place(interpreter, python, scratch, matrix, host, environ, cache, wheel, foreign))
     fitting = None if stand_in or computed.stand_in else python
     checks = (
         *checks_of(installed, fitting, foreign=foreign),
@@ -58,28 +69,32 @@ def _open(path: Path) -> Wheel:
     return wheel
 
 
-def _python(wheel: Wheel | None, given: str | None, workshop: Workshop) -> tuple[TorchPython, bool]:
+def _python(
+    wheel: Wheel | None, given: str | None, environ: Mapping[str, str], cache: Path
+) -> tuple[TorchPython, bool]:
     """The Python to run in, and whether it only stands in for one with the torch that the wheel is for."""
     try:
-        return find_torch_python(given, workshop.environ), False
+        return find_torch_python(given, environ), False
     except InputError:
         if given or not wheel:
             raise
-        own = build_environment(workshop.cache)
-        return find_torch_python(str(own.python), workshop.clean_environ), True
+        own = build_environment(cache)
+        return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
 @contextmanager
-def _installed(wheel: Wheel | None, python: TorchPython, workshop: Workshop) -> Iterator[HasPython]:
+def _installed(
+    wheel: Wheel | None, python: TorchPython, environ: Mapping[str, str], cache: Path
+) -> Iterator[HasPython]:
     """What has the package: the Python itself, or an environment over it with the wheel, gone afterwards."""
     if wheel is None:
         yield python
         return
-    layers = package_folders(python.python, workshop.clean_environ)
+    layers = package_folders(python.python, clean_environ(environ))
     with ExitStack() as stack:
         try:
             environment = stack.enter_context(
-                wheel_environment(workshop.cache, wheel.path, python.python, python.version, layers)
+                wheel_environment(cache, wheel.path, python.python, python.version, layers)
             )
         except BuildError as error:
             said = error.which.splitlines()[-1]
