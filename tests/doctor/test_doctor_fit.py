@@ -14,9 +14,9 @@ from report_rows import rows_of
 from wheelfactory.build.fallback_project import require_project
 from wheelfactory.core.cell import Backend, major_minor
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.fallback_name import FALLBACK_TORCH
 from wheelfactory.core.gpus import product
 from wheelfactory.doctor.fit import (
+    FALLBACK_TORCH,
     TORCH_PYTHONS,
     Fit,
     condition,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from wheelfactory.build.environments import build_environment, build_requirements, pip_wheel
 from wheelfactory.build.fallback_project import Project
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.rewrite import rewrite_wheel

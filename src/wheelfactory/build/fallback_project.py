@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.checkout import FALLBACK
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 
 PACKAGE = "flash_attention_amd"
 """The package that its wheel holds, and how the wheel spells its name."""

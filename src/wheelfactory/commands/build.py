@@ -12,9 +12,8 @@ from wheelfactory.build.recipe import find_rocm_version, make_recipe
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, require_cell, show
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, announcing

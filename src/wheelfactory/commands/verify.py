@@ -10,9 +10,8 @@ from pathlib import Path
 from wheelfactory.build.fallback_project import is_of_other_sources
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED, InputError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.load import load_matrix

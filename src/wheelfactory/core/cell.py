@@ -8,6 +8,9 @@ from enum import Enum
 
 from wheelfactory.core.errors import InputError
 
+FALLBACK_NAME = "flash-attention-amd"
+"""The project whose wheel is of no cell: its normalized name, and the word for it on the command line."""
+
 ANY_PYTHON = "3"
 """The Python of a wheel without an extension module: its tag is ``py3``."""
 

@@ -11,14 +11,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import Backend, Cell, major_minor
-from wheelfactory.core.fallback_name import FALLBACK_NAME, FALLBACK_TORCH
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnosis import dotted, numbers
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
 
 PROJECT = "flash-attn"
+
+FALLBACK_TORCH = (2, 5)
+"""The oldest torch that flash-attention-amd runs with, as its pyproject.toml says; the doctor has no such file."""
 
 TORCH_PYTHONS = {(2, 9): ((3, 10), (3, 14)), (2, 6): ((3, 9), (3, 13)), (0, 0): ((3, 9), (3, 12))}
 """By the first torch for which it holds: the oldest and the newest Python that PyTorch builds it for.

@@ -12,9 +12,8 @@ from wheelfactory.build.executor import Executor, Place
 from wheelfactory.build.fallback import build_fallback
 from wheelfactory.build.fallback_project import Project
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import end_all

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from wheelfactory.build.fallback_project import Project, find_project, is_of_other_sources
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import VerificationError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.files import sha256_of
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger

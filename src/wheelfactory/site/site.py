@@ -15,7 +15,7 @@ from wheelfactory.site.coverage import cover
 from wheelfactory.site.index import make_pages
 from wheelfactory.site.packages import packages_page
 from wheelfactory.site.picture import draw
-from wheelfactory.site.search.files import site_files
+from wheelfactory.site.search_page import site_files
 from wheelfactory.site.single_file import single_file
 
 DOCTOR, PACKAGES, COVERAGE = "doctor.py", "packages.md", "coverage.svg"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from wheelfactory.build.fallback_project import LICENSE
-from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.result import Finding, GateResult
 

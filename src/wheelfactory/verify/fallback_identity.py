@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from wheelfactory.build.fallback_project import PACKAGE
-from wheelfactory.core.fallback_name import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.identity import expect, never_required
 from wheelfactory.verify.result import Finding, GateResult

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from wheelfactory.build.executor import Place
 from wheelfactory.build.fallback_project import require_project
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -19,26 +18,6 @@ from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.order import VARIABLE
 
 COMPILE = Path(str(launcher.__file__)).parent
-MODULES = sorted(path.stem for path in COMPILE.glob("*.py") if path.stem != "__init__")
-
-
-def imported(path: Path) -> set[str]:
-    """The first parts of the names of all modules that a file imports, wherever in it."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(str(node.module))
-    return names
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_it_imports_the_standard_library_and_itself_alone(module: str) -> None:
-    foreign = {name for name in imported(COMPILE / f"{module}.py") if name.split(".")[0] not in sys.stdlib_module_names}
-    allowed = ("wheelfactory.kernels.compiler", "wheelfactory.core")
-    assert all(name.startswith(allowed) for name in foreign)
-
 
 OLD_PYTHON = find_python(9)
 

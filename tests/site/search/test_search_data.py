@@ -20,8 +20,8 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.search.data import search_data
-from wheelfactory.site.search.files import site_files
+from wheelfactory.site.search_data import search_data
+from wheelfactory.site.search_page import site_files
 from wheelfactory.verify.result import GateResult, Status
 
 SMALL = small_matrix()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import wheelfactory.site.search
+import wheelfactory.site
 from npm_tools import PINS, npm_package
 
-PAGE = Path(wheelfactory.site.search.__file__).parent / "page"
+PAGE = Path(wheelfactory.site.__file__).parent / "page"
 SCRIPTS = sorted((PAGE / "search").glob("*.js"))
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import FALLBACK_NAME, Backend
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.fallback_name import FALLBACK_NAME
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.validate.report import Validated
 from wheelfactory.verify.proofs import HasPython, NoReportError, Report, ask

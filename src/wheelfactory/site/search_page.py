@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.search.data import search_data
+from wheelfactory.site.search_data import search_data
 
 DATA = "search/data.js"
 """A script and not JSON: a page that is opened from a disk may load scripts beside it, and nothing else."""
