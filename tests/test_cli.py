@@ -17,7 +17,7 @@ import pytest
 
 from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
-from wheelfactory.cli import CLOSED_PIPE, COMMANDS, main
+from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, main
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED
 from wheelfactory.core.files import locked
@@ -34,7 +34,7 @@ CELLS = (CK_CELL, CELL, CK_CELL.replace("310", "311"), CK_CELL.replace("310", "3
 ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 """What selects `CELLS`."""
 NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
-NAMES = list(COMMANDS)
+NAMES = [*COMMANDS, *(f"{name} {inner}" for name, below in SUBCOMMANDS.items() for inner in below)]
 EITHER = "either publish, yank or add evidence"
 
 
@@ -68,6 +68,13 @@ def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
         refusal("nothing", error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
         refusal("command", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
         refusal("option", "plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
+        refusal(
+            "ci alone", "ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"
+        ),
+        refusal(
+            "step", "ci", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="ci --help"
+        ),
+        refusal("only in ci", "jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
         refusal("no cell", "explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
         refusal("no such backend", "build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
         refusal("neither", "explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
@@ -217,7 +224,7 @@ def test_a_release_that_another_run_holds_is_refused(cli: Cli, release: Path) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
     with pytest.raises(SystemExit) as done:
-        main([name, "--help"])
+        main([*name.split(), "--help"])
     shown = capsys.readouterr()
     assert done.value.code == DONE
     assert shown.out.startswith(f"usage: wheelfactory {name} ")
@@ -228,8 +235,36 @@ def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert all(re.search(rf"\b{name}\b", text) for name in NAMES)
+    assert all(re.search(rf"\b{name}\b", text) for name in COMMANDS)
     assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed" in text
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_help_of_a_command_names_its_subcommands(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f" {inner} {summary}" in text for inner, summary in SUBCOMMANDS[name].items())
+
+
+PRINT_IMPORTED = """\
+import sys
+from wheelfactory import cli
+try:
+    cli.main([*sys.argv[1:], "--help"])
+finally:
+    print("imported:", *sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", ["matrix", "ci", "ci jobs", "ci answer"])
+def test_no_command_is_imported_but_the_chosen_one(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_IMPORTED, *name.split()], env=ENVIRON, capture_output=True, text=True, check=True
+    )
+    imported = set(done.stdout.rpartition("imported:")[2].split())
+    modules = {other: f"wheelfactory.commands.{other.replace(' ', '.')}" for other in NAMES if other not in SUBCOMMANDS}
+    assert {other for other, module in modules.items() if module in imported} == {name} - set(SUBCOMMANDS)
 
 
 @pytest.mark.parametrize(

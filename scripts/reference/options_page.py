@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from wheelfactory import cli
@@ -22,17 +22,26 @@ def options_page() -> str:
     """The page."""
     parts = [HEAD]
     for name, summary in cli.COMMANDS.items():
-        parts += _sections("##", name, summary, _below(cli._parser(name))[name])
+        parts += _sections("##", (name,), summary)
     return "\n".join(parts)
 
 
-def _sections(mark: str, name: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    """That of a command, and below it those of the commands that it has itself."""
+def _sections(mark: str, words: tuple[str, ...], summary: str) -> Iterator[str]:
+    """The section of a command such as ``bench trend``, then the sections of its subcommands."""
+    parser = _named(words)
     rows = [f"| {shown} | {what} |" for shown, what in _rows(parser)]
     table = ["| | |", "|---|---|", *rows, ""] if rows else []
-    yield "\n".join([f"{mark} {name}", "", f"{_sentence(summary)}.", "", *table])
-    for inner, found in _below(parser).items():
-        yield from _sections(f"{mark}#", f"{name} {inner}", (found.description or "").rstrip("."), found)
+    yield "\n".join([f"{mark} {' '.join(words)}", "", f"{_sentence(summary)}.", "", *table])
+    for name, found in _below(parser).items():
+        yield from _sections(f"{mark}#", (*words, name), (found.description or "").rstrip("."))
+
+
+def _named(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a command, with its options: `cli` gives them only to the command that it is asked for."""
+    parser = cli._parser(words)
+    for name in words:
+        parser = _below(parser)[name]
+    return parser
 
 
 def _below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -29,14 +29,21 @@ COMMANDS = {
     "index": "write the index of a release directory, or a site, from a manifest",
     "doctor": "say which wheel fits this machine, and what is wrong with one that does not work",
     "bench": "time attention, train a transformer with each backend, and compare reports of that",
-    "jobs": "print what the jobs of a workflow run are expanded to",
-    "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
-    "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
     "status": "say what of the matrix is published, what is missing, and what is excluded",
     "notes": "print the release notes that a manifest makes",
-    "answer": "answer a wheel request: how to install it, why it cannot be, or that it will be built",
+    "ci": "run a step of the GitHub workflows",
 }
-"""Every command, a module of `wheelfactory.commands`, and what it does."""
+"""Every command, a module or package of `wheelfactory.commands`, and what it does."""
+
+SUBCOMMANDS = {
+    "ci": {
+        "jobs": "print what the jobs of a workflow run are expanded to",
+        "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
+        "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
+        "answer": "answer a wheel request: how to install it, why it cannot be, or that it will be built",
+    },
+}
+"""The subcommands of each command that is a package: each is a module of that package, and what it does."""
 
 CLOSED_PIPE = 141
 """What a shell reports for a program that wrote to a closed pipe (128 + SIGPIPE)."""
@@ -47,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         given = sys.argv[1:] if arguments is None else list(arguments)
-        chosen = next((text for text in given if not text.startswith("-")), None)
-        options = _parser(chosen).parse_args(given)
+        options = _parser([text for text in given if not text.startswith("-")]).parse_args(given)
         code: int = options.execute(options, os.environ)
         _flush()
     except FactoryError as error:
@@ -99,10 +105,10 @@ class _Parser(argparse.ArgumentParser):
         raise InputError("bad arguments", message, f"`{self.prog} --help` says what it takes")
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """The parser of all commands, with the options of the chosen one.
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of all commands, with the options of the command that the words begin with, such as ``ci jobs``.
 
-    Only that one is imported, so that the matrix needs neither network libraries nor auditwheel.
+    Only that command is imported, so that the matrix needs neither network libraries nor auditwheel.
     """
     parser = _Parser(
         prog="wheelfactory",
@@ -111,11 +117,22 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         "5 nothing to do, 6 the time is up: run the same command again",
     )
     parser.add_argument("--version", action="version", version=f"wheelfactory {factory_version()}")
+    _add_commands(parser, COMMANDS, words, "wheelfactory.commands")
+    return parser
+
+
+def _add_commands(
+    parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str], package: str
+) -> None:
+    """Give a parser the commands of a package. Only the command that the words begin with gets its options."""
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
+    for name, summary in commands.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
-        if name == chosen:
-            command = import_module(f"wheelfactory.commands.{name}")
+        if not words or name != words[0]:
+            continue
+        if name in SUBCOMMANDS:
+            _add_commands(subparser, SUBCOMMANDS[name], words[1:], f"{package}.{name}")
+        else:
+            command = import_module(f"{package}.{name}")
             command.add(subparser)
             subparser.set_defaults(execute=command.execute)
-    return parser

@@ -1,4 +1,4 @@
-"""`jobs`, `gather` and `account` on a directory as target: the lines that workflows hand on, and the exit codes."""
+"""`ci jobs`, `ci gather` and `ci account` on a directory: the lines that workflows hand on, and the exit codes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
 
     def run(command: str, *arguments: str) -> Outputs:
         more = ("--matrix", str(matrix), "--cache", str(cache)) if command == "jobs" else ()
-        return Outputs(*run_command(capsys, command, str(release), "--plan", str(plan), *more, *arguments))
+        return Outputs(*run_command(capsys, "ci", command, str(release), "--plan", str(plan), *more, *arguments))
 
     return Desk(run, release, plan, tmp_path / "kernels", tmp_path / "built")
 

@@ -130,7 +130,7 @@ def test_notes_refuse_what_is_no_repository(cli: Cli, release: Path, name: str) 
 
 def test_answer_reads_the_body_from_a_file(cli: Cli, release: Path, tmp_path: Path) -> None:
     (tmp_path / "body.md").write_text(BODY)
-    shown = cli("answer", release, *MATRIX, "--body", "body.md")
+    shown = cli("ci", "answer", release, *MATRIX, "--body", "body.md")
     assert (shown.code, shown.err) == (DONE, "")
     assert f"pip install --index-url file://{release}/{INDEX} flash-attn==2.8.3" in shown.out
 
@@ -140,7 +140,7 @@ def test_answer_reads_the_body_from_stdin(
     cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BODY.encode())))
-    assert "**It exists.**" in cli("answer", release, *MATRIX, *arguments).out
+    assert "**It exists.**" in cli("ci", "answer", release, *MATRIX, *arguments).out
 
 
 @pytest.mark.parametrize("name", ["body.md", "-"])
@@ -150,14 +150,14 @@ def test_answer_stands_bytes_that_are_no_text(
     body = b"### torch\n\n\xff\xfe\x00 @admin\n" * 10_000
     (tmp_path / "body.md").write_bytes(body)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
-    shown = cli("answer", release, *MATRIX, "--body", name)
+    shown = cli("ci", "answer", release, *MATRIX, "--body", name)
     assert shown.code == DONE
     assert shown.out.startswith("**Not understood.**")
     assert "admin" not in shown.out
 
 
 def test_answer_without_a_body_is_refused(cli: Cli, release: Path) -> None:
-    shown = cli("answer", release, *MATRIX, "--body", "absent.md")
+    shown = cli("ci", "answer", release, *MATRIX, "--body", "absent.md")
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert shown.err.startswith("error: cannot read: absent.md (No such file or directory)\n")
 

@@ -43,9 +43,8 @@ def why_wrong(arguments: Sequence[str]) -> str:
     """What the parser says against the arguments; empty if nothing."""
     if not arguments or arguments[0] in _OF_THE_SCRIPT or PLACEHOLDER.fullmatch(arguments[0]):
         return ""
-    chosen = arguments[0]
-    parser = cli._parser(chosen)  # main() would run the command
-    if chosen in cli.COMMANDS:
+    parser = cli._parser(arguments)  # main() would run the command
+    if arguments[0] in cli.COMMANDS:
         _let_placeholders_pass(named_parser(parser, arguments))
     try:
         parser.parse_args([text for text in arguments if text != "--help"])

@@ -12,6 +12,7 @@ import yaml
 
 from docs.command_lines import factory_commands, why_wrong
 from docs.pages import COMMANDS, DATA, REASONS, Block, Page, pages
+from wheelfactory.cli import SUBCOMMANDS
 from wheelfactory.core.checkout import ROOT
 
 EVERY_PAGE = pytest.mark.parametrize("page", pages(), ids=lambda page: page.path)
@@ -21,12 +22,18 @@ EXECUTED_BY = re.compile(r"executed by (tests/[\w/]+\.py)::(test_\w+)")
 
 def shown(page: Page) -> Iterator[str]:
     """Every text of a page that may be a command; a sentence may name one without its arguments."""
-    yield from (span for span in page.spans if len(span.split()) > 2)
+    yield from (span for span in page.spans if not is_name(span))
     for block in page.blocks:
         if block.language == "console":
             yield "\n".join(commands_of_console(block.text))
         elif block.language not in (*DATA, "python", "json"):
             yield block.text
+
+
+def is_name(span: str) -> bool:
+    """Whether a span is too short for a command with arguments: ``wheelfactory plan``, ``wheelfactory ci jobs``."""
+    words = span.split()
+    return len(words) <= 2 or (len(words) == 3 and words[2] in {*SUBCOMMANDS.get(words[1], ()), "..."})
 
 
 def commands_of_console(text: str) -> Iterator[str]:
@@ -72,6 +79,13 @@ def test_every_command_of_the_factory_is_one_that_it_takes(page: Page) -> None:
         ),
         ("./factory kernels SET --shard I/N > log # --no", ""),
         ("./factory bench", "bad arguments: the following arguments are required: BENCHMARK"),
+        ("./factory ci", "bad arguments: the following arguments are required: COMMAND"),
+        ("./factory ci jobs TARGET --onyl '*'", "bad arguments: unrecognized arguments: --onyl *"),
+        ("./factory ci gather TARGET --plan FILE --kernels DIR", ""),
+        (
+            "./factory ci account TARGET --plan FILE --build DIR",
+            "bad arguments: the following arguments are required: --built",
+        ),
         ("./factory bench training --head-dim 64", "bad arguments: unrecognized arguments: --head-dim 64"),
         ("./factory bench training --thresh 7", "shortened: --thresh"),
         ("./factory bench attention --heads N --seqlens LIST", ""),

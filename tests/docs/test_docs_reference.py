@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import Page, repository_files
-from wheelfactory.cli import COMMANDS
+from wheelfactory.cli import COMMANDS, SUBCOMMANDS
 from wheelfactory.core.checkout import ROOT
 
 REFERENCE = ROOT / "docs/reference"
@@ -89,8 +89,10 @@ def test_an_error_without_a_cure_is_refused(tmp_path: Path, hint: str) -> None:
 
 def test_every_command_has_its_row() -> None:
     table = Page("docs/reference/commands.md").text
-    named = {span.split()[0] for span in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)}
-    assert set(COMMANDS) - named == set()
+    rows = [span.split() for span in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)]
+    assert set(COMMANDS) - {row[0] for row in rows} == set()
+    below = {(name, inner) for name, commands in SUBCOMMANDS.items() for inner in commands}
+    assert below - {tuple(row[:2]) for row in rows} == set()
 
 
 def variables_of_python(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The plan file: what `jobs` writes is what later jobs read, and anything else is refused."""
+"""The plan file: what `ci jobs` writes is what later jobs read, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_plan_that_was_written_is_read_back(tmp_path: Path) -> None:
 def test_a_plan_that_is_missing_is_an_error_that_says_what_writes_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the plan: .*plan\.json \(No such file") as caught:
         Plan.read(tmp_path / "plan.json")
-    assert "wheelfactory jobs" in caught.value.hint
+    assert "wheelfactory ci jobs" in caught.value.hint
 
 
 @pytest.mark.parametrize(

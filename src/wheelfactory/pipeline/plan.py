@@ -60,7 +60,7 @@ class Plan(BaseModel):
             raise InputError("not a plan", f"{path}: {place}: {first['msg']}", _HINT) from None
 
 
-_HINT = "`wheelfactory jobs` writes it"
+_HINT = "`wheelfactory ci jobs` writes it"
 
 
 def outputs(values: Mapping[str, object]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`wheelfactory gather`."""
+"""`wheelfactory ci gather`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wheelfactory.release.manifest import published_cells
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     add_target(parser)
-    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `jobs` wrote")
+    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `ci jobs` wrote")
     parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="where the archives of shards are")
     parser.add_argument(
         "--round",

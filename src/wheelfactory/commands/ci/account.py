@@ -1,4 +1,4 @@
-"""`wheelfactory account`."""
+"""`wheelfactory ci account`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wheelfactory.site.coverage import available_cells
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     add_target(parser)
-    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `jobs` wrote")
+    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `ci jobs` wrote")
     parser.add_argument(
         "--built", type=Path, required=True, metavar="DIR", help="folder with the manifests of what was built"
     )

@@ -1,4 +1,4 @@
-"""`wheelfactory jobs`."""
+"""`wheelfactory ci jobs`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--triton-too", choices=["true", "false"], default="false", help="with --versions: the Triton cell beside CK"
     )
-    parser.add_argument("--plan", type=Path, metavar="FILE", help="write the plan there, for `gather` and `account`")
+    parser.add_argument(
+        "--plan", type=Path, metavar="FILE", help="write the plan there, for `ci gather` and `ci account`"
+    )
     add_matrix(parser)
     add_cache(parser)
 
@@ -73,7 +75,7 @@ _NOTHING = "nothing to build: every cell selected is published"
 
 
 def _outputs(plan: Plan, *, by_hand: bool) -> list[str]:
-    """By hand there is one level of cells; otherwise `gather` gives them, when their kernels are there."""
+    """By hand there is one level of cells; otherwise `ci gather` gives them, when their kernels are there."""
     if by_hand:
         cells = strategy(cell_entries(plan.cells))
         return outputs({"count": len(plan.cells), "cells": cells, "groups": group_strategy(plan.cells)})

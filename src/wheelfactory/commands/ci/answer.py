@@ -1,4 +1,4 @@
-"""`wheelfactory answer`."""
+"""`wheelfactory ci answer`."""
 
 from __future__ import annotations
 
