@@ -96,12 +96,21 @@ class LocalExecutor:
 
     def nearest(self, cells: Sequence[Cell]) -> Cell:
         """One whose torch is at hand, else the first."""
-        return next((cell for cell in cells if self._find_python(cell)), cells[0])
+
+        def at_hand(cell: Cell) -> Path | None:
+            index = self.matrix.rocm[cell.rocm].index
+            return find_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
+
+        return next(filter(at_hand, cells), cells[0])
 
     def place(self, cell: Cell, _part: Part) -> Place:
         """This machine with a Python for the cell: any for Triton, one with the cell's torch for CK."""
         triton = cell.backend is Backend.TRITON
-        python = build_environment(self.cache).python if triton else self._make_python(cell)
+        if triton:
+            python = build_environment(self.cache).python
+        else:
+            index = self.matrix.rocm[cell.rocm].index
+            python = make_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
         path = self.environ.get("PATH", "")
         return Place(
             host=self.machine,
@@ -121,14 +130,6 @@ class LocalExecutor:
 
     def stop(self) -> None:
         """Nothing: what runs here ends with who waits for it."""
-
-    def _find_python(self, cell: Cell) -> Path | None:
-        index = self.matrix.rocm[cell.rocm].index
-        return find_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
-
-    def _make_python(self, cell: Cell) -> Path:
-        index = self.matrix.rocm[cell.rocm].index
-        return make_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
 
     def _ccache(self, path: str) -> str:
         found = shutil.which("ccache", path=path)

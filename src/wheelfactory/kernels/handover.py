@@ -57,7 +57,8 @@ def ledger_path(cache: Path) -> Path:
 def hand_over(setup: Setup, set_id: str, wanted: Wanted, *, cache: Path, appended: str | None) -> Handed:
     """What makes setup.py compile through the factory; `appended` are the flags that hipcc itself adds (`APPENDED`).
 
-    Raises `InputError` for an unusable archive."""
+    Raises `InputError` for an unusable archive.
+    """
     place, kept, ccache_folder = setup.place, kernels_folder(cache), cache / "ccache"
     order = Order(
         ninja=str(place.ninja),
