@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -210,6 +211,21 @@ def test_a_pinned_file_that_is_no_archive(index: Index, cache: Path) -> None:
 
     with pytest.raises(SourceError, match=f"not a source archive: {SDIST}"):
         fetch_source("2.8.3", release(sdist=sdist), cache, index.environ)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="every patch release of this Python has the filter")
+def test_sources_unpack_where_the_standard_library_has_no_filter(
+    index: Index, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debian 12's Python 3.11.2, whose `extractall` takes no `filter`."""
+
+    def extractall(self: object, path: str = ".", members: object = None, *, numeric_owner: bool = False) -> None:
+        raise AssertionError("it would let a member leave the folder")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
+    source = fetch_source("2.8.3", release(sdist={"file": SDIST, "sha256": SHA256}), cache, index.environ)
+
+    assert (unpack(source, tmp_path / "source") / "setup.py").is_file()
 
 
 # git: real repositories on disk

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import lzma
 import shutil
-import tarfile
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pypi_simple import PYPI_SIMPLE_ENDPOINT, DistributionPackage, PyPISimple
 
@@ -22,6 +23,11 @@ from wheelfactory.core.http import NETWORK_TIMEOUT_S, NO_INDEX, index_session
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn, GitTag
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    import tarfile
+else:  # before 3.10.12 and 3.11.4 the standard library's cannot be told to stay in a folder
+    from backports import tarfile
 
 _GIT_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
 """What git exports to a hook, and would take for the repository to work in."""
