@@ -108,6 +108,7 @@ def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(
     """A compile that was killed for want of memory is tried again, so that alone does not end a build."""
     killed = CHILD_TAKES_MEMORY.partition("if ")[0] + f"subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}])\n"
     error = ended(killed + COMPILE_FAILS)
+    assert "(exit status 1" in error.which
     assert hint_of(error).startswith("arch refused (")
 
 
