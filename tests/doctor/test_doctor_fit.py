@@ -11,7 +11,7 @@ import pytest
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
 from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
-from wheelfactory.build.fallback_project import require_project
+from wheelfactory.build.fallback_project import read_project
 from wheelfactory.core.cell import Backend, major_minor
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.gpus import product
@@ -371,7 +371,7 @@ def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(
 
 
 def test_the_doctor_knows_the_oldest_torch_of_the_fallback() -> None:
-    assert list(require_project().requires) == [f"torch>={FALLBACK_TORCH[0]}.{FALLBACK_TORCH[1]}"]
+    assert list(read_project().requires) == [f"torch>={FALLBACK_TORCH[0]}.{FALLBACK_TORCH[1]}"]
 
 
 def test_versions_are_compared_as_numbers() -> None:

@@ -19,7 +19,7 @@ from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_mac
 from wheelfactory.build import fallback_project as sources
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import Project, find_project, require_project
+from wheelfactory.build.fallback_project import Project, read_project
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
 from wheelfactory.core.files import sha256_of
@@ -46,7 +46,7 @@ Refused = Callable[[Path], tuple[str, str]]
 @pytest.fixture(scope="module", autouse=True)
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """The distribution of this checkout, as it is when the tests begin: someone may be at work on it."""
-    found, folder = require_project(), tmp_path_factory.mktemp("checkout")
+    found, folder = read_project(), tmp_path_factory.mktemp("checkout")
     found.write_sources(folder)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sources, "FALLBACK", folder)
@@ -69,7 +69,7 @@ def wheel(cache: Path, project: Project, tmp_path_factory: pytest.TempPathFactor
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sources in a folder of the test's own, taken for those of the checkout."""
     folder = tmp_path / "packages/flash_attention_amd"
-    require_project().write_sources(folder)
+    read_project().write_sources(folder)
     monkeypatch.setattr(sources, "FALLBACK", folder)
     return folder
 
@@ -115,12 +115,12 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
         (checkout / name).write_text("flash_attention_amd/old.py\n")
     (checkout / "src/flash_attention_amd/__pycache__").mkdir()
     (checkout / "src/flash_attention_amd/__pycache__/old.pyc").write_bytes(b"")
-    assert require_project() == project
+    assert read_project() == project
     os.utime(checkout / "src/flash_attention_amd/__init__.py", (0, 1e9))
     before = os.umask(0o077)
     try:
         own = make_machine(tmp_path / "own", cache, {}).cache
-        again = build_fallback(require_project(), tmp_path / "again", own)
+        again = build_fallback(read_project(), tmp_path / "again", own)
     finally:
         os.umask(before)
     assert sha256_of(again) == sha256_of(wheel)
@@ -139,15 +139,15 @@ def test_what_was_built_is_kept_until_a_source_changes(
 
     def pip_wheel(_environment: object, source: Path, folder: Path, _epoch: int) -> None:
         built.append(source)
-        made(folder, require_project())
+        made(folder, read_project())
 
     monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
     own = make_machine(tmp_path / "own", cache, {}).cache
     for folder in ("first", "second"):
-        build_fallback(require_project(), tmp_path / folder, own)
+        build_fallback(read_project(), tmp_path / folder, own)
     assert len(built) == 1
     (checkout / "README.md").write_text("another description\n")
-    build_fallback(require_project(), tmp_path / "third", own)
+    build_fallback(read_project(), tmp_path / "third", own)
     assert len(built) == 2
 
 
@@ -168,20 +168,16 @@ def test_a_project_that_does_not_say_what_it_is_is_an_error_that_names_the_file(
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(InputError, match="cannot read the project") as refused:
-        find_project()
+        read_project()
     assert refused.value.which.startswith(f"{path}: ")
     assert said in refused.value.which
 
 
-def test_without_its_sources_it_cannot_be_built_and_is_not_missed(
-    cli: Cli, checkout: Path, given: Given, tmp_path: Path
-) -> None:
-    """As beside a factory that was installed from a wheel."""
-    shutil.rmtree(checkout)
-    assert missing_fallback(DirectoryPublisher(tmp_path / "release")) is None
+def test_a_source_that_is_missing_is_named(cli: Cli, checkout: Path) -> None:
+    (checkout / "README.md").unlink()
     shown = cli("build", NAME)
     assert (shown.code, shown.out) == (2, "")
-    assert f"error: no sources of {NAME}: {checkout}" in shown.err
+    assert f"error: cannot read the project: {checkout}/README.md" in shown.err
 
 
 # -- verified
@@ -237,7 +233,7 @@ def test_triton_is_required_by_no_wheel_even_if_the_sources_ask_for_it(
 ) -> None:
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('["torch>=2.5"]', '["torch>=2.5", "triton"]'))
-    gate, finding = refused(made(tmp_path, require_project()))
+    gate, finding = refused(made(tmp_path, read_project()))
     assert (gate, "expected no Triton, found triton" in finding) == ("identity", True)
 
 
@@ -501,7 +497,7 @@ def test_it_is_missing_until_a_release_holds_its_version(checkout: Path, project
     assert missing_fallback(publisher) is None
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
-    assert missing_fallback(publisher) == require_project()
+    assert missing_fallback(publisher) == read_project()
     (publisher.wheels / project.filename).unlink()
     path.write_text(path.read_text().replace('"0.2.0"', '"0.1.0"'))
     assert missing_fallback(publisher) == project

@@ -1,4 +1,4 @@
-"""The sources of flash-attention-amd in the checkout -> what its wheel must be; reads files, runs nothing."""
+"""The sources of flash-attention-amd -> what its wheel must be; reads files, runs nothing."""
 
 from __future__ import annotations
 
@@ -69,13 +69,11 @@ class Project:
             path.write_bytes(data)
 
 
-def find_project() -> Project | None:
-    """What the checkout has; None where there is none, as beside a factory that was installed from a wheel.
+def read_project() -> Project:
+    """What the factory has.
 
     Raises `InputError` if a file that the build reads is missing, or pyproject.toml does not say what it must.
     """
-    if not (FALLBACK / "pyproject.toml").is_file():
-        return None
     stated = _stated(FALLBACK / "pyproject.toml")
     package = FALLBACK / "src" / PACKAGE
     files = [*package.rglob("*.py"), package / "py.typed"]  # what else lies there, no build takes along
@@ -88,27 +86,20 @@ def find_project() -> Project | None:
     )
 
 
-def require_project() -> Project:
-    """What `find_project` finds. Raises `InputError` if that is nothing."""
-    project = find_project()
-    if project is None:
-        raise InputError(f"no sources of {FALLBACK_NAME}", str(FALLBACK), "run this from a checkout of the factory")
-    return project
-
-
 def is_of_other_sources(name: str, version: str) -> bool:
-    """Whether a project of this name and version is a fallback that the checkout has not: it can verify none of that.
-
-    Raises `InputError` if there is no checkout.
-    """
-    return name == FALLBACK_NAME and version != require_project().version
+    """Whether a project of this name and version is a fallback that the factory has not: it can verify none of that."""
+    return name == FALLBACK_NAME and version != read_project().version
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError("cannot read the project", f"{path} ({error.strerror})", "restore it from git") from None
+        raise InputError(
+            "cannot read the project",
+            f"{path} ({error.strerror})",
+            "install the factory again, or restore the file from git",
+        ) from None
 
 
 def _stated(path: Path) -> _Stated:
@@ -116,7 +107,7 @@ def _stated(path: Path) -> _Stated:
 
     The standard library reads TOML only from Python 3.11 on.
     """
-    section = path.read_text(encoding="utf-8").partition("\n[project]\n")[2].partition("\n[")[0]
+    section = _read(path).decode().partition("\n[project]\n")[2].partition("\n[")[0]
     pairs = [line.partition(" = ") for line in section.splitlines()]
     hint = f"it has {', '.join(_KEYS)} in [project], each on one line"
     try:

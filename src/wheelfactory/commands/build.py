@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import require_project
+from wheelfactory.build.fallback_project import read_project
 from wheelfactory.build.recipe import find_rocm_version, make_recipe
 from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
 from wheelfactory.commands.kernel_options import add_kernels, wanted_of
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cache, dest = cache_of(options, environ), directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
         with announcing():
-            show(str(build_fallback(require_project(), dest, cache)))
+            show(str(build_fallback(read_project(), dest, cache)))
         return DONE
     wanted = wanted_of(options, started)
     matrix, host = load_matrix(options.matrix), read_host(environ)

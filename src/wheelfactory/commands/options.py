@@ -21,8 +21,13 @@ Environ: TypeAlias = Mapping[str, str]
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """``--matrix FILE``"""
+    own = Path("matrix.yaml").absolute()
     parser.add_argument(
-        "--matrix", type=Path, default=MATRIX, metavar="FILE", help="default: the checkout's matrix.yaml"
+        "--matrix",
+        type=Path,
+        default=own if own.exists() else MATRIX,
+        metavar="FILE",
+        help="default: matrix.yaml in this folder, else the factory's own",
     )
 
 

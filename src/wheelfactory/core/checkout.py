@@ -1,4 +1,4 @@
-"""Where the files are that the factory hands to a build: they lie in the checkout, beside matrix.yaml."""
+"""Where the files are that the factory hands to a build: beside `src` in a checkout, in the package once installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 """The factory itself, of which programs in a container import modules."""
 
-ROOT = PACKAGE.parents[1]
+_DATA = PACKAGE / "data"
+ROOT = _DATA if _DATA.is_dir() else PACKAGE.parents[1]
+"""The folder of these files; pyproject.toml lays out the installed one like a checkout."""
 
 MATRIX = ROOT / "matrix.yaml"
 BUILD_SCRIPT = ROOT / "build_rocm.sh"

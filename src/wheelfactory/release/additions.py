@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.fallback_project import Project, find_project, is_of_other_sources
+from wheelfactory.build.fallback_project import Project, is_of_other_sources, read_project
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import VerificationError
@@ -172,11 +172,11 @@ def missing_dependencies(
 def missing_fallback(publisher: Publisher) -> Project | None:
     """The sources of flash-attention-amd if the release does not hold the wheel of their version; else None.
 
-    None too where there are none. Raises `PublishError` if its published file was changed.
+    Raises `PublishError` if its published file was changed.
     """
-    project = find_project()
+    project = read_project()
     held = {row.filename for row in publisher.rows() if row.project == FALLBACK_NAME and publisher.holds(row)}
-    return None if project is None or project.filename in held else project
+    return None if project.filename in held else project
 
 
 def wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.build.executor import Place
-from wheelfactory.build.fallback_project import require_project
+from wheelfactory.build.fallback_project import read_project
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.host import Host
@@ -124,7 +124,7 @@ def verify_fallback(
     opened = archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
-    return _results(gates, FallbackSubject(Wheel.open(path), require_project(), environ, cache), (), opened)
+    return _results(gates, FallbackSubject(Wheel.open(path), read_project(), environ, cache), (), opened)
 
 
 def _results(

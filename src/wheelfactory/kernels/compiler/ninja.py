@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+# last, as what is installed beside the package must stand in front of nothing
+sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct

@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.wheel.elf.scope import SYSTEM, load_scope
 
+sys.path.pop(0)  # beside the package, once installed, there may be another torch than that of this Python
+
 
 def main(rocm: str, needed: list[str]) -> None:
     """Look for libraries where the loader would: Python's own, torch's, ROCm's, the system's."""

@@ -1,0 +1,104 @@
+"""The factory installed from a wheel, without a checkout: the same commands from an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pythons import find_python
+from wheelfactory.build.environments import cpu_torch, cpu_torch_options
+from wheelfactory.release.manifest import read_manifest
+
+ROOT = Path(__file__).parents[1]
+OWN = sys.version_info.minor
+ONLY = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the files that git knows."""
+    checkout, made = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, checkout / name)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", made, checkout], check=True)
+    (path,) = made.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module", params=sorted({10, OWN, 13}))
+def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``wheelfactory`` in an environment that has nothing else but what the wheel requires."""
+    python = find_python(request.param)
+    if python is None:
+        pytest.skip(f"there is no Python 3.{request.param} here")
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    pip = (sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet")
+    subprocess.run([*pip, "--constraint", ROOT / "constraints.txt", wheel], check=True)
+    return folder / "bin/wheelfactory"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """The folder that commands are run in."""
+    return tmp_path
+
+
+def call(program: Path, folder: Path, *arguments: str | Path, environ: Mapping[str, str] | None = None) -> str:
+    """What a command prints; it must succeed."""
+    environ = {**os.environ, **(environ or {})}
+    done = subprocess.run([program, *arguments], cwd=folder, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _skip_without_torch(installed: Path) -> None:
+    """A build needs torch for the CPU, which an index may have for this Python alone."""
+    if (installed.parent / f"python3.{OWN}").exists():
+        return
+    wanted = cpu_torch()
+    pip = (sys.executable, "-m", "pip", "--python", installed.with_name("python"))
+    tried = (*pip, "install", "--dry-run", "--no-deps")
+    if subprocess.run([*tried, wanted, *cpu_torch_options()], capture_output=True).returncode:
+        pytest.skip(f"no index here has {wanted} for that Python")
+
+
+def test_the_wheel_has_one_folder_beside_its_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"wheelfactory"}
+    assert not [name for name in names if "/tests/" in name]
+
+
+def test_the_matrix_is_that_of_the_checkout(installed: Path, empty: Path) -> None:
+    assert call(installed, empty, "matrix") == call(Path(sys.executable), ROOT, "-m", "wheelfactory", "matrix")
+
+
+def test_a_matrix_in_the_current_folder_wins(installed: Path, empty: Path) -> None:
+    shutil.copy(ROOT / "examples/seed-matrix.yaml", empty / "matrix.yaml")
+    shown = json.loads(call(installed, empty, "matrix"))
+    assert {cell["rocm-version"] for cell in shown["include"]} == {"6.1", "6.2"}
+
+
+def test_it_plans_builds_verifies_and_publishes(installed: Path, empty: Path, cache: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in installed.parents[1].rglob("*.py")}
+    assert ONLY in call(installed, empty, "plan", "--only", ONLY, "--cache", cache)
+    _skip_without_torch(installed)
+    call(installed, empty, "run", "--only", ONLY, "--dest", "site", "--cache", cache)
+    assert [row.cell for row in read_manifest(empty / "site") if row.cell] == [ONLY]
+    assert [row for row in read_manifest(empty / "site") if row.project == "flash-attention-amd"]
+    assert [path.name for path in empty.iterdir()] == ["site"]
+    assert {path: path.stat().st_mtime_ns for path in installed.parents[1].rglob("*.py")} == before
