@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from doctor.known import FACTS
 from doctor_installs import (
     CK_RECORD,
     CK_TORCH,
@@ -41,7 +42,7 @@ TORCH_210 = replace(CK_TORCH, version="2.10.0+rocm6.4")
 
 def only(machine: Machine) -> Diagnosis:
     """The one thing that is wrong."""
-    (found,) = diagnose(machine)
+    (found,) = diagnose(machine, FACTS)
     return found
 
 
@@ -55,7 +56,7 @@ def test_a_compiled_wheel_that_works_has_nothing(site: Site, value: str | None) 
 
     assert machine.installed
     assert (machine.installed.error, machine.installed.extension_archs) == ("", ("gfx90a", "gfx942", "gfx950"))
-    assert diagnose(machine) == ()
+    assert diagnose(machine, FACTS) == ()
 
 
 @pytest.mark.parametrize("value", [None, "TRUE", "1"])
@@ -65,11 +66,11 @@ def test_our_triton_wheel_that_works_has_nothing(site: Site, value: str | None) 
 
     assert machine.installed
     assert machine.installed.error == ""
-    assert diagnose(machine) == ()
+    assert diagnose(machine, FACTS) == ()
 
 
 def test_a_machine_without_flash_attn_has_nothing() -> None:
-    assert diagnose(good_machine()) == ()
+    assert diagnose(good_machine(), FACTS) == ()
 
 
 # symbols
@@ -307,7 +308,7 @@ def test_a_triton_wheel_of_others_that_is_not_enabled(site: Site, value: str | N
 def test_a_triton_wheel_of_others_that_is_enabled_has_nothing(site: Site) -> None:
     made = triton_site(site, ours=False).with_settings(**{VARIABLE: "TRUE"})
 
-    assert diagnose(good_machine(made, TRITON_TORCH)) == ()
+    assert diagnose(good_machine(made, TRITON_TORCH), FACTS) == ()
 
 
 def test_our_triton_wheel_where_the_other_backend_is_asked_for(site: Site) -> None:
@@ -408,7 +409,7 @@ def test_the_module_of_the_second_of_two_flash_attn_is_no_leftover(site: Site) -
     other = f"{CK_VERSION} in {site.folder}"
     taken = replace(read, version="1", extension=None, strays=(str(site.folder / MODULE),), others=(other,))
 
-    found = diagnose(replace(good_machine(site), installed=taken))
+    found = diagnose(replace(good_machine(site), installed=taken), FACTS)
 
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn"]
     assert other in found[0].what
@@ -418,7 +419,7 @@ def test_two_flash_attn_in_one_folder(site: Site) -> None:
     site.add_flash_attn("2.7.4.post1", PACKAGE)
     ck_site(site, good_module("gfx942"))
 
-    found = [diagnosis for diagnosis in diagnose(good_machine(site)) if diagnosis.name == "two flash-attn"]
+    found = [diagnosis for diagnosis in diagnose(good_machine(site), FACTS) if diagnosis.name == "two flash-attn"]
 
     assert len(found) == 1
     assert "2.7.4.post1" in found[0].what
@@ -433,7 +434,7 @@ def test_another_flash_attn_behind_a_working_one_is_nothing(site: Site, tmp_path
 
     assert machine.installed
     assert machine.installed.others == (f"2.7.4.post1 in {behind.folder}",)
-    assert diagnose(machine) == ()
+    assert diagnose(machine, FACTS) == ()
 
 
 def test_a_folder_that_hides_the_installed_one(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from doctor.known import FACTS
 from doctor_installs import (
     CK_RECORD,
     CK_TORCH,
@@ -27,21 +28,18 @@ from doctor_installs import (
 from fake_gpus import make_nodes
 from wheel_factory import build_record
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.hardware import find_container, read_devices, read_gpus
 from wheelfactory.doctor.machine import Device, Machine, Torch
-from wheelfactory.doctor.triton import TRITON_WINDOWS
-from wheelfactory.matrix.load import load_matrix
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
 
 
 def only(machine: Machine) -> Diagnosis:
     """The one thing that is wrong."""
-    (found,) = diagnose(machine)
+    (found,) = diagnose(machine, FACTS)
     return found
 
 
@@ -142,7 +140,7 @@ def test_a_torch_outside_of_what_the_wheel_requires(site: Site) -> None:
 def test_a_triton_wheel_does_not_care_for_rocm(site: Site) -> None:
     torch = replace(TRITON_TORCH, hip="7.1.52802", version="2.13.0+rocm7.1")
 
-    assert diagnose(good_machine(triton_site(site, ours=True), torch)) == ()
+    assert diagnose(good_machine(triton_site(site, ours=True), torch), FACTS) == ()
 
 
 # Triton
@@ -173,7 +171,9 @@ def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: st
     machine = good_machine(None, replace(CK_TORCH, version=version), packages=packages)
     installed = triton_site(site, ours=True).read()
 
-    found = [diagnosis for diagnosis in diagnose(replace(machine, installed=installed)) if "Tritons" in diagnosis.name]
+    found = [
+        diagnosis for diagnosis in diagnose(replace(machine, installed=installed), FACTS) if "Tritons" in diagnosis.name
+    ]
 
     assert f"pip uninstall --yes {removed} && " in found[0].cure
     assert f" {kept}=={packages[kept]}" in found[0].cure
@@ -211,16 +211,7 @@ def test_a_triton_outside_of_the_window_although_the_import_works(
 def test_a_compiled_wheel_does_not_care_for_triton(site: Site) -> None:
     machine = good_machine(ck_site(site, good_module("gfx942")), packages={"triton": "3.9.0"})
 
-    assert diagnose(machine) == ()
-
-
-def test_the_windows_are_those_of_the_matrix() -> None:
-    releases = load_matrix(MATRIX).flash_attn
-    written = {name: f">={first[0]}.{first[1]}.0,<{end[0]}.{end[1]}" for name, (first, end) in TRITON_WINDOWS.items()}
-
-    for name, release in releases.items():
-        expected = str(release.triton.window) if release.triton else None
-        assert written.get(name.partition(".post")[0]) == expected, name
+    assert diagnose(machine, FACTS) == ()
 
 
 # code for the GPUs
@@ -265,7 +256,7 @@ def test_what_torch_sees_counts_before_what_the_driver_lists(site: Site) -> None
     made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HIP_VISIBLE_DEVICES="1")
     torch = replace(CK_TORCH, archs=("gfx1100",))
 
-    assert diagnose(good_machine(made, torch, gpus=("gfx1036", "gfx1100"))) == ()
+    assert diagnose(good_machine(made, torch, gpus=("gfx1036", "gfx1100")), FACTS) == ()
 
 
 @pytest.mark.parametrize("archs", [("gfx1030",), ()], ids=["torch says so too", "the driver alone"])
@@ -284,13 +275,13 @@ def test_an_override_that_gives_the_code(site: Site, override: str, gpu: str) ->
     made = ck_site(site, good_module("gfx90a", "gfx942", "gfx1100"), record=None)
     made = made.with_settings(HSA_OVERRIDE_GFX_VERSION=override)
 
-    assert diagnose(good_machine(made, replace(CK_TORCH, archs=()), gpus=(gpu,))) == ()
+    assert diagnose(good_machine(made, replace(CK_TORCH, archs=()), gpus=(gpu,)), FACTS) == ()
 
 
 def test_code_for_families_is_not_judged(site: Site) -> None:
     made = ck_site(site, good_module("gfx11-generic"), record=None)
 
-    assert diagnose(good_machine(made, replace(CK_TORCH, archs=("gfx1103",)))) == ()
+    assert diagnose(good_machine(made, replace(CK_TORCH, archs=("gfx1103",))), FACTS) == ()
 
 
 # who may open the GPU
@@ -442,7 +433,7 @@ def test_a_driver_that_lists_no_gpu() -> None:
 
 
 def test_one_closed_node_is_nothing_where_torch_sees_a_gpu() -> None:
-    assert diagnose(good_machine(None, devices=(KFD, closed(RENDER_NODE)))) == ()
+    assert diagnose(good_machine(None, devices=(KFD, closed(RENDER_NODE))), FACTS) == ()
 
 
 def test_the_weightiest_comes_first(site: Site) -> None:
@@ -450,7 +441,7 @@ def test_the_weightiest_comes_first(site: Site) -> None:
     made.remove("einops")
     torch = Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)
 
-    found = diagnose(good_machine(made, torch, devices=(closed(KFD),), groups=("ada",)))
+    found = diagnose(good_machine(made, torch, devices=(closed(KFD),), groups=("ada",)), FACTS)
 
     names = ["torch is not for ROCm", "no code for this GPU", "missing group", "missing requirement"]
     assert [diagnosis.name for diagnosis in found] == names

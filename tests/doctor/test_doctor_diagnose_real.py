@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from doctor.known import FACTS
 from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
 from turns import in_turn
 from wheel_factory import read_zip
@@ -49,7 +50,7 @@ def machine_of(site: Site, triton: str | None) -> Machine:
 
 def only(machine: Machine) -> Diagnosis:
     """The one thing that is wrong."""
-    (found,) = diagnose(machine)
+    (found,) = diagnose(machine, FACTS)
     return found
 
 
@@ -59,7 +60,7 @@ def test_our_wheel_with_the_triton_of_its_torch_has_nothing(cache: Path, tmp_pat
     assert machine.installed
     assert machine.installed.error == ""
     assert machine.installed.record["cell"] == "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
-    assert diagnose(machine) == ()
+    assert diagnose(machine, FACTS) == ()
 
 
 def test_our_wheel_where_the_other_backend_is_asked_for(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_compiled_wheel_for_this_torch_has_nothing(real_site: Site, cache: Pat
     assert machine.installed
     assert machine.installed.extension
     assert machine.installed.error == ""
-    assert diagnose(machine) == ()
+    assert diagnose(machine, FACTS) == ()
 
 
 def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wheel: Path) -> None:

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
+from doctor.known import FACTS
 from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
-from wheelfactory.build.fallback_project import read_project
-from wheelfactory.core.cell import Backend, major_minor
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product
 from wheelfactory.doctor.fit import (
-    FALLBACK_TORCH,
-    TORCH_PYTHONS,
     Fit,
     condition,
     dependencies,
@@ -30,7 +27,6 @@ from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.probe import ask_torch
 from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
@@ -93,7 +89,7 @@ def test_every_machine_with_every_torch(
     tmp_path: Path, torches: Mapping[str, Torch | None], wheels: tuple[Wheel, ...], name: str, kind: str
 ) -> None:
     gpus, names = read_gpus(make_root(tmp_path, MACHINES[name]), None, {})
-    fit = find_fit(wheels, Machine(PYTHON, torch=torches[kind], gpus=gpus, gpu_names=names))
+    fit = find_fit(wheels, Machine(PYTHON, torch=torches[kind], gpus=gpus, gpu_names=names), FACTS)
     found = fit.fitting[0].version if fit.fitting else None
     if kind in ("rocm", "broken", "crashing", "hanging"):  # those that fail are known by their version
         assert found == FITTING[name]
@@ -108,21 +104,21 @@ def test_every_machine_with_every_torch(
 def test_a_torch_of_a_container_is_taken_by_what_it_says(
     torches: Mapping[str, Torch | None], wheels: tuple[Wheel, ...]
 ) -> None:
-    fit = find_fit(wheels, replace(MI300X, torch=torches["container"]))
+    fit = find_fit(wheels, replace(MI300X, torch=torches["container"]), FACTS)
     assert why(fit, "2.8.3+rocm62torch2.5") == ("built with the old C++ ABI, your torch has the new one",)
     old = Torch("2.5.0a0+git1234567", hip="6.2.41133", cxx11_abi=False)
-    assert best(find_fit(wheels, replace(MI300X, torch=old))) == ["2.8.3+rocm62torch2.5 cp311"]
+    assert best(find_fit(wheels, replace(MI300X, torch=old), FACTS)) == ["2.8.3+rocm62torch2.5 cp311"]
 
 
 def test_ck_comes_before_triton_and_the_newest_release_first(wheels: tuple[Wheel, ...]) -> None:
     expected = [f"{CK} cp311", "2.7.4.post1+rocm64torch2.9 cp311", f"{TRITON} None"]
-    assert best(find_fit(wheels, MI300X)) == expected
+    assert best(find_fit(wheels, MI300X, FACTS)) == expected
 
 
 def test_one_backend_or_one_release_can_be_asked_for(wheels: tuple[Wheel, ...]) -> None:
-    assert best(find_fit(wheels, MI300X, backend=Backend.TRITON)) == [f"{TRITON} None"]
-    assert best(find_fit(wheels, MI300X, flash_attn="2.7.4.post1")) == ["2.7.4.post1+rocm64torch2.9 cp311"]
-    assert find_fit(wheels, MI300X, flash_attn="2.7.4") == Fit((), (), None)
+    assert best(find_fit(wheels, MI300X, FACTS, backend=Backend.TRITON)) == [f"{TRITON} None"]
+    assert best(find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4.post1")) == ["2.7.4.post1+rocm64torch2.9 cp311"]
+    assert find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4") == Fit((), (), None)
 
 
 CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
@@ -175,23 +171,23 @@ CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
 def test_a_wheel_is_refused_with_its_reasons(
     wheels: tuple[Wheel, ...], changed: dict[str, object], reasons: tuple[str, ...]
 ) -> None:
-    assert why(find_fit(wheels, replace(MI300X, **changed)), CK) == reasons  # type: ignore[arg-type] # of any field
+    assert why(find_fit(wheels, replace(MI300X, **changed), FACTS), CK) == reasons  # type: ignore[arg-type] # of any field
 
 
 def test_a_newer_glibc_and_unknown_things_stand_in_no_way(wheels: tuple[Wheel, ...]) -> None:
     torch = replace(ROCM_TORCH, cxx11_abi=None)
     machine = Machine(replace(PYTHON, glibc="2.100"), torch=torch)
-    assert find_fit(wheels, machine).fitting[0].version == CK
+    assert find_fit(wheels, machine, FACTS).fitting[0].version == CK
 
 
 def test_a_wheel_without_compiled_code_asks_for_no_system(wheels: tuple[Wheel, ...]) -> None:
     python = replace(PYTHON, glibc=None, machine="aarch64", version="3.13.0", tag="cp313t")
-    assert best(find_fit(wheels, replace(MI300X, python=python))) == [f"{TRITON} None"]
+    assert best(find_fit(wheels, replace(MI300X, python=python), FACTS)) == [f"{TRITON} None"]
 
 
 def test_a_yanked_wheel_does_not_fit_for_the_reason_that_was_given(rows: tuple[WheelRow, ...]) -> None:
     yanked = [row.model_copy(update={"yanked": "wrong kernels"} if row.version == CK else {}) for row in rows]
-    fit = find_fit(as_read(yanked), MI300X)
+    fit = find_fit(as_read(yanked), MI300X, FACTS)
     assert best(fit)[0] == "2.7.4.post1+rocm64torch2.9 cp311"
     assert why(fit, CK) == ("yanked: wrong kernels",)
 
@@ -199,7 +195,7 @@ def test_a_yanked_wheel_does_not_fit_for_the_reason_that_was_given(rows: tuple[W
 def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[Wheel, ...]) -> None:
     torch = Torch("2.13.0+rocm7.2", hip="7.2.1", cxx11_abi=True)
     machine = replace(MI300X, torch=torch, python=replace(PYTHON, version="3.12.1", tag="cp312"))
-    fit = find_fit(wheels, machine)
+    fit = find_fit(wheels, machine, FACTS)
     assert not fit.fitting
     assert fit.near_misses[0].reasons == ("for Python 3.11, this is 3.12",)
     counts = [len(miss.reasons) for miss in fit.near_misses]
@@ -223,7 +219,7 @@ def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[Wheel, ...]) ->
 def test_without_torch_the_best_is_named_for_which_there_is_a_wheel(
     wheels: tuple[Wheel, ...], python: Python, gpu: str, version: str | None
 ) -> None:
-    found = find_fit(wheels, Machine(python, gpus=(gpu,))).with_other_torch
+    found = find_fit(wheels, Machine(python, gpus=(gpu,)), FACTS).with_other_torch
     assert (found.version if found else None) == version
 
 
@@ -235,7 +231,7 @@ def test_the_torch_for_compiled_kernels_comes_before_a_newer_one_for_triton(
 ) -> None:
     newer = rows_of(tmp_path, ["fa2.8.3-rocm7.2-torch2.14.1-py3-triton"], offload_archs=("gfx942", "gfx1100"))
     wheels = as_read([*small_release(tmp_path / "made"), *newer])
-    found = find_fit(wheels, Machine(PYTHON, gpus=(gpu,))).with_other_torch
+    found = find_fit(wheels, Machine(PYTHON, gpus=(gpu,)), FACTS).with_other_torch
     assert found and found.version == version
 
 
@@ -258,26 +254,19 @@ def test_no_torch_is_named_that_pytorch_does_not_build(
     cells = ["fa2.8.3-rocm7.2-torch2.14.1-py3-triton", "fa2.8.3-rocm6.4-torch2.8.0-py3-triton"]
     wheels = as_read(rows_of(tmp_path, cells, offload_archs=("gfx942",)))
     python = replace(PYTHON, **changed)  # type: ignore[arg-type] # of any field
-    found = find_fit(wheels, Machine(python, gpus=("gfx942",))).with_other_torch
+    found = find_fit(wheels, Machine(python, gpus=("gfx942",)), FACTS).with_other_torch
     assert (found.version if found else None) == version
 
 
-def test_the_pythons_of_each_torch_are_those_of_the_matrix() -> None:
-    for version, torch in load_matrix(MATRIX).torch.items():
-        oldest, newest = next(of for first, of in TORCH_PYTHONS.items() if major_minor(version) >= first)
-        named = [major_minor(python) for python in torch.python]
-        assert (max(oldest, (3, 10)), newest) == (min(named), max(named)), version
-
-
 def test_where_torch_is_right_no_other_is_named(wheels: tuple[Wheel, ...]) -> None:
-    assert find_fit(wheels, MI300X).with_other_torch is None
+    assert find_fit(wheels, MI300X, FACTS).with_other_torch is None
 
 
 MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))
 
 
 def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels: tuple[Wheel, ...]) -> None:
-    fit = find_fit(wheels, MIXED)
+    fit = find_fit(wheels, MIXED, FACTS)
     assert best(fit) == [f"{TRITON} None"]
     igpu = product("gfx1036")
     assert condition(fit.fitting[0], MIXED) == (
@@ -291,7 +280,7 @@ def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels:
 
 def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[Wheel, ...]) -> None:
     both = replace(MI300X, gpus=("gfx942", "gfx1100"), gpu_names=("", ""))
-    first, *others = find_fit(wheels, both).fitting
+    first, *others = find_fit(wheels, both, FACTS).fitting
     assert (first.version, condition(first, both)) == (TRITON, "")
     assert others[0].version == CK
     assert condition(others[0], both).startswith("first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100")
@@ -299,7 +288,7 @@ def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[Wheel, ...]) -> N
 
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[Wheel, ...], variable: str) -> None:
-    fit = find_fit(wheels, replace(MIXED, environ={variable: "1"}))
+    fit = find_fit(wheels, replace(MIXED, environ={variable: "1"}), FACTS)
     assert best(fit) == [f"{TRITON} None"]
 
 
@@ -345,10 +334,10 @@ def test_the_fallback_is_installed_beside_no_wheel(rows: tuple[WheelRow, ...], t
 def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None:
     bad = fallback_row(tmp_path, "0.11.0").model_copy(update={"yanked": "wrong"})
     rows = [fallback_row(tmp_path, "0.9.0"), fallback_row(tmp_path, "0.10.0"), bad]
-    found = find_fallback(as_read(rows), MI300X)
+    found = find_fallback(as_read(rows), MI300X, FACTS)
     assert found
     assert found.version == "0.10.0"
-    assert find_fallback(as_read([bad]), MI300X) is None
+    assert find_fallback(as_read([bad]), MI300X, FACTS) is None
 
 
 @pytest.mark.parametrize(
@@ -366,12 +355,8 @@ def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None
 def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(
     torch: Torch | None, runs: bool, tmp_path: Path
 ) -> None:
-    found = find_fallback(as_read([fallback_row(tmp_path)]), replace(MI300X, torch=torch))
+    found = find_fallback(as_read([fallback_row(tmp_path)]), replace(MI300X, torch=torch), FACTS)
     assert (found is not None) == runs
-
-
-def test_the_doctor_knows_the_oldest_torch_of_the_fallback() -> None:
-    assert list(read_project().requires) == [f"torch>={FALLBACK_TORCH[0]}.{FALLBACK_TORCH[1]}"]
 
 
 def test_versions_are_compared_as_numbers() -> None:

@@ -16,10 +16,12 @@ from typing import NamedTuple
 import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
+from doctor.known import FACTS, WRITTEN
 from doctor.releases import BASE, as_read, fallback_row, small_release
 from wheelfactory.commands.doctor import add, execute
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
+from wheelfactory.doctor import program
 from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
@@ -43,6 +45,12 @@ CK_FILE = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl
 TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
 
 
+@pytest.fixture(autouse=True)
+def filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The facts, as the file has them whose `main` is called here."""
+    monkeypatch.setattr(program, "FACTS", WRITTEN)
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
     return small_release(tmp_path_factory.mktemp("release"))
@@ -63,7 +71,9 @@ def release(rows: tuple[WheelRow, ...], tmp_path: Path) -> Path:
 
 
 def report_on(machine: Machine, wheels: tuple[Wheel, ...], *diagnoses: Diagnosis) -> Report:
-    return make_report(machine, diagnoses, "https://wheels.example/manifest.jsonl", wheels, find_fit(wheels, machine))
+    return make_report(
+        machine, diagnoses, "https://wheels.example/manifest.jsonl", wheels, find_fit(wheels, machine, FACTS)
+    )
 
 
 def text_of(report: Report) -> list[str]:
@@ -286,7 +296,7 @@ def run(tmp_path: Path) -> Run:
         add_options(parser)
         executable = make_python(tmp_path / "env", working if torch == "working" else TORCHES[torch])
         out: list[str] = []
-        task = Task(executable, site, {"PATH": os.environ["PATH"]}, out.append, lambda _: None, root)
+        task = Task(executable, FACTS, site, {"PATH": os.environ["PATH"]}, out.append, lambda _: None, root)
         try:
             return Ran(perform(parser.parse_args(arguments), task), out, None)
         except FactoryError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import ROCM_TORCH, make_python
+from doctor.known import WRITTEN
 from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
 from pythons import find_python
 from validations import a_validation, foreign
@@ -29,7 +30,7 @@ SITE = "https://me.github.io/wheels/"
 def doctor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file, without a site."""
     path = tmp_path_factory.mktemp("doctor") / "doctor.py"
-    path.write_text(single_file(), encoding="utf-8")
+    path.write_text(single_file(WRITTEN), encoding="utf-8")
     return path
 
 
@@ -103,11 +104,11 @@ def test_every_name_in_it_is_defined(doctor: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
-    assert single_file() == doctor.read_text(encoding="utf-8")
+    assert single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
 
 
 def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
-    text = single_file(SITE)
+    text = single_file(WRITTEN, SITE)
     said = ast.get_docstring(ast.parse(text)) or ""
     assert "python3 doctor.py --install" in said
     assert SITE in said
@@ -117,7 +118,7 @@ def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
 
 
 def test_the_site_is_its_one_constant() -> None:
-    without, text = single_file(), single_file(SITE)
+    without, text = single_file(WRITTEN), single_file(WRITTEN, SITE)
     assert text.count(SITE) == 2  # there, and in the docstring
     assert text.replace(f" of\n{SITE}", "").replace(f'SITE = "{SITE}"', 'SITE = ""') == without
 
@@ -127,7 +128,7 @@ def test_the_site_is_its_one_constant() -> None:
 )
 def test_a_site_that_could_be_code_is_refused(site: str) -> None:
     with pytest.raises(InputError, match="not the address of a site"):
-        single_file(site)
+        single_file(WRITTEN, site)
 
 
 def modules(**sources: str) -> list[Module]:

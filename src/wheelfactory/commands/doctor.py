@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, show, tell
+from wheelfactory.commands.options import Environ, default_matrix, show, tell
 from wheelfactory.commands.targets import repository_of
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.program import EXIT_CODES, Task, add_options, perform
 from wheelfactory.gpu.torch_python import users_python
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.advice import pages_of
+from wheelfactory.site.doctor_facts import doctor_facts
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -21,5 +24,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Examine the Python that the user works with, not the one that this runs in."""
     site = options.site or ""
     repository = repository_of(site)
+    facts = Facts.parse(doctor_facts(load_matrix(default_matrix())))
     python = options.python or users_python(environ)
-    return perform(options, Task(python, pages_of(repository) if repository else site, environ, show, tell))
+    return perform(options, Task(python, facts, pages_of(repository) if repository else site, environ, show, tell))

@@ -21,14 +21,19 @@ Environ: TypeAlias = Mapping[str, str]
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """``--matrix FILE``"""
-    own = Path("matrix.yaml").absolute()
     parser.add_argument(
         "--matrix",
         type=Path,
-        default=own if own.exists() else MATRIX,
+        default=default_matrix(),
         metavar="FILE",
         help="default: matrix.yaml in this folder, else the factory's own",
     )
+
+
+def default_matrix() -> Path:
+    """The matrix.yaml of the folder that the user works in; without one, the factory's."""
+    own = Path("matrix.yaml").absolute()
+    return own if own.exists() else MATRIX
 
 
 def add_only(parser: argparse._ActionsContainer) -> None:

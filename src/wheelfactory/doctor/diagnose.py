@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from wheelfactory.doctor.access import about_access, about_code
 from wheelfactory.doctor.diagnosis import Diagnosis, uninstall
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.loading import beside, cuda_build, explain_error, leftover, leftovers, missing_requirement
 from wheelfactory.doctor.machine import Installed, Machine
 from wheelfactory.doctor.origin import names_cuda, shown
@@ -18,17 +19,17 @@ _REQUIRED_ELSEWHERE = re.compile(r"torch$|triton")
 """What other diagnoses are about."""
 
 
-def diagnose(machine: Machine) -> tuple[Diagnosis, ...]:
+def diagnose(machine: Machine, facts: Facts) -> tuple[Diagnosis, ...]:
     """All that is wrong; empty for a machine on which flash-attn works, or has nothing against it."""
-    return tuple(dict.fromkeys(_diagnoses(machine)))  # what an error told may be seen in the files too
+    return tuple(dict.fromkeys(_diagnoses(machine, facts)))  # what an error told may be seen in the files too
 
 
-def _diagnoses(machine: Machine) -> Iterator[Diagnosis]:
+def _diagnoses(machine: Machine, facts: Facts) -> Iterator[Diagnosis]:
     installed = machine.installed
     torch = list(about_torch(machine))
     yield from torch
     if installed:
-        explained = None if torch else explain_error(machine, installed)
+        explained = None if torch else explain_error(machine, installed, facts)
         if explained:
             yield explained
         if names_cuda(installed) and (explained is None or explained.name != "built for CUDA"):
@@ -38,7 +39,7 @@ def _diagnoses(machine: Machine) -> Iterator[Diagnosis]:
     yield from about_access(machine)
     if installed:
         yield from _about_packages(machine, installed)
-        yield from about_triton(machine, installed)
+        yield from about_triton(machine, installed, facts)
 
 
 def _about_packages(machine: Machine, installed: Installed) -> Iterator[Diagnosis]:

@@ -8,25 +8,17 @@ a glibc that is not newer than the system's, and for every GPU that programs see
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnosis import dotted, numbers
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
 
 PROJECT = "flash-attn"
-
-FALLBACK_TORCH = (2, 5)
-"""The oldest torch that flash-attention-amd runs with, as its pyproject.toml says; the doctor has no such file."""
-
-TORCH_PYTHONS = {(2, 9): ((3, 10), (3, 14)), (2, 6): ((3, 9), (3, 13)), (0, 0): ((3, 9), (3, 12))}
-"""By the first torch for which it holds: the oldest and the newest Python that PyTorch builds it for.
-
-As in matrix.yaml, which begins at Python 3.10; that torch 2.9 was the first without 3.9 is from its release notes.
-"""
 
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """ROCm goes by the first, then HIP by the second, or else by the third."""
@@ -53,10 +45,17 @@ class Fit:
 
     None too if torch is not what stands in the way.
     """
+    fallback: Wheel | None = None
+    """Where no wheel fits: the newest fallback that the torch which is there can run."""
 
 
 def find_fit(
-    wheels: Iterable[Wheel], machine: Machine, *, backend: Backend | None = None, flash_attn: str | None = None
+    wheels: Sequence[Wheel],
+    machine: Machine,
+    facts: Facts,
+    *,
+    backend: Backend | None = None,
+    flash_attn: str | None = None,
 ) -> Fit:
     """Judge the wheels of flash-attn, of one backend and one release if they are named."""
     asked = [
@@ -75,15 +74,16 @@ def find_fit(
     possible = (
         wheel
         for wheel, of_torch, others in judged
-        if of_torch and not others and wheel.cell and _has_torch(wheel.cell, machine.python)
+        if of_torch and not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
     )
-    return Fit(fitting, tuple(misses), None if fitting else next(possible, None))
+    if fitting:
+        return Fit(fitting, tuple(misses), None)
+    return Fit((), tuple(misses), next(possible, None), find_fallback(wheels, machine, facts))
 
 
-def _has_torch(cell: Cell, python: Python) -> bool:
+def _has_torch(cell: Cell, python: Python, facts: Facts) -> bool:
     """Whether PyTorch has the torch of a cell for that Python: for CPython on Linux, x86_64 and glibc alone."""
-    have, torch = numbers(python.version), major_minor(cell.torch)
-    oldest, newest = next(pythons for first, pythons in TORCH_PYTHONS.items() if torch >= first)
+    have, (oldest, newest) = numbers(python.version), facts.torch(major_minor(cell.torch)).pythons
     system = (python.system, python.machine) == ("Linux", "x86_64") and python.glibc is not None
     return system and python.tag.startswith("cp") and have is not None and oldest <= have <= newest
 
@@ -102,11 +102,11 @@ def dependencies(wheels: Iterable[Wheel], machine: Machine) -> tuple[Wheel, ...]
     return tuple(found[project] for project in sorted(found))
 
 
-def find_fallback(wheels: Iterable[Wheel], machine: Machine) -> Wheel | None:
+def find_fallback(wheels: Iterable[Wheel], machine: Machine, facts: Facts) -> Wheel | None:
     """The newest fallback of a manifest, if the torch that is there imports and is new enough for it, of any build."""
     torch = machine.torch
     have = numbers(torch.version) if torch and not torch.error else None
-    if have is None or have < FALLBACK_TORCH:
+    if have is None or have < facts.fallback_torch:
         return None
     found = (wheel for wheel in wheels if wheel.project == FALLBACK_NAME and wheel.yanked is None)
     return max(found, key=lambda wheel: version_key(wheel.version), default=None)

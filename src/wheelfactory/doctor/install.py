@@ -12,13 +12,14 @@ from dataclasses import replace
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.doctor.detect import IMPORT_SECONDS
 from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.installed import read_installed
 from wheelfactory.doctor.lines import Command, managed_trouble
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.report import Offer, Report
 
 
-def install_best(report: Report, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
+def install_best(report: Report, facts: Facts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
     """Run the command of the best wheel, if the answer on stdin is yes; gives the exit code.
 
     That is `DONE` if the wheel is installed and imports in the end. Raises `FactoryError` if there is no answer,
@@ -39,7 +40,7 @@ def install_best(report: Report, environ: Mapping[str, str], show: Callable[[str
     code = subprocess.call(command, env=dict(environ))
     if code:
         raise FactoryError("the installation failed", f"{command[0]} ended with exit code {code}", "it said why above")
-    return _check(report.machine, environ, show)
+    return _check(report.machine, facts, environ, show)
 
 
 def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> Command:
@@ -70,7 +71,7 @@ def _is_wanted() -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def _check(machine: Machine, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
+def _check(machine: Machine, facts: Facts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
     """Import what was installed, and say what is wrong with it if it does not."""
     installed = read_installed(machine.python.executable, environ, IMPORT_SECONDS)
     if installed is None:
@@ -79,7 +80,7 @@ def _check(machine: Machine, environ: Mapping[str, str], show: Callable[[str], N
         show(f"flash-attn {installed.version} is installed and imports.")
         return DONE
     show(f"flash-attn {installed.version} is installed and does not import: {installed.error}")
-    for diagnosis in diagnose(replace(machine, installed=installed)):
+    for diagnosis in diagnose(replace(machine, installed=installed), facts):
         show(f"Wrong: {diagnosis.what}")
         show(f"Cure:  {diagnosis.cure}")
     return FAILED

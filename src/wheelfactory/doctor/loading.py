@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wheelfactory.doctor.access import about_code
 from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, install, numbers, shown_torch, uninstall
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.machine import Installed, Machine
 from wheelfactory.doctor.origin import built_for_rocm, has_label, is_compiled, shown
 from wheelfactory.doctor.symbols import explain_symbol
@@ -36,6 +37,7 @@ class Failure:
 
     machine: Machine
     installed: Installed
+    facts: Facts
 
     @property
     def error(self) -> str:
@@ -43,11 +45,11 @@ class Failure:
         return self.installed.error
 
 
-def explain_error(machine: Machine, installed: Installed) -> Diagnosis | None:
+def explain_error(machine: Machine, installed: Installed, facts: Facts) -> Diagnosis | None:
     """Why flash-attn does not import; None if it does, or if torch is what does not."""
     if not installed.error or machine.torch is None or machine.torch.error:
         return None
-    failure = Failure(machine, installed)
+    failure = Failure(machine, installed, facts)
     found = (explain(failure) for explain in _EXPLANATIONS)
     return next((diagnosis for diagnosis in found if diagnosis), None) or _unknown(failure)
 
@@ -186,7 +188,7 @@ def _no_kernels(failure: Failure) -> Diagnosis:
 
 def _refused_by_triton(failure: Failure) -> Diagnosis | None:
     if _REFUSED_BY_TRITON.search(failure.error):
-        return outside_window(failure.machine, failure.installed, failure.error)
+        return outside_window(failure.machine, failure.installed, failure.facts, failure.error)
     return None
 
 

@@ -16,6 +16,7 @@ from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.detect import detect
 from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.install import install_best
 from wheelfactory.doctor.report import Report, as_json, make_report
@@ -24,6 +25,9 @@ from wheelfactory.doctor.wheels import read_wheels
 
 SITE = ""
 """The address of the site beside whose index this file is served; filled in where the file is made (`single_file`)."""
+
+FACTS = ""
+"""What matrix.yaml knows, as JSON; filled in beside the site."""
 
 EXIT_CODES = (
     "exit codes: 0 flash-attn works, or a wheel fits; 1 something is wrong, or none fits; "
@@ -37,6 +41,7 @@ class Task:
 
     python: str
     """The interpreter to examine."""
+    facts: Facts
     site: str
     """Where wheels are listed; empty for nowhere."""
     environ: Mapping[str, str]
@@ -74,10 +79,10 @@ def perform(options: argparse.Namespace, task: Task) -> int:
         raise InputError("no site to install from", "--install", "name the address of a site, or a release directory")
     task.tell(f"examining {task.python}: this imports torch, which may take a minute")
     machine = detect(task.python, task.environ, task.root)
-    report, error = Report(machine, diagnose(machine), task.site or None), None
+    report, error = Report(machine, diagnose(machine, task.facts), task.site or None), None
     try:
         if task.site:
-            report = _with_wheels(report, options, task.site)
+            report = _with_wheels(report, options, task)
     except InputError as caught:
         error = caught
     if options.json:
@@ -87,14 +92,14 @@ def perform(options: argparse.Namespace, task: Task) -> int:
             task.show(line)
     if error:
         raise error
-    return install_best(report, task.environ, task.show) if options.install else report.exit_code
+    return install_best(report, task.facts, task.environ, task.show) if options.install else report.exit_code
 
 
-def _with_wheels(report: Report, options: argparse.Namespace, site: str) -> Report:
-    source = find_source(site)
+def _with_wheels(report: Report, options: argparse.Namespace, task: Task) -> Report:
+    source = find_source(task.site)
     wheels = read_wheels(read_source(source), source.manifest, source.base)
     backend = Backend(options.backend) if options.backend else None
-    fit = find_fit(wheels, report.machine, backend=backend, flash_attn=options.flash_attn)
+    fit = find_fit(wheels, report.machine, task.facts, backend=backend, flash_attn=options.flash_attn)
     return make_report(report.machine, report.diagnoses, source.manifest, wheels, fit)
 
 
@@ -116,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
         site = options.site or SITE or _own_folder()
         python = options.python or sys.executable
-        code = perform(options, Task(python, site, os.environ, _show_line, _tell_line))
+        code = perform(options, Task(python, Facts.parse(FACTS), site, os.environ, _show_line, _tell_line))
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain when it ends

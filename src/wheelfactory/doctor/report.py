@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.fit import Fit, condition, dependencies, find_fallback
+from wheelfactory.doctor.fit import Fit, condition, dependencies
 from wheelfactory.doctor.lines import Command, hindrances, pip_command, torch_command, uv_command
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.wheels import Wheel
@@ -73,7 +73,7 @@ def make_report(
     for wheel in fit.fitting:
         assert wheel.label  # what fits is judged by it
         best.setdefault(wheel.label.backend, wheel)
-    other, fallback = fit.with_other_torch, None if best else find_fallback(wheels, machine)
+    other, fallback = fit.with_other_torch, fit.fallback
     return Report(
         machine,
         diagnoses,

@@ -14,23 +14,12 @@ from wheelfactory.doctor.diagnosis import (
     torch_index,
     uninstall,
 )
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.machine import Installed, Machine
 from wheelfactory.doctor.origin import is_compiled, shown
 
 VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 """flash-attn up to 2.8.3 takes its Triton backend if this is exactly TRUE, whatever the wheel was built for."""
-
-TRITON_WINDOWS = {
-    "2.7.4": ((3, 1), (3, 9)),
-    "2.8.3": ((3, 2), (3, 9)),
-}
-"""By release, the first Triton whose compiler takes its kernels, and the first one after that which does not.
-
-As in matrix.yaml, which is not at hand where the doctor runs. Post-releases have the same kernels.
-"""
-
-ROCM_TRITONS = ("pytorch-triton-rocm", "triton-rocm")
-"""Triton as torch for ROCm brings it: the first up to torch 2.9, the second from 2.10 on."""
 
 
 def triton_in_use(machine: Machine, installed: Installed) -> bool:
@@ -38,19 +27,14 @@ def triton_in_use(machine: Machine, installed: Installed) -> bool:
     return not is_compiled(installed) or (installed.triton and machine.environ.get(VARIABLE) == "TRUE")
 
 
-def find_tritons(machine: Machine) -> list[tuple[str, str]]:
+def find_tritons(machine: Machine, facts: Facts) -> list[tuple[str, str]]:
     """The Tritons that are installed, by name and version; ROCm's first."""
-    return [(name, machine.packages[name]) for name in (*ROCM_TRITONS, "triton") if name in machine.packages]
+    return [(name, machine.packages[name]) for name in (*facts.rocm_tritons, "triton") if name in machine.packages]
 
 
-def _is_of_rocm(name: str, version: str) -> bool:
+def _is_of_rocm(name: str, version: str, facts: Facts) -> bool:
     """By its name; that of AMD's own builds is ``triton``, and its version ``3.5.1+rocm7.1.1``."""
-    return name in ROCM_TRITONS or "+" in version
-
-
-def _brought_by_torch(machine: Machine) -> str:
-    torch = numbers(machine.torch.version) if machine.torch else None
-    return ROCM_TRITONS[1] if torch and torch >= (2, 10) else ROCM_TRITONS[0]
+    return name in facts.rocm_tritons or "+" in version
 
 
 def no_triton(machine: Machine, installed: Installed) -> Diagnosis:
@@ -65,21 +49,24 @@ def no_triton(machine: Machine, installed: Installed) -> Diagnosis:
     return Diagnosis("no Triton", what, again)
 
 
-def outside_window(machine: Machine, installed: Installed, said: str) -> Diagnosis:
+def outside_window(machine: Machine, installed: Installed, facts: Facts, said: str) -> Diagnosis:
     """For flash-attn whose kernels this Triton refused with the words `said`."""
-    found = " and ".join(f"{name} {version}" for name, version in find_tritons(machine)) or "a Triton without metadata"
-    window = _window(installed)
+    tritons = " and ".join(f"{name} {version}" for name, version in find_tritons(machine, facts))
+    found = tritons or "a Triton without metadata"
+    window = _window(installed, facts)
     if window is None:
         what = f"{shown(installed)} does not work with {found}: `{said}`"
         return Diagnosis("another Triton", what, TAKE_FITTING)
     first, end = window
     what = f"{shown(installed)} works with Triton {dotted(first)} and newer before {dotted(end)}, you have {found}"
-    return Diagnosis("another Triton", f"{what}: `{said}`" if said else what, _replace_triton(machine, first, end))
+    return Diagnosis(
+        "another Triton", f"{what}: `{said}`" if said else what, _replace_triton(machine, facts, first, end)
+    )
 
 
-def _replace_triton(machine: Machine, first: tuple[int, int], end: tuple[int, int]) -> str:
+def _replace_triton(machine: Machine, facts: Facts, first: tuple[int, int], end: tuple[int, int]) -> str:
     """PyPI's can be replaced by another; that of torch belongs to it, so the torch is what to change."""
-    brought = [found for found in find_tritons(machine) if _is_of_rocm(*found)]
+    brought = [found for found in find_tritons(machine, facts) if _is_of_rocm(*found, facts)]
     if not brought:
         return install(machine, "--no-deps", f"triton>={dotted(first)},<{dotted(end)}")
     name, version = brought[0]
@@ -89,34 +76,30 @@ def _replace_triton(machine: Machine, first: tuple[int, int], end: tuple[int, in
     )
 
 
-def _window(installed: Installed) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    release = installed.version.partition("+")[0]
-    return next((window for name, window in TRITON_WINDOWS.items() if _is_of(release, name)), None)
+def _window(installed: Installed, facts: Facts) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    return facts.window(installed.version.partition("+")[0])
 
 
-def _is_of(release: str, name: str) -> bool:
-    return release == name or release.startswith(f"{name}.post")
-
-
-def about_triton(machine: Machine, installed: Installed) -> Iterator[Diagnosis]:
+def about_triton(machine: Machine, installed: Installed, facts: Facts) -> Iterator[Diagnosis]:
     """What is wrong although the import may work."""
-    tritons = find_tritons(machine)
+    tritons = find_tritons(machine, facts)
     if len(tritons) > 1:
-        yield _overwritten(machine, tritons)
-    window = _window(installed)
+        yield _overwritten(machine, facts, tritons)
+    window = _window(installed, facts)
     versions = [numbers(version) for _, version in tritons]
     judged = len(tritons) == 1 and triton_in_use(machine, installed) and not installed.error
     if judged and window and versions[0] and not window[0] <= versions[0] < window[1]:
-        yield outside_window(machine, installed, "")
+        yield outside_window(machine, installed, facts, "")
     if is_compiled(installed) and triton_in_use(machine, installed):
         what = f"{VARIABLE}=TRUE: {shown(installed)} uses Triton, not the kernels compiled into it"
         yield Diagnosis("Triton instead of compiled kernels", what, f"unset {VARIABLE}, unless you mean it")
 
 
-def _overwritten(machine: Machine, tritons: list[tuple[str, str]]) -> Diagnosis:
+def _overwritten(machine: Machine, facts: Facts, tritons: list[tuple[str, str]]) -> Diagnosis:
     """All of them are the folder ``triton``: what was installed last has written over the other."""
     both = " and ".join(f"{name} {version}" for name, version in tritons)
-    own = _brought_by_torch(machine)
+    torch = numbers(machine.torch.version) if machine.torch else None
+    own = facts.torch(torch or (0, 0)).triton
     name, version = next((found for found in tritons if found[0] == own), tritons[0])
     what = f"{both} are both installed, and both are the folder triton: one has written over the other"
     others = uninstall(machine, *(other for other, _ in tritons if other != name))

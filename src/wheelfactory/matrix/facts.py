@@ -63,6 +63,9 @@ def _like(pattern: str, kind: str, example: str) -> AfterValidator:
 
 VersionText = Annotated[str, AfterValidator(_is_version)]
 Window = Annotated[str, AfterValidator(_is_window)]
+TritonWindow = Annotated[
+    str, _like(r">=[0-9]+[.][0-9]+([.][0-9]+)?,<[0-9]+[.][0-9]+", "a window of Triton versions", ">=3.2.0,<3.9")
+]
 PythonVersion = Annotated[str, _like("3[.][1-9][0-9]*", "a Python version", "3.12")]
 OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
 Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a sha256", "64 of the digits 0-9a-f")]
@@ -124,7 +127,7 @@ class CkBackend(Fact):
 class TritonBackend(CkBackend):
     """What the Triton backend of a release supports: archs it is tuned for, and the Triton it works with."""
 
-    window: Window
+    window: TritonWindow
 
 
 class FlashAttn(Fact):

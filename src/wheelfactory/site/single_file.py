@@ -22,7 +22,7 @@ Import: TypeAlias = ast.Import | ast.ImportFrom
 PROGRAM = "wheelfactory.doctor.program"
 """What the file runs; it holds what this module imports, and what that imports in turn."""
 OLDEST_PYTHON = (3, 9)
-_SITE_LINE = 'SITE = ""\n'
+_SITE_LINE, _FACTS_LINE = 'SITE = ""\n', 'FACTS = ""\n'
 
 _HEADER = '''\
 #!/usr/bin/env python3
@@ -94,18 +94,21 @@ if sys.version_info < {OLDEST_PYTHON}:
 """Where older Pythons would end in a traceback; those before 3.8 cannot even read the file."""
 
 
-def single_file(site: str = "") -> str:
+def single_file(facts: str, site: str = "") -> str:
     """The source of ``doctor.py``, which looks for wheels at the address `site` unless it is told another place.
 
-    The same modules and site give the same text. Raises `InputError` for what is no address, and `FactoryError` for
-    modules that cannot stand in one file.
+    `facts` is what `doctor_facts` writes. The same modules, facts and site give the same text. Raises `InputError` for
+    what is no address, and `FactoryError` for modules that cannot stand in one file.
     """
     if re.search(r"[\s\"'\\]", site) or not site.isprintable():
         raise InputError("not the address of a site", repr(site), "give it without blanks and quotes")
     text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
-    if text.count(_SITE_LINE) != 1:
-        raise FactoryError("no one place for the site", _SITE_LINE.strip(), "program.py has it once")
-    return text.replace(_SITE_LINE, f'SITE = "{site}"\n')
+    lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
+    for line, filled in ((_SITE_LINE, f'SITE = "{site}"\n'), (_FACTS_LINE, f'FACTS = """\n{lines}\n"""\n')):
+        if text.count(line) != 1:
+            raise FactoryError("no one place to fill in", line.strip(), "program.py has it once")
+        text = text.replace(line, filled)
+    return text
 
 
 def _read_modules() -> list[Module]:

@@ -12,6 +12,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import cover
+from wheelfactory.site.doctor_facts import doctor_facts
 from wheelfactory.site.index import make_pages
 from wheelfactory.site.packages import packages_page
 from wheelfactory.site.picture import draw
@@ -30,7 +31,7 @@ def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, do
     """
     return {
         **site_files(matrix, rows, docs=docs),
-        DOCTOR: single_file(address).encode(),
+        DOCTOR: single_file(doctor_facts(matrix), address).encode(),
         PACKAGES: packages_page(rows, address).encode(),
         COVERAGE: draw(cover(expand(matrix), rows)).encode(),
         **make_pages(rows),

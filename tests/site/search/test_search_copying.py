@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from doctor.known import WRITTEN
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
 from search_page import ELSEWHERE, Visit, serving, write_page
 from wheel_factory import make_wheel, metadata_text
@@ -59,7 +60,7 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         write_index(folder / "pypi", {"einops": einops(made), **wrong})
         rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
-        (folder / "doctor.py").write_text(single_file(""))  # as a release directory has it: it knows no site
+        (folder / "doctor.py").write_text(single_file(WRITTEN, ""))  # as a release directory has it: it knows no site
         write_page(folder, here, list(read_manifest(folder)))
         yield Place(address, folder, f"{address}pypi/")
 

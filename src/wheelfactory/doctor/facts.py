@@ -1,0 +1,68 @@
+"""What matrix.yaml knows and the doctor needs, which runs where neither that file nor a reader of YAML is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wheelfactory.core.cell import major_minor
+
+
+@dataclass(frozen=True)
+class TorchFacts:
+    """One torch release as PyTorch builds it for ROCm."""
+
+    torch: tuple[int, int]
+    pythons: tuple[tuple[int, int], tuple[int, int]]
+    """The oldest and the newest Python that it is built for."""
+    triton: str
+    """The distribution that brings its Triton, such as ``triton-rocm``."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of it."""
+
+    windows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
+    """By flash-attn release, the first Triton that takes its kernels and the first one after that which does not."""
+    torches: tuple[TorchFacts, ...]
+    """The newest first."""
+    fallback_torch: tuple[int, int]
+    """The oldest torch that flash-attention-amd runs with."""
+
+    @classmethod
+    def parse(cls, text: str) -> Facts:
+        """The facts of the JSON that `wheelfactory.site.doctor_facts` writes."""
+        found = json.loads(text)
+        return cls(
+            {release: _pair(window) for release, window in found["windows"].items()},
+            tuple(
+                TorchFacts(major_minor(version), _pair(pythons), triton)
+                for version, pythons, triton in found["torches"]
+            ),
+            major_minor(found["fallback_torch"]),
+        )
+
+    def window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The window of a release, or else of one that it is a post-release of, or that is one of it.
+
+        Post-releases have the same kernels.
+        """
+        base = release.partition(".post")[0]
+        related = (window for name, window in self.windows.items() if name.partition(".post")[0] == base)
+        return self.windows.get(release) or next(related, None)
+
+    def torch(self, version: tuple[int, int]) -> TorchFacts:
+        """What is known of a torch: of a newer one than all what holds for the newest, of an older one the oldest."""
+        return next((known for known in self.torches if version >= known.torch), self.torches[-1])
+
+    @property
+    def rocm_tritons(self) -> tuple[str, ...]:
+        """The distributions that bring Triton for ROCm, that of the oldest torch first."""
+        return tuple(dict.fromkeys(known.triton for known in reversed(self.torches)))
+
+
+def _pair(versions: list[str]) -> tuple[tuple[int, int], tuple[int, int]]:
+    first, second = versions
+    return major_minor(first), major_minor(second)

@@ -1,0 +1,73 @@
+"""What of the matrix is written into doctor.py, and what the doctor reads there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wheelfactory.build.fallback_project import read_project
+from wheelfactory.core.cell import major_minor
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.doctor.facts import Facts
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.site.doctor_facts import doctor_facts
+
+
+@pytest.fixture
+def matrix() -> Matrix:
+    return load_matrix(MATRIX)
+
+
+@pytest.fixture
+def facts(matrix: Matrix) -> Facts:
+    return Facts.parse(doctor_facts(matrix))
+
+
+def test_each_release_has_the_window_of_the_matrix(matrix: Matrix, facts: Facts) -> None:
+    for name, release in matrix.flash_attn.items():
+        window = facts.window(name)
+        written = window and f">={window[0][0]}.{window[0][1]}.0,<{window[1][0]}.{window[1][1]}"
+        assert written == (release.triton.window if release.triton else None), name
+
+
+@pytest.mark.parametrize(
+    ("release", "window"),
+    [
+        pytest.param("2.8.3.post1", ((3, 2), (3, 9)), id="a post-release that the matrix has not"),
+        pytest.param("2.7.4", ((3, 1), (3, 9)), id="the release of which it has a post-release"),
+        pytest.param("2.8.30", None, id="another release"),
+        pytest.param("2.6.3", None, id="one without Triton"),
+    ],
+)
+def test_a_post_release_has_the_kernels_of_its_release(
+    facts: Facts, release: str, window: tuple[tuple[int, int], tuple[int, int]] | None
+) -> None:
+    assert facts.window(release) == window
+
+
+def test_each_torch_has_the_pythons_and_the_triton_of_the_matrix(matrix: Matrix, facts: Facts) -> None:
+    for version, torch in matrix.torch.items():
+        known, named = facts.torch(major_minor(version)), sorted(map(major_minor, torch.python))
+        assert (known.pythons, known.triton) == ((named[0], named[-1]), torch.triton_package), version
+
+
+def test_a_torch_beyond_the_matrix_is_taken_for_the_nearest(facts: Facts) -> None:
+    assert facts.torch((2, 99)) == facts.torch((2, 14)) == facts.torches[0]
+    assert facts.torch((1, 13)) == facts.torch((2, 5)) == facts.torches[-1]
+
+
+def test_the_tritons_of_rocm_are_those_that_its_torches_bring(facts: Facts) -> None:
+    assert facts.rocm_tritons == ("pytorch-triton-rocm", "triton-rocm")
+
+
+def test_a_torch_is_known_as_soon_as_the_matrix_has_it(matrix: Matrix) -> None:
+    newer = matrix.torch["2.14.1"].model_copy(update={"python": ("3.16", "3.9", "3.10")})
+    facts = Facts.parse(doctor_facts(matrix.model_copy(update={"torch": {**matrix.torch, "2.20.0": newer}})))
+    assert facts.torches[0].torch == (2, 20)
+    assert facts.torches[0].pythons == ((3, 9), (3, 16))
+
+
+def test_the_oldest_torch_of_the_fallback_is_what_its_project_requires(matrix: Matrix) -> None:
+    assert list(read_project().requires) == [f"torch>={json.loads(doctor_facts(matrix))['fallback_torch']}"]
