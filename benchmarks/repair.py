@@ -1,11 +1,12 @@
 """What it costs to finish a wheel of 300 MB that unpacks to 900 MB, beside auditwheel alone on the same wheel.
 
-    python benchmarks/repair.py
+    python benchmarks/repair.py [--megabytes 900]
 
 Two runs of each, by turns, each run a process of its own: `auditwheel repair` with our excludes, and `finish`, which
 calls auditwheel too and also gives METADATA, label and record. Of each the least seconds and the least memory are kept.
 Seconds of CPU and peak memory (RSS) are those that the kernel counted for the process and all that it started. The
-ratios are the figures to watch, and must not pass 0.5. Takes a minute or two, 4 GB below $TMPDIR, and a C compiler.
+ratios are the figures to watch, and must not pass 0.5 at that size. Takes a minute or two, 4 GB below $TMPDIR, and a C
+compiler.
 
 Measured, CPython 3.11.7, auditwheel 6.8.2, two shared cores, November 2026: auditwheel alone 15.2 to 15.7 s and
 1,520 MB, finish 2.9 to 3.5 s and 172 MB; ratios 0.19 to 0.22 (time), 0.19 to 0.20 (CPU), 0.11 (memory).
@@ -13,6 +14,7 @@ Measured, CPython 3.11.7, auditwheel 6.8.2, two shared cores, November 2026: aud
 
 from __future__ import annotations
 
+import argparse
 import base64
 import os
 import platform
@@ -36,7 +38,8 @@ from wheelfactory.wheel.repair import OUTSIDE
 
 RUNS = 2
 MEGABYTE = 1_000_000
-DEVICE, HOST = 840 * MEGABYTE, 60 * MEGABYTE
+UNPACKED, HOST_SHARE = 900, 1 / 15
+"""The size in megabytes, and the share of it that is not device code."""
 BLOCK = 8 * MEGABYTE
 NAME = "flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
 RECORD = BuildRecord(
@@ -74,10 +77,11 @@ def write_code(path: Path, size: int) -> None:
             file.write(block[: size - start])
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, megabytes: int) -> None:
     """Write the wheel: one extension, most of it device code, and the least of dist-info."""
-    write_code(folder / "device.bin", DEVICE)
-    write_code(folder / "host.bin", HOST)
+    host = round(megabytes * MEGABYTE * HOST_SHARE)
+    write_code(folder / "device.bin", megabytes * MEGABYTE - host)
+    write_code(folder / "host.bin", host)
     extension = folder / "flash_attn_2_cuda.so"
     command: list[str | Path] = ["cc", "-x", "c", "-", "-shared", "-fPIC", "-lm", "-o", extension]
     subprocess.run(command, input=EXTENSION, text=True, cwd=folder, check=True)
@@ -105,13 +109,13 @@ def finish_it(folder: Path) -> None:
     finish(folder / NAME, RECORD, folder / "finished", os.environ)
 
 
-STEPS: dict[str, Callable[[Path], None]] = {"make": make, "auditwheel": audit, "finish": finish_it}
+STEPS: dict[str, Callable[..., None]] = {"make": make, "auditwheel": audit, "finish": finish_it}
 
 
-def measure(step: str, folder: Path) -> Cost:
+def measure(step: str, *arguments: str) -> Cost:
     """Run a step in a process of its own, so that no other one's memory is counted."""
     start = perf_counter()
-    process = subprocess.Popen([sys.executable, __file__, step, folder])
+    process = subprocess.Popen([sys.executable, __file__, step, *arguments])
     _, status, used = os.wait4(process.pid, 0)
     seconds = perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -129,11 +133,13 @@ def least(costs: Sequence[Cost]) -> Cost:
 
 def main() -> None:
     """Print what each costs, and the ratios."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        measure("make", folder)
-        size = (folder / NAME).stat().st_size
-        print(f"wheel of {size / MEGABYTE:,.0f} MB, {(DEVICE + HOST) / MEGABYTE:,.0f} MB unpacked")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--megabytes", type=int, default=UNPACKED, help="size of the unpacked wheel")
+    megabytes = parser.parse_args().megabytes
+    with tempfile.TemporaryDirectory() as folder:
+        measure("make", folder, str(megabytes))
+        size = Path(folder, NAME).stat().st_size
+        print(f"wheel of {size / MEGABYTE:,.0f} MB, {megabytes:,} MB unpacked")
         costs: dict[str, list[Cost]] = {"auditwheel": [], "finish": []}
         for _ in range(RUNS):
             for step, found in costs.items():
@@ -146,7 +152,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        STEPS[sys.argv[1]](Path(sys.argv[2]))
+    if sys.argv[1:2] and sys.argv[1] in STEPS:  # started by `measure`
+        STEPS[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))
     else:
         main()

@@ -19,7 +19,7 @@ def test_a_failed_build_is_told_with_the_cause_that_its_log_names(
 ) -> None:
     log = tmp_path / "cell.log"
     log.write_text("c++: fatal error: Killed signal terminated program cc1plus\n")
-    _tell_failures(NOTHING, [Failure(CELL, ProgramError("build failed", "build_rocm.sh (exit status 1)", log=log))])
+    _tell_failures(NOTHING, [Failure(CELL, ProgramError("build failed", "build_rocm.sh (exit status 1)", "", log=log))])
     error, hint = capsys.readouterr().err.splitlines()
     assert error == f"error: {CELL}: build failed: build_rocm.sh (exit status 1)"
     assert hint.startswith("hint: out of memory (c++: fatal error: Killed signal")

@@ -163,6 +163,7 @@ def test_its_failure_does_not_flood_the_terminal() -> None:
         capture([PYTHON, "-c", "print('x\\n' * 1000); raise SystemExit(1)"])
 
     assert len(caught.value.which.splitlines()) <= LAST_LINES + 1
+    assert "last lines of its output" in caught.value.hint
 
 
 @pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/etc/passwd"])

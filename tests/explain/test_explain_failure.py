@@ -26,14 +26,14 @@ def test_an_error_without_a_log_has_its_own() -> None:
 
 def test_a_failed_build_has_the_cause_its_remedy_and_the_log(log: Path) -> None:
     log.write_text(f"one\n{REFUSED}two\n")
-    hint = hint_of(ProgramError("build failed", "build_rocm.sh", log=log))
+    hint = hint_of(ProgramError("build failed", "build_rocm.sh", "", log=log))
     assert hint.startswith(f"arch refused ({REFUSED.strip()}): ")
     assert hint.endswith(f"; the full log is {log}")
 
 
 def test_a_log_that_tells_no_cause_is_named_alone(log: Path) -> None:
     log.write_text("nothing\n")
-    assert hint_of(ProgramError("build failed", "build_rocm.sh", log=log)) == f"the full log is {log}"
+    assert hint_of(ProgramError("build failed", "build_rocm.sh", "", log=log)) == f"the full log is {log}"
 
 
 @pytest.mark.parametrize("text", ["nothing\n", KILLED], ids=["no cause", "want of memory"])

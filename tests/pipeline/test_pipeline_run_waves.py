@@ -75,7 +75,7 @@ class TwoAtOnce:
 
     def place(self, cell: Cell, part: object) -> None:
         if cell.torch == "2.12.1":
-            raise BuildError("no such image", cell.id)
+            raise BuildError("no such image", cell.id, "take another")
 
     def divided(self, count: int) -> TwoAtOnce:
         return self
@@ -95,7 +95,7 @@ class Line:
         self.begun.append(cell)
         if len(self.begun) == 2:
             self.up.set()
-            raise RunAgainError("the time is up", cell.id)
+            raise RunAgainError("the time is up", cell.id, "run it again")
         self.up.wait(10)
         time.sleep(0.2)
 
@@ -126,8 +126,8 @@ def test_no_place_is_made_for_wheels_that_may_only_get_a_label(matrix: Matrix) -
     ("errors", "code"),
     [
         ((), DONE),
-        ((BuildError("a", "b"), VerificationError("a", "b")), BUILD_FAILED),
-        ((BuildError("a", "b"), RunAgainError("a", "b"), VerificationError("a", "b")), RUN_AGAIN),
+        ((BuildError("a", "b", "c"), VerificationError("a", "b", "c")), BUILD_FAILED),
+        ((BuildError("a", "b", "c"), RunAgainError("a", "b", "c"), VerificationError("a", "b", "c")), RUN_AGAIN),
     ],
     ids=["none", "the first in the order of the matrix", "time was up for one"],
 )

@@ -35,7 +35,7 @@ def told(path: Path) -> None:
     """The faults of an archive, as an error."""
     faults = find_faults(path)
     if faults:
-        raise InputError(f"{len(faults)} faults", f"{faults[0].expected}, {faults[0].found}")
+        raise InputError(f"{len(faults)} faults", f"{faults[0].expected}, {faults[0].found}", "download it again")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import requests
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.process import capture
+from wheelfactory.core.process import LINES_SAY_WHY, capture
 from wheelfactory.core.progress import logger
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -181,7 +181,7 @@ def package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
     return [Path(line) for line in capture([python, "-c", code], environ=environ).splitlines()]
 
 
-def pip_install(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
+def pip_install(environment: Environment, *arguments: str | Path, hint: str = LINES_SAY_WHY) -> None:
     """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
     _pip(environment, "install", *arguments, hint=hint)
 
@@ -199,7 +199,7 @@ def _pip(
     environment: Environment,
     command: str,
     *arguments: str | Path,
-    hint: str = "",
+    hint: str = LINES_SAY_WHY,
     environ: Mapping[str, str] | None = None,
 ) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

@@ -29,7 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_python(parser)
     parser.add_argument("--preset", choices=PRESETS, help="the sizes that are not given (default: mi300x)")
     for name in SIZES:
-        parser.add_argument(_option(name), type=count, metavar="N", help=_told(name))
+        presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
+        parser.add_argument(_option(name), type=count, metavar="N", help=presets)
     parser.add_argument(
         "--dtype",
         choices=("bfloat16", "float16"),
@@ -55,10 +56,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _option(size: str) -> str:
     return f"--{size.replace('_', '-')}"
-
-
-def _told(size: str) -> str:
-    return ", ".join(f"{sizes[size]} in {preset}" for preset, sizes in PRESETS.items())
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

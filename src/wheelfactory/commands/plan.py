@@ -91,7 +91,8 @@ def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict
         make_recipe(facts, cell, host, environ, by_hand=False)
         here = "builds here"
     except BuildError as error:
-        here = "builds here in a container" if _has_engine(*_engine_named(environ)) else error.which
+        found = _has_engine(environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", ""))
+        here = "builds here in a container" if found else error.which
     slim = facts.rocm[cell.rocm].slim
     return {
         "id": cell.id,
@@ -100,10 +101,6 @@ def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict
         "slim": slim and slim.tag,
         "here": here,
     }
-
-
-def _engine_named(environ: Environ) -> tuple[str, str]:
-    return environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", "")
 
 
 @cache

@@ -83,7 +83,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.dry_run:
         tell("dry run: nothing was changed")
     else:
-        show(f"{_name(publisher, target)}: {len(rows)} files {'staged' if options.stage else 'published'}")
+        place = publisher.folder if isinstance(publisher, DirectoryPublisher) else target
+        show(f"{place}: {len(rows)} files {'staged' if options.stage else 'published'}")
     return DONE
 
 
@@ -190,7 +191,3 @@ def _done(publisher: Publisher, additions: Sequence[Addition], step: Step, *, st
         stage(publisher, additions, step)
         return [row for row, _ in additions]
     return publish_wheels(publisher, additions, step)
-
-
-def _name(publisher: Publisher, target: str) -> str:
-    return str(publisher.folder) if isinstance(publisher, DirectoryPublisher) else target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.build.fallback_project import is_of_other_sources
@@ -66,8 +65,9 @@ def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None
         return
     show(f"{path.name}: {'refused' if refused(results) else 'verified'}")
     for result in results:
-        for line in _lines(result):
-            show(line)
+        show(f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else ""))
+        for finding in result.findings:
+            show(f"           {finding}")
 
 
 def _wheels(path: Path) -> list[Path]:
@@ -82,9 +82,3 @@ def _wheels(path: Path) -> list[Path]:
     if len(found) == len(others):
         raise InputError("no wheels", f"the manifest of {path} names none", "name wheels, or a release directory")
     return [publisher.wheels / row.filename for row in found if row not in others]
-
-
-def _lines(result: GateResult) -> Iterator[str]:
-    yield f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else "")
-    for finding in result.findings:
-        yield f"           {finding}"

@@ -21,7 +21,7 @@ class FactoryError(Exception):
 
     exit_code = FAILED
 
-    def __init__(self, what: str, which: str, hint: str = "") -> None:
+    def __init__(self, what: str, which: str, hint: str) -> None:
         super().__init__(f"{what}: {which}")
         self.what = what
         self.which = which
@@ -44,12 +44,12 @@ class BuildError(FactoryError):
     """A cell that cannot be built here, or whose build failed.
 
     `log` is where the whole output is, if somebody who shows the error is to look there for the cause (`explain`);
-    `hint` is then what helps if the log tells no other one.
+    `hint` is then what helps if the log tells no other one; empty if only the log can tell.
     """
 
     exit_code = BUILD_FAILED
 
-    def __init__(self, what: str, which: str, hint: str = "", *, log: Path | None = None) -> None:
+    def __init__(self, what: str, which: str, hint: str, *, log: Path | None = None) -> None:
         super().__init__(what, which, hint)
         self.log = log
 

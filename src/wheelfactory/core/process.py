@@ -23,6 +23,8 @@ from wheelfactory.core.progress import Part, logger
 
 LAST_LINES = 15
 """How much of a failed command's output the error shows; the whole is in the log."""
+LINES_SAY_WHY = "fix what the last lines of its output name, then run the same command again"
+"""The hint for a failed command, unless its caller knows a better one."""
 
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\] (?:(\d\S*/min, .*?): )?")
 
@@ -92,7 +94,7 @@ def capture(
     failure: type[FactoryError] = BuildError,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    hint: str = "",
+    hint: str = LINES_SAY_WHY,
 ) -> str:
     """What a short command prints on stdout; raises `failure` with the end of its output if it fails."""
     done = run(command, failure=failure, environ=environ, cwd=cwd)
@@ -201,7 +203,7 @@ def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
 
 def failed_build(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
     """The error for a build that failed by itself: the last lines, and its log, which tells the cause."""
-    return ProgramError("build failed", _how(name, ending, last), log=log)
+    return ProgramError("build failed", _how(name, ending, last), "", log=log)
 
 
 def ended_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:

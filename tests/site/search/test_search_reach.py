@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 PHONE = {"width": 360, "height": 740}
 WHEELS = 5000
 MOST_MS = 50
-"""What issue 7 allows a change of a filter to take with that many wheels."""
+"""The most that a change of a filter may take with that many wheels, in milliseconds."""
 
 
 def as_met(_: Page) -> None:

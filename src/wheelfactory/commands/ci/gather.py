@@ -10,7 +10,7 @@ from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.select import two_levels
-from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
+from wheelfactory.pipeline.gather import MOST_ROUNDS, State, buildable, gather_sets, settle
 from wheelfactory.pipeline.jobs import cell_entries, group_strategy
 from wheelfactory.pipeline.plan import Plan, outputs
 from wheelfactory.release.manifest import published_cells
@@ -38,7 +38,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         published = published_cells(publisher_of(options.target, environ).rows())
         gathered = settle(gather_sets(plan, options.kernels, shelf_of(options.target, environ)), options.round)
     for item in gathered:
-        _tell(item)
+        tell(f"{item.planned.id}: {item.state.value}")
+        if item.error:
+            tell(f"  {item.error}")
+            tell(f"  hint: {item.error.hint}")
     cells = buildable(plan, gathered, published)
     later = any(item.state is State.LATER for item in gathered)
     values = {
@@ -51,10 +54,3 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     for line in outputs(values):
         show(line)
     return DONE
-
-
-def _tell(item: Gathered) -> None:
-    tell(f"{item.planned.id}: {item.state.value}")
-    if item.error:
-        tell(f"  {item.error}")
-        tell(f"  hint: {item.error.hint}")

@@ -15,7 +15,6 @@ from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
 from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets
 from wheelfactory.kernels.outlook import Wish, make_outlooks, read_knowledge
-from wheelfactory.kernels.shelf import Shelf
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -58,12 +57,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     tell(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
     sets = kernel_sets(matrix, cells)
     with announcing():
-        kept = _kept(matrix, sets, shelf_of(options.target, environ))
-    plan = (
-        _plan_of_one(matrix, cells, sets, kept)
-        if options.versions
-        else _plan(matrix, cells, sets, kept, cache, environ)
-    )
+        shelf = shelf_of(options.target, environ)
+        kept = frozenset(kernel_set.id for kernel_set in sets if shelf.has(kept_name(matrix, kernel_set)))
+    if options.versions:  # a cell by hand links kernels that are kept, and compiles them itself where they are not
+        plan = make_plan(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
+    else:
+        plan = _plan(matrix, cells, sets, kept, cache, environ)
     if options.plan:
         plan.write(options.plan)
     for line in _outputs(plan, by_hand=bool(options.versions)):
@@ -88,15 +87,6 @@ def _cells_of(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, 
     flash_attn, python, torch, rocm = options.versions
     backends = (Backend.CK, Backend.TRITON) if options.triton_too == "true" else (Backend.CK,)
     return tuple(require(expansion, Cell.of(flash_attn, python, torch, rocm, backend), python) for backend in backends)
-
-
-def _kept(facts: Matrix, sets: Sequence[KernelSet], shelf: Shelf) -> frozenset[str]:
-    return frozenset(kernel_set.id for kernel_set in sets if shelf.has(kept_name(facts, kernel_set)))
-
-
-def _plan_of_one(facts: Matrix, cells: Sequence[Cell], sets: Sequence[KernelSet], kept: frozenset[str]) -> Plan:
-    """The plan of a cell built by hand: it links kernels that are kept, and compiles them itself where they are not."""
-    return make_plan(facts, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
 
 
 def _plan(

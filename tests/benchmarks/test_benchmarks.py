@@ -1,0 +1,55 @@
+"""The benchmarks behind the figures of the documentation still run, and print the figures that they are quoted for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core.checkout import ROOT
+
+pytestmark = pytest.mark.slow
+
+NUMBER = re.compile(r"\d+\.\d+|\d+")
+
+
+def run(name: str, *arguments: str | Path) -> str:
+    command = [sys.executable, ROOT / "benchmarks" / name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def figures(line: str) -> list[float]:
+    return [float(number) for number in NUMBER.findall(line)]
+
+
+def test_the_tables_of_plan_md_are_what_kernels_prints(cache: Path) -> None:
+    page = (ROOT / "docs/reference/plan.md").read_text().partition("## The whole matrix")[2].partition("\n## ")[0]
+    shown = [line for line in page.splitlines() if line.startswith("|") and not line.startswith("| all ")]
+    assert len(shown) > 20
+    assert set(shown) - set(run("kernels.py", "--cache", cache).splitlines()) == set()
+
+
+def test_finishing_a_wheel_takes_less_memory_than_auditwheel_alone() -> None:
+    size, auditwheel, finish, ratio = run("repair.py", "--megabytes", "90").splitlines()
+    assert size.endswith("90 MB unpacked")
+    theirs, ours = figures(auditwheel), figures(finish)
+    assert all(figure > 0 for figure in (*theirs, *ours))
+    quotients = [one / other for one, other in zip(ours, theirs, strict=True)]
+    assert figures(ratio) == pytest.approx(quotients, abs=0.02)
+    assert quotients[2] < 1
+
+
+def test_a_further_wheel_compiles_no_kernel() -> None:
+    kernels, archive, store, unpacking, ratio = run("second_cell.py", "--small").splitlines()
+    compiles = [figures(line)[2] for line in (kernels, archive, store)]
+    assert compiles[0] >= 8
+    assert compiles[1:] == [1, 1]
+    seconds = [figures(line)[:2] for line in (kernels, archive)]
+    assert all(figure > 0 for pair in seconds for figure in pair)
+    assert figures(unpacking)[0] >= 0
+    assert figures(ratio) == pytest.approx([seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1]], rel=0.1)
