@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import sha256_of
+from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.github.answers import RefusedError
 from wheelfactory.release.github.client import Call, Client
 from wheelfactory.release.transaction import Asset
 
 
-class Stored(BaseModel):
+class Stored(FrozenModel, extra="ignore"):
     """An asset as GitHub has it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: int
     name: str
@@ -37,10 +35,8 @@ class Stored(BaseModel):
     """For everyone; that of a draft's asset is another one than when it is published."""
 
 
-class Release(BaseModel):
+class Release(FrozenModel, extra="ignore"):
     """A release as GitHub has it, a draft until it is published."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: int
     tag_name: str
@@ -53,7 +49,7 @@ class Release(BaseModel):
     """Followed by ``{?name,label}``."""
 
 
-_Value = TypeVar("_Value", bound=BaseModel)
+_Value = TypeVar("_Value", bound=FrozenModel)
 
 
 class Releases:
@@ -170,9 +166,4 @@ class Releases:
 
 
 def _read(kind: type[_Value], found: object) -> _Value:
-    try:
-        return kind.model_validate(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PublishError("not what GitHub answers", f"{place}: {first['msg']}", "check GITHUB_API_URL") from None
+    return parse(kind, found, PublishError("not what GitHub answers", kind.__name__, "check GITHUB_API_URL"))
