@@ -49,6 +49,7 @@ class Release(FrozenModel, extra="ignore"):
     """Followed by ``{?name,label}``."""
 
 
+_T = TypeVar("_T")
 _Value = TypeVar("_Value", bound=FrozenModel)
 
 
@@ -66,12 +67,7 @@ class Releases:
 
     def published(self, tag: str) -> Release | None:
         """The published release of a tag."""
-        try:
-            return _read(Release, self.client.get(f"{self._home}/tags/{tag}"))
-        except RefusedError as refused:
-            if refused.status == requests.codes.not_found:
-                return None
-            raise
+        return _unless_gone(lambda: _read(Release, self.client.get(f"{self._home}/tags/{tag}")))
 
     def assets(self, release: Release) -> dict[str, Stored]:
         """All assets of a release by name, those that are half there too."""
@@ -137,12 +133,9 @@ class Releases:
 
     def discard(self, draft: Release) -> None:
         """Delete a draft; one that is gone is no error, one that was published meanwhile is a `PublishError`."""
-        try:
-            now = self._look(draft)
-        except RefusedError as refused:
-            if refused.status == requests.codes.not_found:
-                return
-            raise
+        now = _unless_gone(lambda: self._look(draft))
+        if now is None:
+            return
         if not now.draft:
             raise PublishError("published meanwhile", now.tag_name, "run the same command again")
         self._delete(draft.url)
@@ -152,17 +145,23 @@ class Releases:
 
     def _delete(self, url: str) -> None:
         def attempt() -> bool:
-            try:
-                self._send(Call("DELETE", url))
-            except RefusedError as refused:
-                if refused.status != requests.codes.not_found:
-                    raise
+            _unless_gone(lambda: self._send(Call("DELETE", url)))
             return True
 
         self.client.change(attempt, lambda: None)
 
     def _send(self, call: Call, part: Part = unseen) -> Any:
         return self.client.send(call, part)
+
+
+def _unless_gone(call: Callable[[], _T]) -> _T | None:
+    """What a call gives; None if GitHub does not have what it is about."""
+    try:
+        return call()
+    except RefusedError as refused:
+        if refused.status == requests.codes.not_found:
+            return None
+        raise
 
 
 def _read(kind: type[_Value], found: object) -> _Value:
