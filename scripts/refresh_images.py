@@ -11,7 +11,6 @@ import argparse
 
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
-from wheelfactory.matrix.refresh.image_describe import lines_of, summary_of
 from wheelfactory.matrix.refresh.image_tags import refresh
 from wheelfactory.matrix.refresh.registry import DOCKER_HUB, Registry
 
@@ -21,7 +20,7 @@ def main() -> int:
     add_matrix(parser)
     parser.add_argument("--registry", default=DOCKER_HUB, metavar="URL", help=f"default: {DOCKER_HUB}")
     options = parser.parse_args()
-    return run_chore(lambda: refresh(options.matrix, Registry(options.registry)), lines_of, summary_of)
+    return run_chore(lambda: refresh(options.matrix, Registry(options.registry)))
 
 
 if __name__ == "__main__":

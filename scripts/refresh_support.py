@@ -12,7 +12,6 @@ import os
 
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
-from wheelfactory.matrix.refresh.torch_describe import lines_of, summary_of
 from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex
 from wheelfactory.matrix.refresh.torch_support import refresh
 
@@ -22,7 +21,7 @@ def main() -> int:
     add_matrix(parser)
     parser.add_argument("--index", default=PYTORCH, metavar="URL", help=f"default: {PYTORCH}")
     options = parser.parse_args()
-    return run_chore(lambda: refresh(options.matrix, TorchIndex(options.index, os.environ)), lines_of, summary_of)
+    return run_chore(lambda: refresh(options.matrix, TorchIndex(options.index, os.environ)))
 
 
 if __name__ == "__main__":

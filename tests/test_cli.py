@@ -212,7 +212,7 @@ def test_a_damaged_manifest_is_refused_and_nothing_is_changed(
 def test_a_published_manifest_that_is_damaged_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "published.jsonl").write_text("{")
     shown = cli("matrix", "--published", "published.jsonl")
-    assert_refused(shown, BAD_INPUT, "not a manifest row: published.jsonl:1: line", "restore it")
+    assert_refused(shown, BAD_INPUT, "not a manifest row: published.jsonl:1: Invalid JSON", "restore it")
 
 
 def test_a_release_that_another_run_holds_is_refused(cli: Cli, release: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from wheelfactory.gpu.validate.report import Case, Check, Error, Hardware, Software, Validated, Validation
+from wheelfactory.gpu.validate.report import FORMAT, Case, Check, Error, Hardware, Software, Validated, Validation
 from wheelfactory.release.evidence import Evidence, evidence_of, with_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.result import Status
@@ -40,6 +40,7 @@ def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validatio
         told = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
         validated = Validated(**told)
     report = Validation(
+        format=FORMAT,
         factory="0.1.0",
         time=TIME,
         validated=validated,

@@ -13,12 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.files import atomic_path, locked, remove_scratch, scratch_dir, write_atomic
+from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.files import atomic_path, locked, read_file, remove_scratch, scratch_dir, write_atomic
 
 
 class StopError(Exception):
     """Ends a block that was writing."""
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(b"{}")
+    assert read_file(tmp_path / "plan.json", InputError("cannot read the plan", "it", "write it")) == b"{}"
+    with pytest.raises(InputError, match=r"^cannot read the plan: it \(Is a directory\)$") as refused:
+        read_file(tmp_path, InputError("cannot read the plan", "it", "write it"))
+    assert refused.value.hint == "write it"
 
 
 def everything(folder: Path) -> list[str]:

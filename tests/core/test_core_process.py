@@ -193,6 +193,7 @@ def test_bytes_that_are_no_text_are_no_error() -> None:
         pytest.param("print('only on stdout  \\n\\n'); raise SystemExit(2)", "only on stdout", id="blank lines aside"),
         pytest.param("raise SystemExit(3)", "exit status 3", id="nothing said"),
         pytest.param("import os; print('fine', flush=True); os.abort()", "killed by SIGABRT", id="a signal"),
+        pytest.param("import os; os.kill(os.getpid(), 40)", "killed by signal 40", id="a real-time signal"),
     ],
 )
 def test_why_a_command_failed_in_one_line(code: str, why: str) -> None:

@@ -14,7 +14,7 @@ from wheelfactory.core.checkout import ROOT
 from wheelfactory.gpu.bench.describe import attention_lines, training_lines
 from wheelfactory.gpu.bench.reports import AttentionReport, read_report
 from wheelfactory.gpu.validate.describe import describe
-from wheelfactory.gpu.validate.reading import read_validation
+from wheelfactory.gpu.validate.report import read_validation
 
 PATH = "docs/explanation/measured-on-a-gpu.md"
 PAGE = Page(PATH)

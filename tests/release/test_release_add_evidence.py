@@ -134,7 +134,7 @@ def test_a_report_that_is_none_changes_nothing(cli: Cli, folder: Path, tmp_path:
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", good, tmp_path / "b.json", "--matrix", matrix)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert shown.err.startswith(f"error: not a report: {tmp_path}/b.json: not JSON\nhint: ")
+    assert shown.err.startswith(f"error: not a report: {tmp_path}/b.json: Invalid JSON: ")
     assert content_of(folder) == before
 
 

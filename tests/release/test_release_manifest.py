@@ -148,9 +148,9 @@ def test_a_manifest_may_be_named_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        pytest.param("{", "line: Invalid JSON", id="half a line"),
-        pytest.param("", "line: Invalid JSON", id="blank line"),
-        pytest.param("[]", "line: Input should be an object", id="not an object"),
+        pytest.param("{", "Invalid JSON", id="half a line"),
+        pytest.param("", "Invalid JSON", id="blank line"),
+        pytest.param("[]", "Input should be an object", id="not an object"),
         pytest.param("{}", "project: Field required", id="nothing in it"),
         pytest.param(a_line(size="many"), "size: Input should be a valid integer", id="size that is none"),
         pytest.param(a_line(published="once"), "published: Input should be a valid datetime", id="time that is none"),

@@ -15,7 +15,7 @@ from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_whe
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Asset, publish, stage, yank
+from wheelfactory.release.transaction import Asset, publish, stage, sums, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -197,3 +197,13 @@ def test_yank_of_what_is_not_published_is_refused(place: Memory, wheel: Path, na
         yank(place, name.format(wheel=wheel.name), "broken")
     assert "manifest" in refused.value.hint
     assert place.published == published
+
+
+def test_sums_are_what_sha256sum_reads() -> None:
+    assert sums({"b": "1" * 64, "a": "0" * 64}) == f"{'0' * 64}  a\n{'1' * 64}  b\n".encode()
+
+
+def test_an_asset_has_the_digest_of_its_content(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    expected = hashlib.sha256(b"content").hexdigest()
+    assert Asset.of("a.whl", b"content").sha256 == Asset.of("a.whl", tmp_path / "file").sha256 == expected

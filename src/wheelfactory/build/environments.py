@@ -17,6 +17,7 @@ import requests
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.http import http_session
 from wheelfactory.core.process import LINES_SAY_WHY, capture
 from wheelfactory.core.progress import logger
 
@@ -81,7 +82,8 @@ def cpu_torch_options() -> tuple[str, ...]:
     because the requirement names the CPU build.
     """
     try:
-        requests.head(f"{CPU_INDEX}/torch/", timeout=5).raise_for_status()
+        with http_session(os.environ, timeout=5, retries=0) as session:
+            session.head(f"{CPU_INDEX}/torch/").raise_for_status()
     except requests.RequestException:
         return ()
     return ("--extra-index-url", CPU_INDEX)

@@ -19,7 +19,7 @@ from pypi_simple import PYPI_SIMPLE_ENDPOINT, DistributionPackage, PyPISimple
 
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of
-from wheelfactory.core.http import NETWORK_TIMEOUT_S, NO_INDEX, index_session
+from wheelfactory.core.http import NO_INDEX, http_session, reason_of
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn, GitTag
@@ -66,15 +66,14 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
         return path
     logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
-    with atomic_path(path) as written, PyPISimple(index, session=index_session(environ)) as client:
+    with atomic_path(path) as written, PyPISimple(index, session=http_session(environ)) as client:
         try:
             package = _find(client, project, filename)
-            client.download_package(package, written, verify=False, timeout=NETWORK_TIMEOUT_S)
+            client.download_package(package, written, verify=False)
         except NO_INDEX as error:
-            reason = str(error).partition("\n")[0]
             raise SourceError(
                 "cannot download",
-                f"{filename}: {reason}",
+                f"{filename}: {reason_of(error)}",
                 "check the network, or set PIP_INDEX_URL to an index that is reachable",
             ) from error
         found = sha256_of(written)
@@ -88,7 +87,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
 
 
 def _find(client: PyPISimple, project: str, filename: str) -> DistributionPackage:
-    page = client.get_project_page(project, timeout=NETWORK_TIMEOUT_S)
+    page = client.get_project_page(project)
     for package in page.packages:
         if package.filename == filename:
             return package

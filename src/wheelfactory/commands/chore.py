@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Protocol
 
 from wheelfactory.commands.options import show, tell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 
-Findings = TypeVar("Findings")
+
+class Findings(Protocol):
+    """What came of a chore."""
+
+    @property
+    def lines(self) -> Iterable[str]:
+        """What changed, and what only a person can do."""
+
+    @property
+    def summary(self) -> str:
+        """All of it in one line."""
 
 
-def run_chore(
-    refresh: Callable[[], Findings],
-    lines_of: Callable[[Findings], Iterable[str]],
-    summary_of: Callable[[Findings], str],
-) -> int:
+def run_chore(refresh: Callable[[], Findings]) -> int:
     """Refresh and print what came of it; gives the exit code. All or nothing, so an interruption changes nothing."""
     import truststore  # many networks have an authority of their own
 
@@ -28,7 +34,7 @@ def run_chore(
     except KeyboardInterrupt:
         tell("error: interrupted: by Ctrl-C\nhint: nothing was changed")
         return FAILED
-    for line in lines_of(findings):
+    for line in findings.lines:
         show(line)
-    tell(summary_of(findings))
+    tell(findings.summary)
     return DONE

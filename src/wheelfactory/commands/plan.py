@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.outlook import ImageOutlook, image_outlooks, outlook_lines
+from wheelfactory.build.container.fit import ImageOutlook, image_outlooks, outlook_lines
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.commands.kernel_options import amount
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, count, show, tell

@@ -17,7 +17,7 @@ from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import locked, remove_scratch
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, announcing
-from wheelfactory.gpu.validate.reading import read_validation
+from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.add_evidence import add_evidence

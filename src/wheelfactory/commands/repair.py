@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from wheelfactory.build.recipe import choose_archs
 from wheelfactory.commands.options import Environ, add_matrix, directory, require_cell, show
 from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.models import parse
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import finish
@@ -48,8 +47,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _toolchain(probed: Path) -> Toolchain:
     """What the build wrote beside the wheel; empty if it is not there, as for a wheel without compiled code."""
-    try:
-        return Toolchain.model_validate_json(probed.read_bytes()) if probed.is_file() else Toolchain()
-    except ValidationError as error:
-        message = error.errors()[0]["msg"]
-        raise InputError("damaged toolchain file", f"{probed}: {message}", "build the wheel again") from None
+    if not probed.is_file():
+        return Toolchain()
+    refusal = InputError("damaged toolchain file", str(probed), "build the wheel again")
+    return parse(Toolchain, probed.read_bytes(), refusal)

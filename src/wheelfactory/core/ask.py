@@ -58,7 +58,8 @@ def ask(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> A
         return Answer("", "", f"cannot be run: {error}")
     try:
         output, errors = process.communicate(timeout=seconds)
-        trouble = _ending(process.returncode)
+        code = process.returncode
+        trouble = killed_by(-code) if code < 0 else f"exit code {code}" if code else ""
     except subprocess.TimeoutExpired:
         _kill(process)
         output, errors = process.communicate()
@@ -74,10 +75,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}" if code else ""
+def killed_by(number: int) -> str:
+    """How a program ended that a signal killed: ``killed by SIGSEGV``."""
     try:
-        return f"killed by {signal.Signals(-code).name}"
+        return f"killed by {signal.Signals(number).name}"
     except ValueError:  # a real-time signal
-        return f"killed by signal {-code}"
+        return f"killed by signal {number}"

@@ -37,6 +37,14 @@ def write_atomic(path: Path, data: bytes) -> None:
         written.write_bytes(data)
 
 
+def read_file(path: Path, refusal: FactoryError) -> bytes:
+    """The content of a file; if it cannot be read, raises `refusal` with the reason behind its `which`."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise type(refusal)(refusal.what, f"{refusal.which} ({error.strerror})", refusal.hint) from None
+
+
 @contextlib.contextmanager
 def scratch_dir(parent: Path) -> Iterator[Path]:
     """A folder of this process alone, removed at the end; what a killed run left is removed by `remove_scratch`."""

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from wheelfactory.core.ask import killed_by
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
 from wheelfactory.core.note import NOTE
 from wheelfactory.core.progress import Part, logger
@@ -111,7 +112,7 @@ def reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _ending(returncode: int) -> str:
-    return f"killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exit status {returncode}"
+    return killed_by(-returncode) if returncode < 0 else f"exit status {returncode}"
 
 
 def run_logged(

@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.label import Label
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.matrix.toolchain import with_one_compiler
 
 _LONGEST_WINDOW = 200
@@ -83,10 +84,10 @@ def _kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
-class Fact(BaseModel):
+class Fact(FrozenModel):
     """A mapping of matrix.yaml: no key but the named ones, no value of another type, never changed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=_kebab)
+    model_config = ConfigDict(strict=True, alias_generator=_kebab)
 
 
 class Sdist(Fact):

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
 from wheelfactory.matrix.document import Document, Number, Place, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix
 
@@ -54,12 +55,9 @@ def load_matrix(path: Path) -> Matrix:
 
 
 def _read(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("no such file", str(path), "name one with --matrix FILE") from None
-    except OSError as error:
-        raise InputError("cannot read", f"{path} ({error.strerror})", "name a file with --matrix FILE") from None
+    if not path.exists():
+        raise InputError("no such file", str(path), "name one with --matrix FILE")
+    content = read_file(path, InputError("cannot read", str(path), "name a file with --matrix FILE"))
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

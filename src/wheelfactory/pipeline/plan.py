@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import write_atomic
+from wheelfactory.core.files import read_file, write_atomic
+from wheelfactory.core.models import FrozenModel, parse
 
 
-class PlannedCell(BaseModel):
+class PlannedCell(FrozenModel):
     """A cell to build, and the group of cells with which its wheel is uploaded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     group: str
@@ -22,10 +19,8 @@ class PlannedCell(BaseModel):
     """The kernel set that it links; empty for Triton."""
 
 
-class PlannedSet(BaseModel):
+class PlannedSet(FrozenModel):
     """A kernel set that cells of the plan link."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     kept_name: str
@@ -35,10 +30,8 @@ class PlannedSet(BaseModel):
     kept: bool = False
 
 
-class Plan(BaseModel):
+class Plan(FrozenModel):
     """What a run is to do."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cells: tuple[PlannedCell, ...]
     kernel_sets: tuple[PlannedSet, ...]
@@ -50,14 +43,8 @@ class Plan(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Plan:
         """The inverse of `write`. Raises `InputError` for any other file."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise InputError("cannot read the plan", f"{path} ({error.strerror})", _HINT) from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "file"
-            raise InputError("not a plan", f"{path}: {place}: {first['msg']}", _HINT) from None
+        data = read_file(path, InputError("cannot read the plan", str(path), _HINT))
+        return parse(cls, data, InputError("not a plan", str(path), _HINT))
 
 
 _HINT = "`wheelfactory ci jobs` writes it"

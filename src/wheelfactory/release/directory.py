@@ -12,7 +12,7 @@ from wheelfactory.core.files import atomic_path, sha256_of, write_atomic
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
 from wheelfactory.release.pages import index_pages, write_pages
-from wheelfactory.release.transaction import Asset
+from wheelfactory.release.transaction import SUMS_NAME, Asset, digests, sums
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,7 @@ class DirectoryPublisher:
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Write SHA256SUMS, then the manifest."""
-        sums = sorted(
-            (name, digest)
-            for row in rows
-            for name, digest in (
-                (row.filename, row.sha256),
-                (f"{row.filename}.metadata", row.metadata_sha256),
-            )
-        )
-        text = "".join(f"{digest}  wheels/{name}\n" for name, digest in sums)
-        self._write("SHA256SUMS", text.encode("utf-8"))
+        self._write(SUMS_NAME, sums({f"wheels/{name}": digest for name, digest in digests(rows).items()}))
         self._write(MANIFEST_NAME, write_rows(rows))
 
     def index(self, pages: Mapping[str, bytes]) -> None:

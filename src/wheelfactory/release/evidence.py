@@ -6,21 +6,18 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.gpu.validate.report import Case, Check, Error, Validation
 from wheelfactory.verify.result import Status
 
 _AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Nearest(_Part):
+class Nearest(FrozenModel, allow_inf_nan=False):
     """The result of all cases that comes nearest to its bound."""
 
     case: str
@@ -30,7 +27,7 @@ class Nearest(_Part):
     bound: float
 
 
-class Evidence(_Part):
+class Evidence(FrozenModel, allow_inf_nan=False):
     """A validation in which a GPU computed, and no number was wrong."""
 
     vendor: Literal["amd", "nvidia"]

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.label import Label
+from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.verify.result import GateResult, Status
 
@@ -20,10 +22,8 @@ MANIFEST_NAME = "manifest.jsonl"
 _RESTORE = "the manifest is written by `wheelfactory publish`; restore it from the release"
 
 
-class WheelRow(BaseModel):
+class WheelRow(FrozenModel):
     """A published wheel: what an index needs, what a person chooses by, and how it was verified."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: str
     """The normalized project name: ``flash-attn``, or a dependency that the index carries."""
@@ -81,13 +81,9 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
         path = path / MANIFEST_NAME
         if not path.exists():
             return ()
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("no such manifest", str(path), "name a manifest file or a release directory") from None
-    except OSError as error:
-        raise InputError("cannot read", f"{path} ({error.strerror})", _RESTORE) from None
-    return parse_rows(data, str(path))
+    if not path.exists():
+        raise InputError("no such manifest", str(path), "name a manifest file or a release directory")
+    return parse_rows(read_file(path, InputError("cannot read", str(path), _RESTORE)), str(path))
 
 
 def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
@@ -96,17 +92,10 @@ def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
     Raises `InputError` with `which` and the line for a row that is none.
     """
     lines = data.splitlines()  # of bytes, because text also ends lines at U+2028 and the like
-    return tuple(_row(which, number, line) for number, line in enumerate(lines, 1))
-
-
-def _row(which: str, number: int, line: bytes) -> WheelRow:
-    try:
-        return WheelRow.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "line"
-        message = first["msg"].removeprefix("Value error, ")
-        raise InputError("not a manifest row", f"{which}:{number}: {place}: {message}", _RESTORE) from None
+    return tuple(
+        parse(WheelRow, line, InputError("not a manifest row", f"{which}:{number}", _RESTORE))
+        for number, line in enumerate(lines, 1)
+    )
 
 
 def write_rows(rows: Iterable[WheelRow]) -> bytes:

@@ -7,7 +7,7 @@ running the same command.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.wheel.read import Wheel
 
+SUMS_NAME = "SHA256SUMS"
+
 
 @dataclass(frozen=True)
 class Asset:
@@ -28,10 +30,29 @@ class Asset:
     sha256: str
     content: Path | bytes
 
+    @classmethod
+    def of(cls, name: str, content: Path | bytes) -> Asset:
+        """The asset of a file or of bytes, as they are now."""
+        digest = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
+        return cls(name, digest, content)
+
     @property
     def size(self) -> int:
         """Bytes."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+
+def digests(rows: Iterable[WheelRow]) -> dict[str, str]:
+    """The assets of rows and the sha256 of each."""
+    found: dict[str, str] = {}
+    for row in rows:
+        found |= {row.filename: row.sha256, f"{row.filename}.metadata": row.metadata_sha256}
+    return found
+
+
+def sums(files: Mapping[str, str]) -> bytes:
+    """SHA256SUMS of files with these digests, as ``sha256sum --check`` reads it."""
+    return "".join(f"{files[name]}  {name}\n" for name in sorted(files)).encode()
 
 
 Addition: TypeAlias = tuple[WheelRow, Path | None]

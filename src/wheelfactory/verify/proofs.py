@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from wheelfactory.build.environments import (
     PYTHON,
     Environment,
@@ -24,6 +22,7 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.files import sha256_of, write_atomic
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import reason, run
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.archive import open_archive
@@ -39,10 +38,8 @@ AT = "at: "
 """Begins a line on stderr with which a program says what it does next, in case that ends it."""
 
 
-class Report(BaseModel):
+class Report(FrozenModel):
     """What a program prints as the last line of its output."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 AnyReport = TypeVar("AnyReport", bound=Report)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from wheelfactory.core.models import FrozenModel
 
 
 class Status(str, Enum):
@@ -19,10 +21,8 @@ class Status(str, Enum):
         return self.value
 
 
-class Finding(BaseModel):
+class Finding(FrozenModel):
     """One thing wrong: where, what was expected, what was found, and the cure."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     expected: str
@@ -33,14 +33,12 @@ class Finding(BaseModel):
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.cure})"
 
 
-class GateResult(BaseModel):
+class GateResult(FrozenModel):
     """What one gate says of one wheel; `detail` is for a person, or says why it did not run.
 
     `versions` names what it ran with, `figures` what it measured; neither holds anything that differs between two
     runs on equal wheels, since the manifest keeps them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gate: str
     status: Status
@@ -48,8 +46,8 @@ class GateResult(BaseModel):
     """Whether a wheel is published only if this gate passed."""
     detail: str = ""
     findings: tuple[Finding, ...] = ()
-    versions: dict[str, str] = {}
-    figures: dict[str, float] = {}
+    versions: dict[str, str] = Field({})
+    figures: dict[str, float] = Field({})
 
     @classmethod
     def of(

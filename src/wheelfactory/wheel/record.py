@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from wheelfactory.core.cell import Cell, same_rocm
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 
 
-class Toolchain(BaseModel):
+class Toolchain(FrozenModel):
     """What compiled the wheel; empty for a wheel without compiled code."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     torch: str | None = None
     """torch as the compile saw it, such as ``2.9.1+rocm6.4``."""
@@ -30,10 +29,8 @@ class Toolchain(BaseModel):
         return self.torch.partition("+")[0] == cell.torch and same_rocm(self.hip, cell.rocm)
 
 
-class BuildRecord(BaseModel):
+class BuildRecord(FrozenModel):
     """Everything a wheel cannot say in its name; holds nothing that differs between two equal builds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = Field(default=1, ge=1, le=1)
     cell: str
@@ -60,9 +57,4 @@ def read_record(wheel: Wheel) -> BuildRecord | None:
 
 def parse_record(data: bytes, place: str) -> BuildRecord:
     """A build record from its JSON. Raises `InputError` with `place` if it is none."""
-    try:
-        return BuildRecord.model_validate_json(data)
-    except ValidationError as error:
-        raise InputError(
-            "damaged build record", f"{place}: {error.errors()[0]['msg']}", "build or download it again"
-        ) from None
+    return parse(BuildRecord, data, InputError("damaged build record", place, "build or download it again"))

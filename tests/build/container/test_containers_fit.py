@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.build.container.fit import TORCH_GB, beside_gb, fits
-from wheelfactory.build.container.outlook import ImageOutlook, image_outlooks, outlook_lines
+from wheelfactory.build.container.fit import TORCH_GB, ImageOutlook, beside_gb, fits, image_outlooks, outlook_lines
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.facts import Image
 

@@ -16,7 +16,6 @@ from small_matrix import edited
 from wheelfactory.core.checkout import MATRIX, ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.image_describe import lines_of, summary_of
 from wheelfactory.matrix.refresh.image_tags import refresh
 from wheelfactory.matrix.refresh.registry import Registry
 
@@ -110,7 +109,7 @@ def test_images_that_the_matrix_could_have_are_suggested_and_not_added(matrix: P
     findings = refresh(matrix, Registry(full.url))
     assert findings.suggestions == (("6.4", other),)
     assert other not in matrix.read_text()
-    assert f"suggested  for ROCm 6.4: {other}" in lines_of(findings)
+    assert f"suggested  for ROCm 6.4: {other}" in findings.lines
 
 
 def test_tags_that_are_gone_are_all_named(matrix: Path, full: ContainerRegistry) -> None:
@@ -183,9 +182,9 @@ def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: Contai
     first = refresh(matrix, Registry(full.url)).renewals[2].pin.digest
     full.images["rocm/pytorch"]["torch"] = b"pushed again"
     findings = refresh(matrix, Registry(full.url))
-    (line,) = lines_of(findings)
+    (line,) = findings.lines
     assert line == f"pinned     rocm/pytorch:torch  {findings.renewals[2].pin.digest} (was {first})"
-    assert summary_of(findings).endswith("1 pinned, 4 as they were")
+    assert findings.summary.endswith("1 pinned, 4 as they were")
 
 
 def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_pause_that_a_busy_registry_asks_for_is_kept(hub: ContainerRegistry) -
 
 def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "21600"})]
-    with pytest.raises(FactoryError, match=r"the registry is busy: .* wants a pause of 21600 s") as caught:
+    with pytest.raises(FactoryError, match=r"the registry is busy: .* asks for a pause of more than 60 s") as caught:
         Registry(hub.url).digest("rocm/pytorch", "one")
     assert "later" in caught.value.hint
     assert hub.counts("HEAD") == 1
@@ -96,7 +96,7 @@ def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -
 
 def test_a_registry_that_stays_busy_is_given_up(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "0"})] * 9
-    with pytest.raises(FactoryError, match=r"the registry refuses: HEAD .*: HTTP 429"):
+    with pytest.raises(FactoryError, match=r"the registry is busy: .*: too many 429 error responses"):
         Registry(hub.url).digest("rocm/pytorch", "one")
     assert hub.counts("HEAD") == 4
 
@@ -110,7 +110,7 @@ def test_an_answer_that_breaks_off_is_none(hub: ContainerRegistry) -> None:
 
 def test_a_registry_that_fails_now_and_then_is_asked_again(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
-    hub.faults["HEAD "] = [(503, {"Retry-After": "3600"})]
+    hub.faults["HEAD "] = [(500, {}), (503, {})]
     assert Registry(hub.url).digest("rocm/pytorch", "one") == digest
 
 
@@ -126,11 +126,11 @@ def test_nobody_there_is_an_error_that_says_so() -> None:
         ("tags/list", b"<html>a portal</html>", "not what a registry answers"),
         ("tags/list", b'["tags"]', "not what a registry answers"),
         ("tags/list", b"[" * 100_000, "not what a registry answers"),
-        ("tags/list", b'{"tags": "one"}', "not a list of tags"),
-        ("tags/list", b'{"tags": [1]}', "not a list of tags"),
+        ("tags/list", b'{"tags": "one"}', "not what a registry answers: rocm/pytorch: tags: "),
+        ("tags/list", b'{"tags": [1]}', r"not what a registry answers: rocm/pytorch: tags\.0: "),
         ("tags/list", b" " * (9 << 20), "too long an answer"),
         ("/token", b"{}", "the registry gives no token"),
-        ("/token", b'{"token": 7}', "the registry gives no token"),
+        ("/token", b'{"token": 7}', "the registry gives no token: .*: token: Input should be a valid string"),
     ],
 )
 def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry, part: str, body: bytes, error: str) -> None:
@@ -164,7 +164,7 @@ def test_a_token_that_does_not_help_is_not_fetched_for_ever(hub: ContainerRegist
 def test_a_list_may_not_go_on_at_another_host(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.next_link = "<http://127.0.0.1:9/v2/rocm/pytorch/tags/list>"
-    with pytest.raises(FactoryError, match=r"goes on elsewhere: http://127.0.0.1:9/"):
+    with pytest.raises(FactoryError, match=r"goes on elsewhere: rocm/pytorch: http://127.0.0.1:9/"):
         Registry(hub.url).tags("rocm/pytorch")
 
 

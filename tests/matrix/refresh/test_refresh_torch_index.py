@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 from packaging.version import Version
@@ -10,6 +11,7 @@ from packaging.version import Version
 from matrix.refresh.torch_pages import TorchPages
 from small_matrix import small_matrix
 from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.http import http_session
 from wheelfactory.matrix.facts import Rocm
 from wheelfactory.matrix.refresh import torch_index as asking
 from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex, offer_of
@@ -112,11 +114,18 @@ def test_an_index_that_refuses_is_an_error(pages: TorchPages, rocm: Rocm, status
     assert "cannot ask an index" in refused(pages, rocm)
 
 
-def test_a_busy_index_is_asked_again_and_not_slept_for(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_busy_index_is_asked_again(pages: TorchPages, rocm: Rocm) -> None:
+    pages.status["6.4"] = 429
+    pages.have("6.4", "2.9.1", "3.12")
+    assert refused(pages, rocm).endswith("/rocm6.4: too many 429 error responses")
+    assert len(pages.asked) == 4
+
+
+def test_a_day_is_not_slept_through(pages: TorchPages, rocm: Rocm) -> None:
     pages.status["6.4"], pages.retry_after = 429, "86400"
     pages.have("6.4", "2.9.1", "3.12")
-    refused(pages, rocm)
-    assert 1 < len(pages.asked) < 6
+    assert "asks for a pause of more than 60 s" in refused(pages, rocm)
+    assert len(pages.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm, ki
 def test_an_index_that_does_not_answer_is_given_up(
     pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "NETWORK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(asking, "http_session", partial(http_session, timeout=0.1))
     pages.have("6.4", "2.9.1", "3.12")
     pages.waits["6.4"] = 0.5
     assert "timed out" in refused(pages, rocm)

@@ -19,7 +19,6 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Rocm
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.torch_describe import lines_of, summary_of
 from wheelfactory.matrix.refresh.torch_index import TorchIndex
 from wheelfactory.matrix.refresh.torch_support import Findings, refresh
 
@@ -61,7 +60,7 @@ def run_on(path: Path, pages: TorchPages) -> Findings:
 
 
 def suggested(findings: Findings) -> list[str]:
-    return [line for line in lines_of(findings) if line.startswith("suggested")]
+    return [line for line in findings.lines if line.startswith("suggested")]
 
 
 def test_a_release_that_the_matrix_knows_is_added_where_the_index_has_it(matrix: Path, full: TorchPages) -> None:
@@ -80,7 +79,7 @@ def test_it_says_how_many_cells_that_adds(matrix: Path, full: TorchPages) -> Non
     after = len(expand(load_matrix(matrix)).cells)
     assert (findings.cells, findings.new_cells) == (before, after - before)
     assert findings.new_cells > 0
-    assert summary_of(findings).endswith(f"{after - before} new cells besides {before}")
+    assert findings.summary.endswith(f"{after - before} new cells besides {before}")
 
 
 def test_a_second_run_finds_nothing_and_leaves_the_file_alone(matrix: Path, full: TorchPages) -> None:

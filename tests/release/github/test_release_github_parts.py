@@ -12,7 +12,6 @@ from wheelfactory.release.github.parts import (
     WRITTEN_LAST,
     part_number,
     part_tag,
-    sums,
     wheels_in,
     with_room,
 )
@@ -65,7 +64,3 @@ def test_the_first_part_with_room_is_filled_first() -> None:
 
 def test_what_is_written_last_is_no_wheel() -> None:
     assert wheels_in(["SHA256SUMS", "manifest.jsonl", *pair(1)]) == {"1.whl"}
-
-
-def test_sums_are_what_sha256sum_reads() -> None:
-    assert sums({"b": "1" * 64, "a": "0" * 64}) == f"{'0' * 64}  a\n{'1' * 64}  b\n".encode()

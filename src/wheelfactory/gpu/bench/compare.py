@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.gpu.bench.reports import TrainingConfig, TrainingReport, TrainingResult
 from wheelfactory.gpu.validate.report import Hardware
 
@@ -55,7 +54,7 @@ def require_shared(old: TrainingReport, implementations: Collection[str]) -> Non
         )
 
 
-def _differences(one: BaseModel, other: BaseModel) -> Iterator[str]:
+def _differences(one: FrozenModel, other: FrozenModel) -> Iterator[str]:
     """The fields in which two values of one kind differ, with what each says."""
     for name in type(one).model_fields:
         before, now = getattr(one, name), getattr(other, name)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, Field, FiniteFloat, RootModel
 
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
+from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 Dtype: TypeAlias = Literal["float16", "bfloat16", "float32"]
@@ -16,13 +18,10 @@ State: TypeAlias = Literal["measured", "not run", "out of memory", "failed"]
 """What became of a measurement. ``not run`` is what cannot be here, such as an implementation that is not installed;
 ``failed`` is what should have run."""
 
-
-class _Part(BaseModel):
-    # numbers are finite everywhere: what is not is no JSON, and what could not be measured is null
-    model_config = ConfigDict(frozen=True, extra="forbid")
+# numbers are finite everywhere: what is not is no JSON, and what could not be measured is null
 
 
-class Implementation(_Part):
+class Implementation(FrozenModel):
     """What was measured, and where it is from."""
 
     name: str
@@ -33,7 +32,7 @@ class Implementation(_Part):
     """The backend's forward function that was called, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
 
 
-class AttentionConfig(_Part):
+class AttentionConfig(FrozenModel):
     """What is asked of every implementation; sizes are those of flash-attn's arguments."""
 
     seqlens: tuple[int, ...]
@@ -49,7 +48,7 @@ class AttentionConfig(_Part):
     """Whether launch options for AMD are dropped, so that Triton's kernels for it run on the GPU of another vendor."""
 
 
-class AttentionRow(_Part):
+class AttentionRow(FrozenModel):
     """One implementation at one sequence length."""
 
     implementation: str
@@ -69,7 +68,7 @@ class AttentionRow(_Part):
     """The extra memory of ``plain`` over that of this one."""
 
 
-class _Benchmark(_Part):
+class _Benchmark(FrozenModel):
     factory: str
     """The version of the factory."""
     time: AwareDatetime
@@ -89,7 +88,7 @@ class AttentionReport(_Benchmark):
     rows: tuple[AttentionRow, ...]
 
 
-class TrainingConfig(_Part):
+class TrainingConfig(FrozenModel):
     """The transformer and its steps."""
 
     batch_size: int
@@ -106,7 +105,7 @@ class TrainingConfig(_Part):
     """As in `AttentionConfig`."""
 
 
-class TrainingResult(_Part):
+class TrainingResult(FrozenModel):
     """The training with one implementation."""
 
     implementation: Implementation
@@ -125,7 +124,7 @@ class TrainingResult(_Part):
     loss_last: FiniteFloat | None = None
 
 
-class Summary(_Part):
+class Summary(FrozenModel):
     """FA3 beside FA2: names that are used for flash-attn's Triton and CK backends on ROCm. Upstream has no such FA3."""
 
     fa2: Literal["ck"] = "ck"
@@ -149,24 +148,17 @@ class TrainingReport(_Benchmark):
     summary: Summary
 
 
-Report: TypeAlias = Annotated[AttentionReport | TrainingReport, Field(discriminator="format")]
+class _Report(RootModel[Annotated[AttentionReport | TrainingReport, Field(discriminator="format")]]):
+    """A file of either."""
+
 
 _HINT = "name what `wheelfactory bench` wrote with --output-json"
-
-_REPORT: TypeAdapter[AttentionReport | TrainingReport] = TypeAdapter(Report)
 
 
 def read_report(path: Path) -> AttentionReport | TrainingReport:
     """The report in a file. Raises `InputError` if there is none."""
-    try:
-        return _REPORT.validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError("cannot read the report", f"{path} ({error.strerror})", _HINT) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        which = f"{path} ({place + ': ' if place else ''}{first['msg']})"
-        raise InputError("not a report of a benchmark", which, _HINT) from None
+    data = read_file(path, InputError("cannot read the report", str(path), _HINT))
+    return parse(_Report, data, InputError("not a report of a benchmark", str(path), _HINT)).root
 
 
 def read_training(path: Path) -> TrainingReport:

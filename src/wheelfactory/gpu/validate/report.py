@@ -1,11 +1,15 @@
-"""The report of a validation: what ran, on which hardware, and how far off it was; light to import."""
+"""The report of a validation, and as a file: what ran, on which hardware, and how far off it was; light to import."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, Field
 
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
+from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.verify.result import Status
 
 if TYPE_CHECKING:
@@ -14,12 +18,10 @@ if TYPE_CHECKING:
 FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
 """What the file says that it is; another number is another form."""
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+_HINT = "name a file with what `wheelfactory validate WHEEL --json` printed"
 
 
-class Validated(_Part):
+class Validated(FrozenModel):
     """The flash-attn that was run."""
 
     project: str
@@ -36,7 +38,7 @@ class Validated(_Part):
     """What the build record promises; empty where there is none."""
 
 
-class Hardware(_Part):
+class Hardware(FrozenModel):
     """The GPU that it ran on; all None where there is none."""
 
     vendor: Literal["amd", "nvidia"] | None = None
@@ -46,7 +48,7 @@ class Hardware(_Part):
     """``gfx942``, or ``sm_90`` for one of NVIDIA."""
 
 
-class Software(_Part):
+class Software(FrozenModel):
     """What it ran with."""
 
     python: str
@@ -66,7 +68,7 @@ def software_of(python: TorchPython) -> Software:
     return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
 
 
-class Check(_Part):
+class Check(FrozenModel):
     """One thing that is asked beside the numbers, such as that the backend of the label is the one that was called."""
 
     name: str
@@ -74,7 +76,7 @@ class Check(_Part):
     detail: str = ""
 
 
-class Error(_Part):
+class Error(FrozenModel):
     """How far a result is from the one in float64, and how far it may be."""
 
     result: str
@@ -83,7 +85,7 @@ class Error(_Part):
     bound: float
 
 
-class Case(_Part):
+class Case(FrozenModel):
     """One call, forward and backward."""
 
     name: str
@@ -93,10 +95,10 @@ class Case(_Part):
     """What was raised, or why it was not run."""
 
 
-class Validation(_Part):
+class Validation(FrozenModel):
     """All of it; `wheelfactory validate --json` prints one."""
 
-    format: Literal["wheelfactory-validation/1"] = FORMAT
+    format: Literal["wheelfactory-validation/1"]
     factory: str
     """The version of the factory."""
     time: AwareDatetime
@@ -107,7 +109,7 @@ class Validation(_Part):
     dropped_launch_options: tuple[str, ...] | None = None
     """The launch options that were dropped so that kernels for AMD run on the GPU of another vendor; None if this is
     not that test mode."""
-    symbols: dict[str, int] = {}
+    symbols: dict[str, int] = Field({})
     """The functions of the backend that were called, and how often: ``flash_attn_2_cuda.fwd``."""
     checks: tuple[Check, ...] = ()
     cases: tuple[Case, ...] = ()
@@ -117,3 +119,12 @@ class Validation(_Part):
         """Whether a number is wrong, or what runs is not what the wheel says."""
         found = [part.status for part in self.checks] + [part.status for part in self.cases]
         return Status.FAILED in found
+
+
+def read_validation(path: Path) -> Validation:
+    """A report as `wheelfactory validate --json` prints it.
+
+    Raises `InputError` with the place for a file that cannot be read, is no report, or is one of another format.
+    """
+    data = read_file(path, InputError("cannot read the report", str(path), _HINT))
+    return parse(Validation, data, InputError("not a report", str(path), _HINT))

@@ -17,7 +17,7 @@ from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
 from wheelfactory.gpu.validate.compute import Computed, Place, compute
 from wheelfactory.gpu.validate.installed import PROJECTS, Installed, read_installed
-from wheelfactory.gpu.validate.report import Validated, Validation
+from wheelfactory.gpu.validate.report import FORMAT, Validated, Validation
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.proofs import HasPython, handed
 from wheelfactory.wheel.read import Wheel
@@ -50,6 +50,7 @@ def validate(
         *computed.checks,
     )
     return Validation(
+        format=FORMAT,
         factory=factory_version(),
         time=datetime.now(timezone.utc),
         validated=_validated(installed, wheel),

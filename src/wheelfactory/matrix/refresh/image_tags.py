@@ -48,6 +48,30 @@ class Findings:
     suggestions: tuple[tuple[str, str], ...]
     """(entry of the matrix, image)"""
 
+    @property
+    def lines(self) -> Iterator[str]:
+        """For the person who reviews the edit: each image that changed, then each that could be added."""
+        for renewal in self.renewals:
+            if renewal.moved:
+                yield f"replaced   {renewal.image.tag}"
+                yield f"  by       {renewal.pin.tag}  {renewal.pin.digest}"
+                yield "  check    its source and disk, which speak of the old one"
+            elif renewal.changed:
+                was = f" (was {renewal.image.digest})" if renewal.image.digest else ""
+                yield f"pinned     {renewal.image.tag}  {renewal.pin.digest}{was}"
+        for entry, image in self.suggestions:
+            yield f"suggested  for ROCm {entry}: {image}"
+
+    @property
+    def summary(self) -> str:
+        """All of it in one line."""
+        moved = sum(renewal.moved for renewal in self.renewals)
+        pinned = sum(renewal.changed for renewal in self.renewals) - moved
+        return (
+            f"{len(self.renewals)} images: {moved} replaced by a newer patch release, {pinned} pinned, "
+            f"{len(self.renewals) - moved - pinned} as they were"
+        )
+
 
 def refresh(path: Path, registry: Registry) -> Findings:
     """Ask for every image of a matrix file, then write what changed, all at once.

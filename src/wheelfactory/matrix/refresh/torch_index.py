@@ -10,10 +10,9 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 from pypi_simple import DistributionPackage, PyPISimple
-from requests.adapters import HTTPAdapter
 
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import NETWORK_TIMEOUT_S, NO_INDEX, RETRIES, index_session
+from wheelfactory.core.http import NO_INDEX, http_session, reason_of
 from wheelfactory.matrix.facts import Rocm
 
 PYTORCH = "https://download.pytorch.org/whl"
@@ -34,11 +33,7 @@ class TorchIndex:
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
         """`environ` is that of the process; ``PIP_CERT`` counts as for pip."""
         self._url = url.rstrip("/")
-        self._session = index_session(environ)
-        retries = RETRIES.new()
-        retries.respect_retry_after_header = False  # urllib3 would sleep for whatever the server says
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=retries))
+        self._session = http_session(environ)
 
     def address(self, rocm: Rocm) -> str:
         """Where the index of a ROCm entry is asked: below this address if it is one of PyTorch's, else where it is."""
@@ -52,11 +47,11 @@ class TorchIndex:
         """
         address = self.address(rocm)
         try:
-            page = PyPISimple(address, session=self._session).get_project_page("torch", timeout=NETWORK_TIMEOUT_S)
+            page = PyPISimple(address, session=self._session).get_project_page("torch")
             found = offer_of(map(_filename, (package for package in page.packages if not package.is_yanked)), entry)
         except (*NO_INDEX, RecursionError) as error:  # the parser of HTML goes as deep as a page is nested
-            reason = str(error).partition("\n")[0]
-            raise FactoryError("cannot ask an index", f"that of ROCm {entry}, {address}: {reason}", _HINT) from error
+            which = f"that of ROCm {entry}, {address}: {reason_of(error)}"
+            raise FactoryError("cannot ask an index", which, _HINT) from error
         if not found:
             which = f"that of ROCm {entry}, {address}, has no torch+rocm{entry} for linux x86_64"
             raise FactoryError("not the index that was meant", which, _HINT)

@@ -42,6 +42,22 @@ class Findings:
     new_cells: int
     """How many more it has with the additions."""
 
+    @property
+    def lines(self) -> Iterator[str]:
+        """For the person who reviews the edit: each release that was added, then what only a person can do."""
+        for entry, torch in self.additions:
+            yield f"added      to ROCm {entry}: torch {torch}"
+        for suggestion in self.suggestions:
+            yield f"suggested  for ROCm {suggestion.rocm}: torch {suggestion.torch}: {suggestion.reason}"
+
+    @property
+    def summary(self) -> str:
+        """All of it in one line."""
+        return (
+            f"{self.indexes} indexes: {len(self.additions)} torch releases added, "
+            f"{len(self.suggestions)} suggestions; {self.new_cells} new cells besides {self.cells}"
+        )
+
 
 def refresh(path: Path, index: TorchIndex) -> Findings:
     """Ask the index of every ROCm entry of a matrix file, then write what is new, all at once.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import requests
 
 from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.http import http_session, next_page, reason_of
 from wheelfactory.core.progress import Part, logger, unseen
 from wheelfactory.release.github.answers import UnansweredError, judge
 from wheelfactory.release.transaction import Asset
@@ -77,7 +77,8 @@ class Client:
         self.url = f"{_safe(api)}/repos/{repository}"
         self._token = _usable(token)
         self._clock, self._sleep, self._left = clock, sleep, _MOST_WAITING_S
-        self._session = requests.Session()
+        # no retries of its own: each call is judged and made again by `change`
+        self._session = http_session(timeout=_TIMEOUTS_S, retries=0)
         self._session.auth = self._authorize  # also keeps requests from taking a password of ~/.netrc
         self._session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _VERSION})
 
@@ -96,12 +97,10 @@ class Client:
         for _ in range(_MOST_PAGES):
             entries, answer = self._get(str(following))
             yield from entries
-            link = answer.links.get("next", {}).get("url")
-            if link is None:
+            elsewhere = PublishError("GitHub's list goes on elsewhere", url, "check GITHUB_API_URL")
+            following = next_page(answer, self.url, elsewhere)
+            if following is None:
                 return
-            following = urljoin(str(following), link)
-            if urlsplit(following)[:2] != urlsplit(self.url)[:2]:
-                raise PublishError("GitHub's list goes on elsewhere", following, "check GITHUB_API_URL")
         raise PublishError("GitHub lists without end", url, "run the same command again")
 
     def download(self, url: str, path: Path) -> None:
@@ -121,7 +120,9 @@ class Client:
     def _store(self, url: str, path: Path) -> None:
         """From where GitHub sends for a download, without the session and so without its token."""
         _keeps_https(self.url, url)
-        with _wire(url), requests.get(url, timeout=_TIMEOUTS_S, stream=True, auth=_nobody) as answer:
+        session = http_session(timeout=_TIMEOUTS_S, retries=0)
+        session.auth = _nobody
+        with session, _wire(url), session.get(url, stream=True) as answer:
             judge(answer, f"GET {_bare(url)}", self._clock())
             _write(answer, path)
 
@@ -182,7 +183,7 @@ class Client:
         No redirect is followed: it would turn a POST into a GET, and is how a moved repository answers.
         """
         with _wire(url):
-            answer = self._session.request(method, url, timeout=_TIMEOUTS_S, allow_redirects=False, **options)
+            answer = self._session.request(method, url, allow_redirects=False, **options)
             if not (options.get("stream") and answer.is_redirect):
                 judge(answer, f"{method} {_bare(url)}", self._clock())
             return answer
@@ -223,14 +224,7 @@ def _wire(url: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
-        raise UnansweredError(f"{_bare(url)}: {_reason(error)}") from None
-
-
-def _reason(error: requests.RequestException) -> str:
-    """What went wrong, in the words of the innermost of the errors that wrap each other, in one line."""
-    innermost = getattr(error.args[0] if error.args else None, "reason", None) or error
-    line = re.sub(r"\?\S*", "", str(innermost).partition("\n")[0])
-    return line.partition("): ")[2] or line or type(error).__name__
+        raise UnansweredError(f"{_bare(url)}: {reason_of(error)}") from None
 
 
 def _json(answer: requests.Response) -> Any:

@@ -1,12 +1,95 @@
-"""The drafts of one tag: which part of the release each is, and a further one where there is none with room."""
+"""The drafts of one tag: filled one by one, which part of the release each is, and a further one if none has room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from wheelfactory.release.github.draft import Draft
+import requests
+
+from wheelfactory.core.errors import PublishError
+from wheelfactory.core.progress import Part, unseen
+from wheelfactory.release.github.answers import RefusedError, UnansweredError
 from wheelfactory.release.github.parts import part_number, part_tag, wheels_in, with_room
-from wheelfactory.release.github.releases import Release, Releases
+from wheelfactory.release.github.releases import Release, Releases, Stored
+from wheelfactory.release.transaction import Asset
+
+
+class Draft:
+    """One draft, and what is known of its assets since they were last listed."""
+
+    def __init__(self, releases: Releases, release: Release) -> None:
+        self._releases = releases
+        self.release = release
+        self._assets: dict[str, Stored] | None = None
+
+    @property
+    def assets(self) -> Mapping[str, Stored]:
+        """Its assets by name, those that are half there too."""
+        return self._listed()
+
+    def _listed(self) -> dict[str, Stored]:
+        if self._assets is None:
+            self._assets = self._releases.assets(self.release)
+        return self._assets
+
+    def has(self, digests: Mapping[str, str]) -> bool:
+        """Whether it has all assets of these names, whole and with these sha256."""
+        return all(
+            name in self.assets and self._releases.is_same(self.assets[name], sha256)
+            for name, sha256 in digests.items()
+        )
+
+    def put(self, asset: Asset, part: Part = unseen) -> None:
+        """Make it hold this asset: an identical one is kept, any other of its name replaced.
+
+        Raises `PublishError` if GitHub gives it another name, or keeps storing other bytes.
+        """
+        if not self.has({asset.name: asset.sha256}):
+            self._releases.client.change(lambda: self._upload(asset, part), lambda: self._stored(asset))
+
+    def _stored(self, asset: Asset) -> Stored | None:
+        """The asset if it is there after all, as a new listing says."""
+        self._assets = None
+        return self.assets[asset.name] if self.has({asset.name: asset.sha256}) else None
+
+    def _upload(self, asset: Asset, part: Part) -> Stored:
+        self.remove(asset.name)
+        try:
+            stored = self._releases.upload(self.release, asset, part)
+        except RefusedError as refused:
+            if refused.status != requests.codes.unprocessable_entity or "already_exists" not in str(refused):
+                raise
+            # by an upload whose answer was lost: look, and replace it if it is not whole
+            raise UnansweredError(str(refused)) from refused
+        self._listed()[stored.name] = stored
+        if stored.name != asset.name:
+            self.remove(stored.name)
+            hint = "rename the file: GitHub replaces some characters, and installers would not find it"
+            raise PublishError("GitHub renamed a file", f"{asset.name} became {stored.name}", hint)
+        if not self._releases.is_same(stored, asset.sha256):
+            raise UnansweredError(f"{asset.name}: GitHub stored other bytes")
+        return stored
+
+    def remove(self, name: str) -> None:
+        """Remove an asset, if it has one of that name."""
+        stored = self._listed().get(name)
+        if stored:
+            self._releases.remove(stored)
+            del self._listed()[name]
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Remove every other asset."""
+        for name in sorted(set(self.assets).difference(names)):
+            self.remove(name)
+
+    def check(self, digests: Mapping[str, str]) -> None:
+        """Raises `PublishError` unless a new listing has exactly these assets, with these sha256."""
+        self._assets = None
+        wrong = set(self.assets) ^ set(digests)
+        wrong |= {name for name in set(digests) - wrong if not self.has({name: digests[name]})}
+        if wrong:
+            told = f"{self.release.tag_name}: {', '.join(sorted(wrong))}"
+            raise PublishError("the draft does not hold what it should", told, "run the same command again")
 
 
 class Drafts:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.kernels.kernel_set import KEPT
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow
-from wheelfactory.release.transaction import Asset
+from wheelfactory.release.transaction import SUMS_NAME, Asset
 
-SUMS_NAME = "SHA256SUMS"
 WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
 """What a part has beside wheels, written when it is known which wheels those are."""
 
@@ -79,19 +78,6 @@ def with_room(parts: Mapping[int, Iterable[str]], wheel: str) -> int | None:
         if wheel in held:
             return number
     return next((number for number, held in wheels.items() if len(held) < MOST_WHEELS), None)
-
-
-def digests(rows: Iterable[WheelRow]) -> dict[str, str]:
-    """The assets of rows and the sha256 of each."""
-    found: dict[str, str] = {}
-    for row in rows:
-        found |= {row.filename: row.sha256, f"{row.filename}.metadata": row.metadata_sha256}
-    return found
-
-
-def sums(assets: Mapping[str, str]) -> bytes:
-    """SHA256SUMS of assets with these digests, as ``sha256sum --check`` reads it."""
-    return "".join(f"{assets[name]}  {name}\n" for name in sorted(assets)).encode()
 
 
 def without_urls(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
-from wheelfactory.release.github.parts import digests, wheel_of
+from wheelfactory.release.github.parts import wheel_of
 from wheelfactory.release.github.releases import Release, Releases, Stored
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, parse_rows
-from wheelfactory.release.transaction import Asset
+from wheelfactory.release.transaction import Asset, digests
 
 
 @dataclass(frozen=True)

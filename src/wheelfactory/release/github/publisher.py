@@ -5,19 +5,17 @@ The manifest of the newest published release that has one names every row; a rel
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import Part, logger, unseen
-from wheelfactory.release.github.draft import Draft
-from wheelfactory.release.github.drafts import Drafts
-from wheelfactory.release.github.parts import SUMS_NAME, check_tag, digests, require_size, sums, wheel_of, without_urls
+from wheelfactory.release.github.drafts import Draft, Drafts
+from wheelfactory.release.github.parts import check_tag, require_size, wheel_of, without_urls
 from wheelfactory.release.github.published import Published
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
-from wheelfactory.release.transaction import Asset
+from wheelfactory.release.transaction import SUMS_NAME, Asset, digests, sums
 
 Notes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
 """The text of a release, in Markdown, from the rows published before it and those published with it."""
@@ -44,8 +42,7 @@ class GitHubPublisher:
 
     def rows(self) -> tuple[WheelRow, ...]:
         """See `Publisher.rows`; `url` is where everyone gets a file, None if no published release has it any more."""
-        self._list()
-        self._read, rows = self._published.newest()
+        rows = self._newest()
         return tuple(row.model_copy(update={"url": self._published.url(row)}) for row in rows)
 
     def holds(self, row: WheelRow) -> bool:
@@ -103,8 +100,7 @@ class GitHubPublisher:
 
         Times of publishing are whole seconds, so that a release which was published in the same one may hide this.
         """
-        self._list()
-        self._read, found = self._published.newest()
+        found = self._newest()
         if write_rows(found) != write_rows(rows):
             told = f"{self._tag} in {self._releases.client.repository}"
             raise PublishError("another release hides this one", told, "run the same command again")
@@ -130,12 +126,17 @@ class GitHubPublisher:
     def _still(self) -> tuple[WheelRow, ...]:
         """The rows that were read, looked up again. Raises `PublishError` if others were published since."""
         read, seen = self._read, self._listing is not None
-        self._list()
-        self._read, rows = self._published.newest()
+        rows = self._newest()
         if seen and self._read != read:
             raise PublishError(
                 "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
             )
+        return rows
+
+    def _newest(self) -> tuple[WheelRow, ...]:
+        """The rows that are published now."""
+        self._list()
+        self._read, rows = self._published.newest()
         return rows
 
     def _list(self) -> None:
@@ -156,15 +157,11 @@ def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRo
     wanted = digests(rows)
     written = []
     if manifest is not None:
-        written.append(_asset(MANIFEST_NAME, write_rows(manifest)))
+        written.append(Asset.of(MANIFEST_NAME, write_rows(manifest)))
         wanted[MANIFEST_NAME] = written[0].sha256
-    written.append(_asset(SUMS_NAME, sums(wanted)))
+    written.append(Asset.of(SUMS_NAME, sums(wanted)))
     wanted[SUMS_NAME] = written[-1].sha256
     draft.keep_only(wanted)
     for asset in written:
         draft.put(asset)
     draft.check(wanted)
-
-
-def _asset(name: str, content: bytes) -> Asset:
-    return Asset(name, hashlib.sha256(content).hexdigest(), content)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.files import sha256_of
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.github.client import Call, Client
 from wheelfactory.release.github.releases import Release, Releases, Stored
@@ -82,13 +80,18 @@ class Rehearsal(Releases):
 
     def _upload(self, call: Call, asset: Asset) -> dict[str, Any]:
         """What GitHub would answer to an upload."""
-        content = asset.content
-        digest = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
         self._made += 1
         home = next(one.url for one in self.all() if one.upload_url.partition("{")[0] == call.url)
         url = f"{home.rpartition('/')[0]}/assets/NEW{self._made}"
-        self._contents[url] = content
-        facts = {"id": -self._made, "name": asset.name, "size": asset.size, "state": "uploaded"}
-        stored = Stored.model_validate({**facts, "digest": f"sha256:{digest}", "url": url, "browser_download_url": url})
+        self._contents[url] = asset.content
+        stored = Stored(
+            id=-self._made,
+            name=asset.name,
+            size=asset.size,
+            state="uploaded",
+            digest=f"sha256:{Asset.of(asset.name, asset.content).sha256}",
+            url=url,
+            browser_download_url=url,
+        )
         self._stored.setdefault(home, {})[asset.name] = stored
         return stored.model_dump()

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import sha256_of
+from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.github.answers import RefusedError
 from wheelfactory.release.github.client import Call, Client
 from wheelfactory.release.transaction import Asset
 
 
-class Stored(BaseModel):
+class Stored(FrozenModel, extra="ignore"):
     """An asset as GitHub has it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: int
     name: str
@@ -37,10 +35,8 @@ class Stored(BaseModel):
     """For everyone; that of a draft's asset is another one than when it is published."""
 
 
-class Release(BaseModel):
+class Release(FrozenModel, extra="ignore"):
     """A release as GitHub has it, a draft until it is published."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: int
     tag_name: str
@@ -53,7 +49,8 @@ class Release(BaseModel):
     """Followed by ``{?name,label}``."""
 
 
-_Value = TypeVar("_Value", bound=BaseModel)
+_T = TypeVar("_T")
+_Value = TypeVar("_Value", bound=FrozenModel)
 
 
 class Releases:
@@ -70,12 +67,7 @@ class Releases:
 
     def published(self, tag: str) -> Release | None:
         """The published release of a tag."""
-        try:
-            return _read(Release, self.client.get(f"{self._home}/tags/{tag}"))
-        except RefusedError as refused:
-            if refused.status == requests.codes.not_found:
-                return None
-            raise
+        return _unless_gone(lambda: _read(Release, self.client.get(f"{self._home}/tags/{tag}")))
 
     def assets(self, release: Release) -> dict[str, Stored]:
         """All assets of a release by name, those that are half there too."""
@@ -141,12 +133,9 @@ class Releases:
 
     def discard(self, draft: Release) -> None:
         """Delete a draft; one that is gone is no error, one that was published meanwhile is a `PublishError`."""
-        try:
-            now = self._look(draft)
-        except RefusedError as refused:
-            if refused.status == requests.codes.not_found:
-                return
-            raise
+        now = _unless_gone(lambda: self._look(draft))
+        if now is None:
+            return
         if not now.draft:
             raise PublishError("published meanwhile", now.tag_name, "run the same command again")
         self._delete(draft.url)
@@ -156,11 +145,7 @@ class Releases:
 
     def _delete(self, url: str) -> None:
         def attempt() -> bool:
-            try:
-                self._send(Call("DELETE", url))
-            except RefusedError as refused:
-                if refused.status != requests.codes.not_found:
-                    raise
+            _unless_gone(lambda: self._send(Call("DELETE", url)))
             return True
 
         self.client.change(attempt, lambda: None)
@@ -169,10 +154,15 @@ class Releases:
         return self.client.send(call, part)
 
 
-def _read(kind: type[_Value], found: object) -> _Value:
+def _unless_gone(call: Callable[[], _T]) -> _T | None:
+    """What a call gives; None if GitHub does not have what it is about."""
     try:
-        return kind.model_validate(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PublishError("not what GitHub answers", f"{place}: {first['msg']}", "check GITHUB_API_URL") from None
+        return call()
+    except RefusedError as refused:
+        if refused.status == requests.codes.not_found:
+            return None
+        raise
+
+
+def _read(kind: type[_Value], found: object) -> _Value:
+    return parse(kind, found, PublishError("not what GitHub answers", kind.__name__, "check GITHUB_API_URL"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import atomic_path, sha256_of
-from wheelfactory.release.github.draft import Draft
+from wheelfactory.core.files import atomic_path
+from wheelfactory.release.github.drafts import Draft
 from wheelfactory.release.github.parts import require_size
 from wheelfactory.release.github.releases import Release, Releases, Stored
 from wheelfactory.release.transaction import Asset
@@ -29,7 +29,7 @@ class GitHubShelf:
 
         Raises `PublishError` if others are, if it is too large, or if a release of this tag has no archive.
         """
-        asset = Asset(archive.name, sha256_of(archive), archive)
+        asset = Asset.of(archive.name, archive)
         require_size(asset)
         kept = self._kept(name)
         if kept:

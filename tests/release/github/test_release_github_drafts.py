@@ -7,7 +7,7 @@ import pytest
 from fake_github import FakeGitHub
 from fake_github.outcome import sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.release.github.draft import Draft
+from wheelfactory.release.github.drafts import Draft
 from wheelfactory.release.github.releases import Releases
 from wheelfactory.release.transaction import Asset
 

@@ -1,0 +1,183 @@
+"""The session: what is asked again, how long a server is waited for, and how a failure is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import requests
+
+from wheelfactory.core import http
+from wheelfactory.core.errors import PublishError
+from wheelfactory.core.http import http_session, next_page, reason_of
+
+
+class Server:
+    """Answers with these statuses and headers, one each time, then with 200."""
+
+    def __init__(self) -> None:
+        self.faults: list[tuple[int, dict[str, str]]] = []
+        self.asked: list[str] = []
+        self.silent = threading.Event()
+        """Set while an answer may come."""
+        self.silent.set()
+        self.url = ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_state: Server
+
+    def do_GET(self) -> None:
+        self.server_state.asked.append(self.command)
+        self.server_state.silent.wait(5)
+        status, headers = self.server_state.faults.pop(0) if self.server_state.faults else (200, {})
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": "0"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    state = Server()
+    handler = type("Handler", (_Handler,), {"server_state": state})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        state.url = f"http://127.0.0.1:{server.server_port}/?key=secret"
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield state
+        finally:
+            state.silent.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as state:
+        yield state
+
+
+@pytest.fixture
+def session() -> Iterator[requests.Session]:
+    with http_session() as made:
+        yield made
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of urllib3, which nobody waits for."""
+    kept: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", kept.append)
+    return kept
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_busy_server_is_asked_again(
+    server: Server, session: requests.Session, pauses: list[float], status: int
+) -> None:
+    server.faults = [(status, {})] * 3
+    assert session.get(server.url).status_code == 200
+    assert len(server.asked) == 4
+
+
+def test_a_server_that_stays_busy_is_given_up(server: Server, session: requests.Session, pauses: list[float]) -> None:
+    server.faults = [(503, {})] * 9
+    with pytest.raises(requests.RequestException) as failed:
+        session.get(server.url)
+    assert reason_of(failed.value) == "too many 503 error responses"
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_a_refusal_is_an_answer(server: Server, session: requests.Session, status: int) -> None:
+    server.faults = [(status, {})]
+    assert session.get(server.url).status_code == status
+
+
+def test_what_may_change_something_is_asked_once(server: Server, session: requests.Session) -> None:
+    server.faults = [(503, {})]
+    assert session.post(server.url).status_code == 503
+    assert server.asked == ["POST"]
+
+
+def test_a_pause_that_a_server_asks_for_is_kept(server: Server, session: requests.Session, pauses: list[float]) -> None:
+    server.faults = [(429, {"Retry-After": str(http.LONGEST_PAUSE_S)})]
+    assert session.get(server.url).status_code == 200
+    assert pauses == [http.LONGEST_PAUSE_S]
+
+
+@pytest.mark.parametrize("asked", ["61", "86400", "Fri, 31 Dec 2999 23:59:59 GMT"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_longer_pause_is_not_slept_through(
+    server: Server, session: requests.Session, pauses: list[float], status: int, asked: str
+) -> None:
+    server.faults = [(status, {"Retry-After": asked})]
+    with pytest.raises(requests.RequestException) as failed:
+        session.get(server.url)
+    assert reason_of(failed.value) == f"HTTP {status}, asks for a pause of more than 60 s"
+    assert (len(server.asked), pauses) == (1, [])
+
+
+def test_without_retries_every_status_is_an_answer(server: Server) -> None:
+    server.faults = [(503, {"Retry-After": "86400"})]
+    with http_session(retries=0) as session:
+        assert session.get(server.url).status_code == 503
+
+
+def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
+    server.silent.clear()
+    with http_session(timeout=0.1, retries=0) as session, pytest.raises(requests.Timeout) as failed:
+        session.get(server.url)
+    assert reason_of(failed.value) == "Read timed out. (read timeout=0.1)"
+
+
+def test_a_call_may_have_a_time_limit_of_its_own(server: Server) -> None:
+    server.silent.clear()
+    with http_session(retries=0) as session, pytest.raises(requests.Timeout, match=r"read timeout=0\.2"):
+        session.get(server.url, timeout=0.2)
+
+
+def test_pip_cert_names_the_authorities() -> None:
+    assert http_session({"PIP_CERT": "/etc/own.pem"}).verify == "/etc/own.pem"
+    assert http_session({"PIP_CERT": ""}).verify is True
+
+
+def test_a_failure_is_told_without_what_wraps_it_and_without_keys() -> None:
+    with http_session(retries=0) as session, pytest.raises(requests.RequestException) as failed:
+        session.get("http://127.0.0.1:9/?key=secret")
+    assert reason_of(failed.value) == "Failed to establish a new connection: [Errno 111] Connection refused"
+    assert reason_of(requests.HTTPError("404 of http://host/file?key=secret now")) == "404 of http://host/file now"
+    assert reason_of(requests.ReadTimeout()) == "ReadTimeout"
+
+
+def answer(link: str) -> requests.Response:
+    made = requests.Response()
+    made.url = "https://host/list?page=1"
+    made.headers["Link"] = link
+    return made
+
+
+REFUSAL = PublishError("the list goes on elsewhere", "tags", "check the address")
+
+
+def test_a_list_goes_on_where_its_link_says() -> None:
+    assert next_page(answer('</list?page=2>; rel="next"'), "https://host", REFUSAL) == "https://host/list?page=2"
+    assert next_page(answer('</list?page=1>; rel="prev"'), "https://host", REFUSAL) is None
+
+
+@pytest.mark.parametrize("link", ["https://other/list", "http://host/list", "https://host:444/list", "//other/list"])
+def test_a_list_does_not_go_on_at_another_host(link: str) -> None:
+    with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
+        next_page(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
+    assert refused.value.hint == "check the address"
