@@ -15,6 +15,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
+from wheelfactory.core.checkout import PROBE
 from wheelfactory.core.errors import FactoryError, InputError
 
 Import: TypeAlias = ast.Import | ast.ImportFrom
@@ -22,7 +23,7 @@ Import: TypeAlias = ast.Import | ast.ImportFrom
 PROGRAM = "wheelfactory.doctor.program"
 """What the file runs; it holds what this module imports, and what that imports in turn."""
 OLDEST_PYTHON = (3, 9)
-_SITE_LINE = 'SITE = ""\n'
+_SITE_LINE, _PROBE_LINE = 'SITE = ""\n', 'TORCH_PROBE = ""\n'
 
 _HEADER = '''\
 #!/usr/bin/env python3
@@ -103,9 +104,14 @@ def single_file(site: str = "") -> str:
     if re.search(r"[\s\"'\\]", site) or not site.isprintable():
         raise InputError("not the address of a site", repr(site), "give it without blanks and quotes")
     text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
-    if text.count(_SITE_LINE) != 1:
-        raise FactoryError("no one place for the site", _SITE_LINE.strip(), "program.py has it once")
-    return text.replace(_SITE_LINE, f'SITE = "{site}"\n')
+    text = _filled(text, _SITE_LINE, f'SITE = "{site}"\n')
+    return _filled(text, _PROBE_LINE, f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''\n")
+
+
+def _filled(text: str, line: str, value: str) -> str:
+    if text.count(f"\n{line}") != 1:
+        raise FactoryError("no one place for a value", line.strip(), "the modules of the doctor have it once")
+    return text.replace(f"\n{line}", f"\n{value}")
 
 
 def _read_modules() -> list[Module]:
