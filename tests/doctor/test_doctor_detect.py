@@ -257,6 +257,12 @@ def test_torch_tells_the_archs_of_the_gpus_that_it_sees_without_features(tmp_pat
     assert (told.sees_gpu, told.archs) == (True, ("gfx942", "gfx1100"))
 
 
+def test_a_gpu_of_another_vendor_has_no_arch(tmp_path: Path) -> None:
+    torch = fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",))
+    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, {}, SECONDS)
+    assert (told.sees_gpu, told.archs) == (True, ())
+
+
 def test_a_torch_that_hangs_when_asked_for_gpus_has_still_said_what_it_is(tmp_path: Path) -> None:
     code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
     executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))

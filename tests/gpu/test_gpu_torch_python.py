@@ -18,7 +18,9 @@ from types import SimpleNamespace
 __version__ = {version!r}
 version = SimpleNamespace(hip={hip!r}, cuda={cuda!r})
 cuda = SimpleNamespace(
-    is_available=lambda: {gpu!r} is not None, get_device_properties=lambda _: SimpleNamespace(**{gpu!r})
+    is_available=lambda: {gpu!r} is not None,
+    device_count=lambda: 1,
+    get_device_properties=lambda _: SimpleNamespace(**{gpu!r}),
 )
 print("what torch prints when it is imported")
 """
@@ -133,7 +135,7 @@ def test_what_is_no_python_is_refused(tmp_path: Path, script: str, which: str) -
 def test_a_python_that_is_too_old_for_the_programs_is_refused(tmp_path: Path) -> None:
     """A stand-in that answers as Python 3.8 would."""
     fake = tmp_path / "python3"
-    fake.write_text("""#!/bin/sh\necho 'torch-python:{"python": "/usr/bin/python3.8", "version": [3, 8]}'\n""")
+    fake.write_text("""#!/bin/sh\necho 'answer:{"executable": "/usr/bin/python3.8", "python": "3.8"}'\n""")
     fake.chmod(0o755)
     with pytest.raises(InputError) as caught:
         find_torch_python(str(fake), os.environ)

@@ -23,7 +23,7 @@ def a_row(*validations: Validation, gates: tuple[GateResult, ...] = ()) -> Wheel
     return WheelRow(
         project="flash-attn",
         version="2.8.3",
-        filename="a.whl",
+        filename="flash_attn-2.8.3-py3-none-any.whl",
         sha256="5" * 64,
         size=1,
         requires_python="",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from validations import a_validation, foreign, validated
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.row import ROW_FORMS
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, published_cells, read_manifest, write_rows
 from wheelfactory.verify.result import Finding, GateResult, Status
 
@@ -97,12 +98,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))  # a lone surrogate is
 zones = st.integers(-12, 14).map(lambda hours: timezone(timedelta(hours=hours)))
 rows = st.builds(
     WheelRow,
-    **dict.fromkeys(("project", "version", "filename", "sha256", "requires_python", "metadata_sha256"), texts),
+    **{name: st.from_regex(ROW_FORMS[name], fullmatch=True) for name in ("project", "version", "filename")},
+    **{name: st.from_regex(ROW_FORMS[name], fullmatch=True) for name in ("sha256", "metadata_sha256")},
+    requires_python=texts,
     published=st.datetimes(timezones=zones),
     yanked=st.none() | texts,
     cell=st.sampled_from([None, CK, TRITON]),
     label=st.sampled_from([None, "rocm64torch2.9", "rocm7.14torch2.14triton"]),
-    offload_archs=st.lists(texts, max_size=3).map(tuple),
+    offload_archs=st.lists(st.from_regex(ROW_FORMS["offload_archs"], fullmatch=True), max_size=3).map(tuple),
     source=st.none() | texts,
     gates=st.lists(st.builds(GateResult, detail=texts), max_size=2).map(tuple),
 )
@@ -123,14 +126,15 @@ def test_a_row_is_one_line_whatever_ends_of_lines_it_holds(tmp_path: Path, end: 
 
 
 def test_the_same_rows_give_the_same_bytes_whatever_their_order() -> None:
-    one, two, three = (a_row(f"{name}.whl") for name in "abc")
+    one, two, three = (a_row(f"{name}-1-py3-none-any.whl") for name in "abc")
     manifests = {write_rows(order) for order in permutations([one, two, three])}
     assert len(manifests) == 1
 
 
 def test_a_manifest_is_one_json_object_a_line() -> None:
-    lines = write_rows([a_row("b.whl"), a_row("a.whl")]).decode().splitlines()
-    assert [json.loads(line)["filename"] for line in lines] == ["a.whl", "b.whl"]
+    names = ["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"]
+    lines = write_rows(map(a_row, reversed(names))).decode().splitlines()
+    assert [json.loads(line)["filename"] for line in lines] == names
 
 
 def test_a_release_without_a_manifest_has_no_rows(tmp_path: Path) -> None:
@@ -157,6 +161,11 @@ def test_a_manifest_may_be_named_itself(tmp_path: Path) -> None:
         pytest.param(a_line(flavour="spicy"), "flavour: Extra inputs are not permitted", id="unknown key"),
         pytest.param(a_line(gates=[{}]), "gates.0.gate: Field required", id="inside a gate"),
         pytest.param(a_line(evidence=[{}]), "evidence.0.vendor: Field required", id="inside evidence"),
+        pytest.param(a_line(filename="../a.whl"), "filename: not one: '../a.whl'", id="a path for a file name"),
+        pytest.param(a_line(sha256="a" * 63), "sha256: not one: 'aaa", id="half a digest"),
+        pytest.param(a_line(version="2.8 --pre"), "version: not one: '2.8 --pre'", id="version that is none"),
+        pytest.param(a_line(glibc="new"), "glibc: not one: 'new'", id="glibc that is none"),
+        pytest.param(a_line(offload_archs=["gfx942", "x"]), "offload_archs: not one: 'x'", id="one arch that is none"),
         pytest.param(a_line(cell="fa2.8.3"), "cell: not a cell id: fa2.8.3", id="cell that is none"),
         pytest.param(
             a_line(label="rocm710torch2.9"), "label: not a label of this factory: rocm710torch2.9", id="label of none"

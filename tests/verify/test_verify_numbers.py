@@ -55,6 +55,7 @@ def test_errors_of_the_size_that_rounding_makes_are_right() -> None:
         pytest.param(FALLBACK, "dv", 3.0, True, id="fallback gradient at the bound"),
         pytest.param(TRITON, "dv", math.nan, False, id="no number"),
         pytest.param(TRITON, "dv", math.inf, False, id="infinite"),
+        pytest.param(TRITON, "dv", -1.0, False, id="less than nothing"),
     ],
 )
 def test_the_bound_is_a_multiple_of_what_rounding_makes(

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import DATE, read_zip, write_zip
-from wheelfactory.wheel import packing
+from wheelfactory.wheel import packing, zip_format
 from wheelfactory.wheel.archive import open_archive
-from wheelfactory.wheel.packing import ArchiveWriter, find_packed
+from wheelfactory.wheel.packing import ArchiveWriter
+from wheelfactory.wheel.zip_format import End, Header, pack_end, pack_entry, pack_header, read_header
 
 FILES = {
     "a.txt": b"a line that is there many times\n" * 1000,
@@ -36,18 +37,20 @@ def written(path: Path, date_time: packing.DateTime = DATE) -> Iterator[ArchiveW
 def copied(source: Path, target: Path) -> Path:
     with open_archive(source) as archive, written(target) as copy:
         for info in archive.infolist():
-            copy.copy(info.filename, find_packed(archive, info), executable=info.filename == "a.txt")
+            copy.copy(info.filename, archive, info, executable=info.filename == "a.txt")
     return target
 
 
 def packed_bytes(path: Path) -> dict[str, tuple[int, int, bytes]]:
     """Method, checksum and packed bytes of every member."""
     with zipfile.ZipFile(path) as archive:
-        found = {info.filename: find_packed(archive, info) for info in archive.infolist()}
+        assert archive.fp
         result = {}
-        for name, packed in found.items():
-            packed.file.seek(packed.start)
-            result[name] = (packed.method, packed.checksum, packed.file.read(packed.size))
+        for info in archive.infolist():
+            found = read_header(archive.fp, info.header_offset)
+            assert found
+            archive.fp.seek(found[1])
+            result[info.filename] = (info.compress_type, info.CRC, archive.fp.read(info.compress_size))
         return result
 
 
@@ -167,10 +170,10 @@ def test_times_are_those_that_a_zip_archive_can_hold(
 @pytest.mark.parametrize(
     "limits",
     [
-        pytest.param({"_TOO_MANY_BYTES": 20_000}, id="a member's unpacked size"),
-        pytest.param({"_TOO_MANY_BYTES": 150}, id="its packed size, offsets, the directory's place"),
-        pytest.param({"_TOO_MANY_MEMBERS": len(FILES)}, id="the number of members"),
-        pytest.param({"_TOO_MANY_BYTES": 1, "_TOO_MANY_MEMBERS": 1}, id="everything"),
+        pytest.param({"TOO_MANY_BYTES": 20_000}, id="a member's unpacked size"),
+        pytest.param({"TOO_MANY_BYTES": 150}, id="its packed size, offsets, the directory's place"),
+        pytest.param({"TOO_MANY_MEMBERS": len(FILES)}, id="the number of members"),
+        pytest.param({"TOO_MANY_BYTES": 1, "TOO_MANY_MEMBERS": 1}, id="everything"),
     ],
 )
 def test_numbers_that_are_too_large_for_their_fields_are_found_elsewhere(
@@ -181,7 +184,7 @@ def test_numbers_that_are_too_large_for_their_fields_are_found_elsewhere(
     write_zip(source, FILES)
     plain = copied(source, tmp_path / "plain.zip")
     for name, value in limits.items():
-        monkeypatch.setattr(packing, name, value)
+        monkeypatch.setattr(zip_format, name, value)
 
     target = copied(source, tmp_path / "target.zip")
 
@@ -214,36 +217,46 @@ class Counted(io.RawIOBase):
     def write(self, data: object) -> int:
         assert isinstance(data, bytes)
         self.size += len(data)
-        self.last = (self.last + data)[-1000:]
+        self.last = (self.last + data[-1000:])[-1000:]
         return len(data)
 
 
-class Zeros(io.RawIOBase):
-    """A file of zero bytes without an end; it hands out the same ones each time."""
+class Holes(io.FileIO):
+    """A file whose long pieces are zero bytes, and not read from the disk: it hands out the same ones each time."""
 
     _PIECE = bytes(1 << 20)
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return offset
+    def read(self, size: int | None = -1) -> bytes:
+        if size != len(self._PIECE):
+            return super().read(-1 if size is None else size)
+        self.seek(size, io.SEEK_CUR)
+        return self._PIECE
 
-    def read(self, size: int = -1) -> bytes:
-        return self._PIECE[:size]
+
+def write_sparse(path: Path, size: int) -> None:
+    """An archive of one member of so many zero bytes, which are a hole in the file."""
+    header = Header(b"large", 0, zipfile.ZIP_STORED, (0, 33), (0, size, size))
+    with path.open("xb") as file:
+        file.write(pack_header(header))
+        start, entry = file.seek(size, io.SEEK_CUR), pack_entry(header, 0o100644, 0)
+        file.write(entry + pack_end(End(1, start, len(entry))))
 
 
 def test_a_member_behind_4_gib_is_found(tmp_path: Path) -> None:
     size = (1 << 32) + 7
     target = Counted()
     archive = ArchiveWriter(target, DATE)  # type: ignore[arg-type]
-    zeros = packing.Packed(Zeros(), 0, zipfile.ZIP_STORED, 0, size, size)  # type: ignore[arg-type]
-    archive.copy("large", zeros, executable=False)
+    write_sparse(tmp_path / "source.zip", size)
+    with Holes(tmp_path / "source.zip") as file, zipfile.ZipFile(file) as source:
+        archive.copy("large", source, source.getinfo("large"), executable=False)
     offset = target.size
     archive.add("small", b"found")
     archive.finish()
 
     path = tmp_path / "sparse.zip"
-    with path.open("xb") as file:  # what was not kept is a hole
-        file.seek(target.size - len(target.last))
-        file.write(target.last)
+    with path.open("xb") as sparse:  # what was not kept is a hole
+        sparse.seek(target.size - len(target.last))
+        sparse.write(target.last)
     with zipfile.ZipFile(path) as found:
         assert offset > size
         assert found.getinfo("small").header_offset == offset
@@ -252,7 +265,9 @@ def test_a_member_behind_4_gib_is_found(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_cut_short_is_refused(tmp_path: Path) -> None:
-    packed = packing.Packed(io.BytesIO(b"12345"), 0, zipfile.ZIP_STORED, 0, 6, 6)
-
-    with pytest.raises(zipfile.BadZipFile, match="a is cut short"), written(tmp_path / "a.zip") as archive:
-        archive.copy("a", packed, executable=False)
+    write_zip(tmp_path / "source.zip", FILES)
+    with zipfile.ZipFile(tmp_path / "source.zip") as source, written(tmp_path / "a.zip") as archive:
+        info = source.getinfo("a.txt")
+        info.compress_size = info.file_size = 1 << 20
+        with pytest.raises(zipfile.BadZipFile, match="a is cut short"):
+            archive.copy("a", source, info, executable=False)

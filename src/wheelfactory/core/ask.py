@@ -14,6 +14,9 @@ from typing import Any
 SAID_AT_MOST = 1 << 20
 """Characters that are kept of what a program printed; what the doctor asks for is far less."""
 
+ANSWER = "answer:"
+"""Begins the lines that are answers; torch, and what else is imported, print what they like between them."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -31,13 +34,14 @@ class Answer:
         crashed = not self.trouble.startswith("exit code")
         return self.trouble if crashed or not lines else lines[-1]
 
-    def said(self, mark: str) -> dict[str, Any]:
-        """The answers in the lines that begin with `mark`, each a JSON object of the program's own; the last counts."""
+    @property
+    def said(self) -> dict[str, Any]:
+        """The answers in the lines that begin with `ANSWER`, each a JSON object; of two for a name the last counts."""
         found: dict[str, Any] = {}
         for line in self.output.splitlines():
-            if line.startswith(mark):
-                with suppress(ValueError):  # killed while it printed
-                    found.update(json.loads(line[len(mark) :]))
+            if line.startswith(ANSWER):
+                with suppress(ValueError, TypeError):  # killed while it printed, or of something else
+                    found.update(json.loads(line[len(ANSWER) :]))
         return found
 
 

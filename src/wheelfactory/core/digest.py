@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
+
+SHA256 = re.compile("[0-9a-f]{64}")
+"""The sha256 of something, in hex."""
 
 
 def sha256_of(path: Path) -> str:

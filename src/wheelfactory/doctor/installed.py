@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from wheelfactory.core.ask import ask
 from wheelfactory.doctor.machine import Installed
-
-_ANSWER = "flash-attn:"
-"""Begins the lines that are answers; what is imported prints what it likes between them."""
 
 _ASK_INSTALLED = r"""
 import json, os, re, sys
@@ -65,7 +61,7 @@ if dists:
     if listed is None or folder != place:  # no RECORD, or one of an editable install, which lists no code
         listed = {path for path in compiled if compiled[path] == folder}
     own = [path for path in compiled if path in listed]
-    print("flash-attn:" + json.dumps({
+    print("answer:" + json.dumps({
         "version": dist.version or "",
         "location": folder,
         "requires": dist.requires or [],
@@ -81,7 +77,7 @@ if dists:
 """For Python 3.8 and newer, which is where importlib.metadata begins."""
 
 _ASK_IMPORT = r"""
-import sys, traceback
+import json, sys, traceback
 sys.path[:] = [folder for folder in sys.path if folder]
 try:
     from flash_attn.flash_attn_interface import flash_attn_func
@@ -89,7 +85,7 @@ except BaseException as error:
     said = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
 else:
     said = ""
-print("\nflash-attn:" + said, flush=True)
+print("\nanswer:" + json.dumps({"error": said}), flush=True)
 """
 
 _LONGEST_ERROR = 2000
@@ -107,10 +103,9 @@ def read_installed(python: str, environ: Mapping[str, str], seconds: float = 60)
     The import may take `seconds`; that it crashed or took longer is told as its error.
     """
     answer = ask([python, "-c", _ASK_INSTALLED], environ, seconds)
-    said = _answers(answer.output)
-    if not said:
+    found = answer.said
+    if not found:
         return None
-    found = json.loads(said[-1])
     for name in ("requires", "strays", "others", "missing"):
         found[name] = tuple(found[name])
     archs = read_archs(Path(found["extension"])) if found["extension"] else ()
@@ -120,14 +115,11 @@ def read_installed(python: str, environ: Mapping[str, str], seconds: float = 60)
 def import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:
     """Why flash-attn does not import in the interpreter `python`, in one line; empty if it does."""
     answer = ask([python, "-c", _ASK_IMPORT], environ, seconds)
-    said = _answers(answer.output)
-    if said:
-        return said[-1][:_LONGEST_ERROR]  # what happens at its end, after the import, is another matter
+    if "error" in answer.said:
+        return str(answer.said["error"])[
+            :_LONGEST_ERROR
+        ]  # what happens at its end, after the import, is another matter
     return answer.last_line or "it ended without a word"
-
-
-def _answers(output: str) -> Sequence[str]:
-    return [line[len(_ANSWER) :] for line in output.splitlines() if line.startswith(_ANSWER)]
 
 
 def read_archs(extension: Path) -> tuple[str, ...]:

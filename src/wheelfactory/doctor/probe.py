@@ -7,13 +7,14 @@ be in.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from wheelfactory.core.ask import ask
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.machine import Python, Torch
 
-_MARK = "doctor:"
-"""Begins the lines that are answers; torch and its libraries print what they like between them."""
+TORCH_PROBE = ""
+"""The program that asks torch, as text; filled in where one file is made of the doctor (`single_file`)."""
 
 _ASK_PYTHON = r"""
 import json, os, platform, sys, sysconfig
@@ -39,7 +40,7 @@ kind = {"CPython": "cp", "PyPy": "pp"}.get(platform.python_implementation(), "py
 free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
 names = ("triton", "pytorch-triton-rocm", "triton-rocm", "einops", "amd-aiter", "rocm-sdk-core", "rocm")
-print("doctor:" + json.dumps({
+print("answer:" + json.dumps({
     "executable": sys.executable,
     "version": platform.python_version(),
     "tag": "%s%d%d%s" % (kind, sys.version_info[0], sys.version_info[1], free),
@@ -54,26 +55,6 @@ print("doctor:" + json.dumps({
 }))
 """
 
-_ASK_TORCH = r"""
-import json, sys
-sys.path[:] = [folder for folder in sys.path if folder]
-def say(**found):
-    print("doctor:" + json.dumps(found), flush=True)
-import torch
-say(
-    version=str(torch.__version__),
-    hip=getattr(torch.version, "hip", None),
-    cuda=getattr(torch.version, "cuda", None),
-    cxx11_abi=getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None),
-)
-seen = bool(torch.cuda.is_available())
-say(sees_gpu=seen)
-if seen:
-    count = range(torch.cuda.device_count())
-    names = [getattr(torch.cuda.get_device_properties(number), "gcnArchName", "") for number in count]
-    say(archs=[name.partition(":")[0] for name in names if name])
-"""
-
 
 def ask_python(
     executable: str, environ: Mapping[str, str], seconds: float
@@ -83,7 +64,7 @@ def ask_python(
     Raises `InputError` if it cannot be asked.
     """
     answer = ask([executable, "-c", _ASK_PYTHON], environ, seconds)
-    said = answer.said(_MARK)
+    said = answer.said
     if answer.trouble or not said:
         which = f"{executable} ({answer.last_line or 'it said nothing'})"
         raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
@@ -97,15 +78,17 @@ def ask_torch(executable: str, version: str, environ: Mapping[str, str], seconds
 
     The import and the question for GPUs may each crash or hang; what was said before that is kept.
     """
-    answer = ask([executable, "-c", _ASK_TORCH], environ, seconds)
-    said = answer.said(_MARK)
-    if "version" not in said:
+    # by name, because the one file that is made of the doctor has the text and no checkout
+    program = TORCH_PROBE or import_module("wheelfactory.core.checkout").PROBE.read_text(encoding="utf-8")
+    answer = ask([executable, "-c", program, "gpus"], environ, seconds)
+    said = answer.said
+    if "torch" not in said:
         return Torch(version, error=answer.last_line or "it ended without a word")
     return Torch(
-        version or said["version"],
+        version or said["torch"],
         hip=said["hip"],
         cuda=said["cuda"],
         cxx11_abi=said["cxx11_abi"],
         sees_gpu=said.get("sees_gpu"),
-        archs=tuple(said.get("archs", ())),
+        archs=tuple(gpu["arch"] for gpu in said.get("gpus", ()) if said["hip"] and gpu["arch"]),
     )

@@ -17,14 +17,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.label import Label
-
-_FILENAME = re.compile(
-    r"[A-Za-z0-9_.]+-(?P<version>[A-Za-z0-9_.!+]+)(-\d\w*)?-(?P<tags>[\w.]+-[\w.]+-[\w.]+)\.whl", re.A
-)
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_WORD = re.compile(r"[A-Za-z0-9._+!-]+")
-_ARCH = re.compile(r"gfx[0-9a-z-]+(:[a-z0-9:+-]+)?")
-_GLIBC = re.compile(r"\d+\.\d+(\.\d+)?", re.ASCII)
+from wheelfactory.core.row import has_form
 
 
 @dataclass(frozen=True)
@@ -97,36 +90,32 @@ def _complaint(error: Exception) -> str:
 def _wheel(row: object, base: str) -> Wheel:
     if not isinstance(row, dict):
         raise TypeError("not a JSON object")
-    filename = _matching(row, "filename", _FILENAME)
+    filename = _checked(row["filename"], "filename")
     cell, label = row.get("cell"), row.get("label")
     return Wheel(
-        project=_matching(row, "project", _WORD),
-        version=_matching(row, "version", _WORD),
+        project=_checked(row["project"], "project"),
+        version=_checked(row["version"], "version"),
         filename=filename,
         url=_address(row.get("url"), base, filename),
-        sha256=_matching(row, "sha256", _SHA256),
+        sha256=_checked(row["sha256"], "sha256"),
         size=_count(row["size"]),
         requires_python=_text(row.get("requires_python") or ""),
         published=_text(row.get("published") or ""),
         yanked=None if row.get("yanked") is None else _text(row["yanked"]),
         cell=None if cell is None else Cell.parse(_text(cell)),
         label=None if label is None else Label.parse(_text(label)),
-        archs=tuple(_checked(arch, "offload_archs", _ARCH) for arch in _list(row.get("offload_archs"))),
+        archs=tuple(_checked(arch, "offload_archs") for arch in _list(row.get("offload_archs"))),
         cxx11_abi=_flag(row.get("cxx11_abi")),
-        glibc=None if row.get("glibc") is None else _matching(row, "glibc", _GLIBC),
+        glibc=None if row.get("glibc") is None else _checked(row["glibc"], "glibc"),
         gates=tuple(_gate(gate) for gate in _list(row.get("gates"))),
         verified_on=tuple(sorted(set(_verified_archs(row)), key=by_generation)),
     )
 
 
-def _matching(row: Mapping[str, object], name: str, pattern: re.Pattern[str]) -> str:
-    return _checked(row[name], name, pattern)
-
-
-def _checked(value: object, name: str, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(f"{name} is not one")
-    return value
+def _checked(value: object, field: str) -> str:
+    if not has_form(field, value):
+        raise ValueError(f"{field} is not one")
+    return str(value)
 
 
 def _text(value: object) -> str:
@@ -175,7 +164,7 @@ def _verified_archs(row: Mapping[str, object]) -> Iterator[str]:
 
 def _plain(arch: object) -> str:
     """An offload arch without its features."""
-    return _checked(arch, "arch", _ARCH).partition(":")[0]
+    return _checked(arch, "arch").partition(":")[0]
 
 
 def _address(url: object, base: str, filename: str) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from wheelfactory.core.ask import Answer, ask
+from wheelfactory.core.cell import major_minor
+from wheelfactory.core.checkout import PROBE
 from wheelfactory.core.errors import InputError
 
 SECONDS = 180.0
@@ -17,30 +19,6 @@ SECONDS = 180.0
 
 OLDEST = (3, 9)
 """The first Python that programs of the factory run in."""
-
-_MARK = "torch-python:"
-"""Begins the lines that are answers; torch and its libraries print what they like between them."""
-
-_ASK = r"""
-import json, sys
-def say(**found):
-    print("torch-python:" + json.dumps(found), flush=True)
-say(python=sys.executable, version=[sys.version_info[0], sys.version_info[1]])
-import torch
-try:
-    import triton
-    compiler = str(triton.__version__)
-except Exception:
-    compiler = None
-say(torch=str(torch.__version__), hip=torch.version.hip, cuda=torch.version.cuda, triton=compiler)
-if torch.cuda.is_available():
-    gpu = torch.cuda.get_device_properties(0)
-    if torch.version.hip:
-        arch = gpu.gcnArchName.partition(":")[0]
-    else:
-        arch = "sm_%d%d" % (gpu.major, gpu.minor)
-    say(vendor="amd" if torch.version.hip else "nvidia", device=gpu.name, arch=arch)
-"""
 
 
 @dataclass(frozen=True)
@@ -78,21 +56,24 @@ def find_torch_python(given: str | None, environ: Mapping[str, str]) -> TorchPyt
     Raises `InputError` if it cannot be run, is too old, or has no torch that imports and answers for a GPU.
     """
     python = given or users_python(environ)
-    answer = ask([python, "-I", "-B", "-c", _ASK], environ, SECONDS)
-    said = answer.said(_MARK)
+    answer = ask([python, "-I", "-B", str(PROBE), "gpus", "triton"], environ, SECONDS)
+    said = answer.said
     if "python" not in said:
         which = f"{python} ({answer.last_line or 'it said nothing'})"
         raise InputError("cannot run this Python", which, "name another with --python")
-    if tuple(said["version"]) < OLDEST:
-        version, oldest = (".".join(map(str, numbers)) for numbers in (said["version"], OLDEST))
+    version = said["python"]
+    if major_minor(version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
         raise InputError("too old", f"{python} is Python {version}", f"name one from {oldest} on with --python")
     if "torch" not in said:
         raise InputError("no torch that imports", f"{python} ({answer.last_line})", _hint(answer))
     if answer.trouble:
         raise InputError("torch does not answer for a GPU", f"{python} ({answer.last_line})", _hint(answer))
-    said["version"] = ".".join(map(str, said["version"]))
-    said["python"] = Path(said["python"])
-    return TorchPython(**said)
+    found = {name: said[name] for name in ("torch", "hip", "cuda", "triton")}
+    gpu = next(iter(said.get("gpus", ())), None)
+    if gpu:
+        found |= {"vendor": "amd" if said["hip"] else "nvidia", "device": gpu["name"], "arch": gpu["arch"]}
+    return TorchPython(Path(said["executable"]), version, **found)
 
 
 def _hint(answer: Answer) -> str:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model
 from pydantic_core import PydanticCustomError
 
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.digest import SHA256
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.matrix.toolchain import with_one_compiler
@@ -69,8 +70,8 @@ TritonWindow = Annotated[
 ]
 PythonVersion = Annotated[str, _like("3[.][1-9][0-9]*", "a Python version", "3.12")]
 OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
-Sha256 = Annotated[str, _like("[0-9a-f]{64}", "a sha256", "64 of the digits 0-9a-f")]
-Digest = Annotated[str, _like("sha256:[0-9a-f]{64}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+Sha256 = Annotated[str, _like(SHA256.pattern, "a sha256", "64 of the digits 0-9a-f")]
+Digest = Annotated[str, _like(f"sha256:{SHA256.pattern}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
 AbsolutePath = Annotated[str, _like("(/[A-Za-z0-9._+-]+)+", "a path in an image", "/opt/rocm")]
 Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
 SizeBand = Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -11,8 +10,8 @@ from pydantic import AwareDatetime
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.gpu.validate.report import Case, Check, Error, Validation
-from wheelfactory.verify.result import Status
+from wheelfactory.gpu.validate.report import Case, Check, Validation
+from wheelfactory.verify.result import Status, is_within
 
 _AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
 
@@ -119,7 +118,8 @@ def _doubt_of_case(case: Case) -> str:
     """What is wrong with a case that did not fail, or nothing; a file may say anything, so its numbers are asked."""
     if case.status is Status.NOT_RUN and not case.detail:
         return f"not run, and no reason given: {case.name}"
-    if case.status is Status.PASSED and not (case.errors and all(map(_within, case.errors))):
+    right = case.errors and all(is_within(error.error, error.bound) for error in case.errors)
+    if case.status is Status.PASSED and not right:
         return f"said to have passed, and its numbers do not: {case.name}"
     return ""
 
@@ -136,11 +136,6 @@ def _doubt_of_mode(validation: Validation) -> str:
 
 def _passed(validation: Validation) -> list[Case]:
     return [case for case in validation.cases if case.status is Status.PASSED]
-
-
-def _within(error: Error) -> bool:
-    """As `verify.numbers.is_within`, which is heavy to import, and no less than nothing, which no program says."""
-    return 0 <= error.error <= error.bound < math.inf  # NaN is not
 
 
 def _nearest(cases: Iterable[Case]) -> Nearest:

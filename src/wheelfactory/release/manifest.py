@@ -14,6 +14,7 @@ from wheelfactory.core.files import read_file
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel, parse
+from wheelfactory.core.row import has_form
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.verify.result import GateResult, Status
 
@@ -52,6 +53,15 @@ class WheelRow(FrozenModel):
     """Validations on GPUs, added after it was published; one for each arch and mode."""
     url: str | None = None
     """Where the file is; None in a release itself, whose files are beside its manifest."""
+
+    @field_validator("project", "version", "filename", "sha256", "metadata_sha256", "offload_archs", "glibc")
+    @classmethod
+    def _has_form(cls, given: str | tuple[str, ...] | None, field: ValidationInfo) -> str | tuple[str, ...] | None:
+        texts = (given,) if isinstance(given, str) else given or ()
+        for text in texts:
+            if not has_form(str(field.field_name), text):
+                raise ValueError(f"not one: {text!r}")
+        return given
 
     @field_validator("cell", "label")
     @classmethod

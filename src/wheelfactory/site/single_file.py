@@ -15,6 +15,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
+from wheelfactory.core.checkout import PROBE
 from wheelfactory.core.errors import FactoryError, InputError
 
 Import: TypeAlias = ast.Import | ast.ImportFrom
@@ -22,7 +23,7 @@ Import: TypeAlias = ast.Import | ast.ImportFrom
 PROGRAM = "wheelfactory.doctor.program"
 """What the file runs; it holds what this module imports, and what that imports in turn."""
 OLDEST_PYTHON = (3, 9)
-_SITE_LINE, _FACTS_LINE = 'SITE = ""\n', 'FACTS = ""\n'
+_SITE_LINE, _FACTS_LINE, _PROBE_LINE = 'SITE = ""\n', 'FACTS = ""\n', 'TORCH_PROBE = ""\n'
 
 _HEADER = '''\
 #!/usr/bin/env python3
@@ -104,11 +105,15 @@ def single_file(facts: str, site: str = "") -> str:
         raise InputError("not the address of a site", repr(site), "give it without blanks and quotes")
     text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
     lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
-    for line, filled in ((_SITE_LINE, f'SITE = "{site}"\n'), (_FACTS_LINE, f'FACTS = """\n{lines}\n"""\n')):
-        if text.count(line) != 1:
-            raise FactoryError("no one place to fill in", line.strip(), "program.py has it once")
-        text = text.replace(line, filled)
-    return text
+    text = _filled(text, _SITE_LINE, f'SITE = "{site}"\n')
+    text = _filled(text, _FACTS_LINE, f'FACTS = """\n{lines}\n"""\n')
+    return _filled(text, _PROBE_LINE, f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''\n")
+
+
+def _filled(text: str, line: str, value: str) -> str:
+    if text.count(f"\n{line}") != 1:
+        raise FactoryError("no one place for a value", line.strip(), "the modules of the doctor have it once")
+    return text.replace(f"\n{line}", f"\n{value}")
 
 
 def _read_modules() -> list[Module]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.proofs import PROGRAMS, Report
-from wheelfactory.verify.result import Finding
+from wheelfactory.verify.result import Finding, is_within
 
 CHECK = PROGRAMS / "check_numbers.py"
 
@@ -107,11 +107,6 @@ def find_faults(file: str, standard: Standard, numbers: Numbers | str, where: st
 def bounded(case: Case, standard: Standard) -> dict[str, tuple[float, float]]:
     """The error and the bound of each result of a case."""
     return {name: (error, standard.factor(name) * unit) for name, (error, unit) in case.errors.items()}
-
-
-def is_within(error: float, bound: float) -> bool:
-    """Whether a result is near enough; NaN is not, and neither is anything within it."""
-    return error <= bound < math.inf
 
 
 def figures(numbers: Numbers | str, standard: Standard) -> dict[str, float]:

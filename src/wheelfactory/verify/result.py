@@ -1,7 +1,8 @@
-"""What a gate may say of a wheel; part of the manifest, so it is light to import."""
+"""What a gate may say of a wheel, and of a number; part of the manifest, so it is light to import."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
@@ -73,3 +74,8 @@ class GateResult(FrozenModel):
     def not_run(cls, gate: str, why: str) -> GateResult:
         """Neither passed nor failed, with the reason."""
         return cls(gate=gate, status=Status.NOT_RUN, detail=why)
+
+
+def is_within(error: float, bound: float) -> bool:
+    """Whether a result is near enough. NaN, infinite and negative numbers, which files may hold, are not."""
+    return 0 <= error <= bound < math.inf

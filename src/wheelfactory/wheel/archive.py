@@ -14,18 +14,8 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.zip_layout import (
-    ENCRYPTED,
-    PACKING,
-    SIZES_FOLLOW,
-    UTF8,
-    End,
-    Fault,
-    find_content_faults,
-    find_layout_faults,
-    read_end,
-    read_extra,
-)
+from wheelfactory.wheel.zip_format import ENCRYPTED, PACKING, SIZES_FOLLOW, UTF8, End, read_end, read_extra
+from wheelfactory.wheel.zip_layout import Fault, find_content_faults, find_layout_faults
 
 _DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, struct.error, zlib.error)
 """What zipfile raises for an archive that is damaged, encrypted, or packed in a way it does not know."""

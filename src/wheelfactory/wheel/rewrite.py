@@ -20,7 +20,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.metadata import labelled, protect
-from wheelfactory.wheel.packing import ArchiveWriter, find_packed
+from wheelfactory.wheel.packing import ArchiveWriter
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import BuildRecord
 
@@ -89,7 +89,7 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
                 lines.append([name, *_hash_and_size([new[name]])])
             else:
                 info = kept[name]
-                archive.copy(name, find_packed(raw, info), executable=_is_executable(info))
+                archive.copy(name, raw, info, executable=_is_executable(info))
                 lines.append([name, *(known.get(info.filename) or _hash_and_size(_pieces(raw, info)))])
     archive.add(record, _as_csv([*lines, [record, "", ""]]))
     archive.finish()

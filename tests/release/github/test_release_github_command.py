@@ -250,7 +250,6 @@ ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(
         ),
         pytest.param({"offload_archs": ("gfx90a",)}, "differ in offload_archs", id="a row that lies"),
         pytest.param({"cell": None, "label": None}, "no dependency that the matrix pins", id="of no cell"),
-        pytest.param({"filename": "../x-1-py3-none-any.whl"}, "not a file name", id="a path for a name"),
     ],
 )
 def test_a_row_that_does_not_hold_is_refused(
@@ -261,6 +260,14 @@ def test_a_row_that_does_not_hold_is_refused(
     assert shown.code == VERIFICATION_REFUSED
     assert shown.err.startswith("error: verification refused: ")
     assert told in shown.err
+    assert github.calls == []
+
+
+def test_a_path_in_place_of_a_file_name_is_refused(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    rewrite(built, filename="../x-1-py3-none-any.whl")
+    shown = cli(GITHUB, built, "--tag", "v1")
+    assert shown.code == BAD_INPUT
+    assert "filename: not one: '../x-1-py3-none-any.whl'" in shown.err
     assert github.calls == []
 
 

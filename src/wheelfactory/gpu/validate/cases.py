@@ -13,7 +13,7 @@ from wheelfactory.gpu.validate.report import Case, Error
 from wheelfactory.verify import numbers
 from wheelfactory.verify.limits import Limit
 from wheelfactory.verify.numbers import FALLBACK, STANDARDS, Numbers, Standard
-from wheelfactory.verify.result import Status
+from wheelfactory.verify.result import Status, is_within
 
 
 def find_standard(backend: str) -> Standard | None:
@@ -37,7 +37,7 @@ def _case(case: numbers.Case, standard: Standard, limits: Sequence[Limit]) -> Ca
     if case.error:
         return Case(name=case.name, status=Status.FAILED, detail=case.error)
     bounded = numbers.bounded(case, standard)
-    right = bool(bounded) and all(numbers.is_within(*pair) for pair in bounded.values())
+    right = bool(bounded) and all(is_within(*pair) for pair in bounded.values())
     return Case(
         name=case.name,
         status=Status.PASSED if right else Status.FAILED,

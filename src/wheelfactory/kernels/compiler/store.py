@@ -24,12 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import SHA256, sha256_of
 
 FORMAT = 1
 """Of ``set.json`` and of the manifest of an archive."""
 
-_SHA256 = re.compile("[0-9a-f]{64}")
 _NAME = re.compile(r"[0-9A-Za-z_][!-.0-~]{0,249}")
 """Without a slash, so that it stays in its folder; a file system takes 255 bytes, and ``.o`` follows."""
 
@@ -124,7 +123,7 @@ class Finished:
             is_name(self.source)
             and all(isinstance(arch, str) for arch in self.archs)
             and isinstance(self.sha256, str)
-            and _SHA256.fullmatch(self.sha256) is not None
+            and SHA256.fullmatch(self.sha256) is not None
             and all(isinstance(count, int) and count >= 0 for count in counts)
             and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
             and self.cpu_s >= 0
