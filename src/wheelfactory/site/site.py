@@ -1,26 +1,20 @@
 """Rows -> everything that people and installers meet, as one folder that any web server can serve.
 
-Beside the index there are the search page, the doctor as one file, the list of the wheels and a picture of what is
-covered. The same rows give the same bytes.
+Beside the index there are the search page, the doctor as one file, and the list of the wheels. The same rows give the
+same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import cover
 from wheelfactory.site.doctor_facts import doctor_facts
 from wheelfactory.site.index import make_pages
 from wheelfactory.site.packages import packages_page
-from wheelfactory.site.picture import draw
 from wheelfactory.site.search_page import site_files
 from wheelfactory.site.single_file import single_file
-
-DOCTOR, PACKAGES, COVERAGE = "doctor.py", "packages.md", "coverage.svg"
-"""Files of a site beside its search page, its index and its manifest."""
 
 
 def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
@@ -31,8 +25,7 @@ def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, do
     """
     return {
         **site_files(matrix, rows, docs=docs),
-        DOCTOR: single_file(doctor_facts(matrix), address).encode(),
-        PACKAGES: packages_page(rows, address).encode(),
-        COVERAGE: draw(cover(expand(matrix), rows)).encode(),
+        "doctor.py": single_file(doctor_facts(matrix), address).encode(),
+        "packages.md": packages_page(rows, address).encode(),
         **make_pages(rows),
     }
