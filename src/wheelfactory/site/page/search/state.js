@@ -3,7 +3,7 @@
 // What is chosen <-> the query of the address; pure. GPU and text are kept as a person wrote them.
 (() => {
   const factory = globalThis.wheelfactory;
-  const VERSIONED = ["rocm", "torch", "python", "backend", "flash-attn"];
+  const { VERSIONED } = factory;
 
   function readState(model, query) {
     const given = new URLSearchParams(query);
