@@ -23,9 +23,8 @@ from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
 from wheelfactory.release.manifest import WheelRow, verified_on
 from wheelfactory.site.advice import page_lines
 from wheelfactory.site.coverage import cover
-from wheelfactory.site.evidence import evidence_lines
 from wheelfactory.site.index import index_path
-from wheelfactory.site.wheels import newest_first
+from wheelfactory.site.wheels import evidence_lines, newest_first
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (

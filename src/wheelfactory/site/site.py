@@ -6,15 +6,20 @@ same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.doctor_facts import doctor_facts
 from wheelfactory.site.index import make_pages
 from wheelfactory.site.packages import packages_page
-from wheelfactory.site.search_page import site_files
+from wheelfactory.site.search_data import search_data
 from wheelfactory.site.single_file import single_file
+
+_PAGE = Path(__file__).parent / "page"
+_KINDS = (".css", ".html", ".js")
 
 
 def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
@@ -29,3 +34,30 @@ def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, do
         "packages.md": packages_page(rows, address).encode(),
         **make_pages(rows),
     }
+
+
+def site_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
+    """The files of the search page by path below the site: those of the package as they are, and its data.
+
+    The data is a script and not JSON: a page that is opened from a disk may load scripts beside it, and nothing else.
+    """
+    static = sorted(path for path in _PAGE.rglob("*") if path.suffix in _KINDS)
+    return {
+        **{path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static},
+        "search/data.js": _script(search_data(matrix, rows, docs=docs)),
+    }
+
+
+def _script(data: Mapping[str, object]) -> bytes:
+    """ASCII, so that no server's idea of the encoding matters; one line a wheel, so that differences can be read."""
+    lines = [f"{_json(key)}:{_rows(value) if key == 'wheels' else _json(value)}" for key, value in data.items()]
+    return ("globalThis.wheelfactoryData = {\n" + ",\n".join(lines) + "\n};\n").encode("ascii")
+
+
+def _rows(wheels: object) -> str:
+    assert isinstance(wheels, list)
+    return "[\n" + ",\n".join(map(_json, wheels)) + "\n]"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

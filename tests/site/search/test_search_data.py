@@ -21,7 +21,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.search_data import search_data
-from wheelfactory.site.search_page import site_files
+from wheelfactory.site.site import site_files
 from wheelfactory.verify.result import GateResult, Status
 
 SMALL = small_matrix()
