@@ -19,7 +19,7 @@ from playwright.sync_api import Route
 from search_page import chromium
 from search_rows import example_rows
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.search_page import site_files
+from wheelfactory.site.site import site_files
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/pictures/search.png"

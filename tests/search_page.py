@@ -20,7 +20,7 @@ from loopback import served
 from npm_tools import npm_package
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.search_page import site_files
+from wheelfactory.site.site import site_files
 
 CHROMIUM = Path("/usr/bin/chromium")
 ELSEWHERE = "wheels.example"

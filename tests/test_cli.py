@@ -346,7 +346,7 @@ def test_index_writes_all_that_is_made_of_the_manifest(cli: Cli, release: Path) 
     cli("index", release)
     before = content_of(release)
     assert kept.items() < before.items()
-    assert {"index.html", "search/data.js", "doctor.py", "packages.md", "coverage.svg"} < before.keys()
+    assert {"index.html", "search/data.js", "doctor.py", "packages.md"} < before.keys()
     for name in before.keys() - kept.keys():
         (release / name).unlink()
     shutil.rmtree(release / "simple")

@@ -40,7 +40,7 @@ SUBCOMMANDS = {
         "jobs": "print what the jobs of a workflow run are expanded to",
         "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
         "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
-        "answer": "answer a wheel request: how to install it, why it cannot be, or that it will be built",
+        "answer": "answer a wheel request with the address of the search page that shows its wheels",
     },
 }
 """The subcommands of each command that is a package: each is a module of that package, and what it does."""

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from xml.etree import ElementTree as Xml
 
 import pytest
 
@@ -22,6 +21,7 @@ CELL = "fa2.8.3-rocm6.1-torch2.6.0-py3-triton"
 ONLY = (*MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 INDEX = "simple/rocm61/torch2.6/triton/"
 BODY = "### torch\n\n2.6.0+rocm6.1\n\n### Backend\n\ntriton\n"
+QUERY = "torch=2.6.0%2Brocm6.1&backend=triton"
 
 
 @pytest.fixture
@@ -87,13 +87,6 @@ def test_status_takes_one_form_at_a_time(cli: Cli, release: Path) -> None:
     assert shown.err.startswith("error: bad arguments: ")
 
 
-def test_status_draws_what_it_says(cli: Cli, release: Path, tmp_path: Path) -> None:
-    plain, drawn = cli("status", release, *ONLY), cli("status", release, *ONLY, "--svg", "new/coverage.svg")
-    assert drawn == plain
-    title = Xml.parse(tmp_path / "new/coverage.svg").getroot()[0]  # noqa: S314 -- made here
-    assert title.text == "flash-attn wheels: 1 of 4 published"
-
-
 def test_notes_of_a_directory_install_from_its_own_indexes(cli: Cli, release: Path) -> None:
     shown = cli("notes", release)
     assert (shown.code, shown.err) == (DONE, "")
@@ -128,36 +121,45 @@ def test_notes_refuse_what_is_no_repository(cli: Cli, release: Path, name: str) 
     assert shown.err.startswith(f"error: not a repository: {name}\nhint: write OWNER/REPO")
 
 
-def test_answer_reads_the_body_from_a_file(cli: Cli, release: Path, tmp_path: Path) -> None:
+def test_answer_is_the_search_page_of_the_target_with_the_fields_of_a_file(
+    cli: Cli, release: Path, tmp_path: Path
+) -> None:
     (tmp_path / "body.md").write_text(BODY)
-    shown = cli("ci", "answer", release, *MATRIX, "--body", "body.md")
+    shown = cli("ci", "answer", release, "--body", "body.md")
     assert (shown.code, shown.err) == (DONE, "")
-    assert f"pip install --index-url file://{release}/{INDEX} flash-attn==2.8.3" in shown.out
+    assert shown.out == f"<file://{release}/index.html?{QUERY}>\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--body", "-")], ids=["default", "dash"])
 def test_answer_reads_the_body_from_stdin(
-    cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BODY.encode())))
-    assert "**It exists.**" in cli("ci", "answer", release, *MATRIX, *arguments).out
+    shown = cli("ci", "answer", "github:Me/wheels", *arguments)
+    assert shown.out == f"<https://me.github.io/wheels/?{QUERY}>\n"
 
 
 @pytest.mark.parametrize("name", ["body.md", "-"])
 def test_answer_stands_bytes_that_are_no_text(
-    cli: Cli, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     body = b"### torch\n\n\xff\xfe\x00 @admin\n" * 10_000
     (tmp_path / "body.md").write_bytes(body)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
-    shown = cli("ci", "answer", release, *MATRIX, "--body", name)
+    shown = cli("ci", "answer", "github:me/wheels", "--site", "https://of.mine", "--body", name)
     assert shown.code == DONE
-    assert shown.out.startswith("**Not understood.**")
-    assert "admin" not in shown.out
+    assert shown.out == "<https://of.mine/?torch=%EF%BF%BD%EF%BF%BD%00%20%40admin>\n"
+
+
+def test_answer_without_a_known_site_says_how_to_name_it(cli: Cli, release: Path) -> None:
+    manifest = release / MANIFEST_NAME
+    shown = cli("ci", "answer", manifest, "--body", manifest)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err == f"error: unknown address of the search page: {manifest}\nhint: name it with --site URL\n"
 
 
 def test_answer_without_a_body_is_refused(cli: Cli, release: Path) -> None:
-    shown = cli("ci", "answer", release, *MATRIX, "--body", "absent.md")
+    shown = cli("ci", "answer", release, "--body", "absent.md")
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert shown.err.startswith("error: cannot read: absent.md (No such file or directory)\n")
 

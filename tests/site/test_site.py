@@ -49,10 +49,9 @@ def test_its_manifest_says_where_each_wheel_is_and_is_the_same_otherwise(site: P
     assert [path_of(str(row.url)) for row in rows] == [release / "wheels" / row.filename for row in rows]
 
 
-def test_it_has_the_list_of_wheels_and_a_picture_of_what_is_covered(site: Path) -> None:
+def test_it_has_the_list_of_wheels(site: Path) -> None:
     listed = (site / "packages.md").read_text()
     assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
-    assert "ROCm 7.2" in (site / "coverage.svg").read_text()
 
 
 def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(site: Path) -> None:

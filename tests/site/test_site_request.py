@@ -1,18 +1,21 @@
-"""The body of a request: each field as GitHub writes it, and nothing that can take long or go wrong."""
+"""A wheel request -> the address of the search page: the form's fields as its query, and nothing else of any text."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from report_rows import tokens
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import ROOT
-from wheelfactory.site.request import Field, read_request
+from wheelfactory.site.request import FIELDS, read_request, search_address
 
+SITE = "https://wheels.example/rocm"
 FORM = Path(ROOT, ".github/ISSUE_TEMPLATE/wheel-request.yml")
 
 BODY = """\
@@ -43,7 +46,7 @@ None
 
 
 def test_each_field_that_was_filled_in_is_read() -> None:
-    assert read_request(BODY) == {Field.TORCH: "2.9.1+rocm6.4", Field.PYTHON: "3.12", Field.GPU: "MI300X"}
+    assert read_request(BODY) == {"torch": "2.9.1+rocm6.4", "python": "3.12", "gpu": "MI300X"}
 
 
 def test_line_ends_of_browsers_are_read_too() -> None:
@@ -56,14 +59,15 @@ def test_line_ends_of_browsers_are_read_too() -> None:
         ("", {}),
         ("please build a wheel", {}),
         ("### Operating system\n\nLinux\n", {}),
-        ("### torch\n\n### Python\n\n3.12", {Field.PYTHON: "3.12"}),
-        ("### torch\n\n2.9.1\n\n### torch\n\n2.8.0", {Field.TORCH: "2.9.1"}),
-        ("### torch\n\n2.9.1\nand more\n", {Field.TORCH: "2.9.1"}),
+        ("### torch\n\n### Python\n\n3.12", {"python": "3.12"}),
+        ("### torch\n\n2.9.1\n\n### torch\n\n2.8.0", {"torch": "2.9.1"}),
+        ("### torch\n\n2.9.1\nand more\n", {"torch": "2.9.1"}),
         ("#### torch\n\n2.9.1", {}),
+        ("### Backend\n\neither", {}),
     ],
-    ids=["empty", "free text", "other field", "no value", "twice", "two lines", "other level"],
+    ids=["empty", "free text", "other field", "no value", "twice", "two lines", "other level", "any backend"],
 )
-def test_what_is_not_of_the_form_is_left_out(body: str, fields: dict[Field, str]) -> None:
+def test_what_is_not_of_the_form_is_left_out(body: str, fields: dict[str, str]) -> None:
     assert read_request(body) == fields
 
 
@@ -74,13 +78,56 @@ def test_any_text_is_read_as_some_fields(body: str) -> None:
 
 
 def test_a_huge_body_is_read_to_its_limit() -> None:
-    assert read_request("### torch\n\n" + "9" * 10**7) == {Field.TORCH: "9" * 200}
+    assert read_request("### torch\n\n" + "9" * 10**7) == {"torch": "9" * 200}
     assert read_request("\n" * 10**6 + "### torch\n\n2.9.1") == {}
+
+
+def query(link: str) -> dict[str, list[str]]:
+    """The query of an autolink, which is all that a text has."""
+    assert link.startswith("<") and link.endswith(">")
+    return parse_qs(urlsplit(link[1:-1]).query)
+
+
+def test_the_answer_is_the_search_page_with_the_fields_as_its_query() -> None:
+    assert search_address(SITE, BODY) == f"<{SITE}/?torch=2.9.1%2Brocm6.4&python=3.12&gpu=MI300X>"
+    assert search_address(f"{SITE}/", "") == f"<{SITE}/>"
+
+
+def test_the_page_of_this_machine_is_named_as_a_file_because_a_browser_would_list_the_folder() -> None:
+    assert search_address("file:///wheelhouse", "### GPU\n\nRX 7900 XTX") == (
+        "<file:///wheelhouse/index.html?gpu=RX%207900%20XTX>"
+    )
+
+
+HOSTILE = "@admin #1 [a](http://evil.example) <script>x</script>``` ![i](http://evil.example/i) | `> &gpu=x \ud800"
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_whatever_a_field_holds_is_one_value_of_one_link(field: str) -> None:
+    link = search_address(SITE, f"### {field}\n\n{HOSTILE}")
+    assert query(link) == {field: [HOSTILE.replace("\ud800", "?")]}
+    assert [token.type for token in tokens(link) if token.type.startswith(("link", "html", "image"))] == [
+        "link_open",
+        "link_close",
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("# \ntorchROCmGPU2.9+@<>[]()`|!_~*&=?%\u202e"), max_size=300))
+@example("2.9.1>\n\n<b>")
+def test_any_body_is_answered_with_one_link_to_the_site(text: str) -> None:
+    link = search_address(SITE, f"### torch\n\n{text}\n\n### Python\n\n3.12\n")
+    assert link.startswith(f"<{SITE}/?")
+    assert set(query(link)) <= set(FIELDS)
+    assert [token.type for token in tokens(link)] == [
+        *("paragraph_open", "inline", "link_open", "text", "link_close", "paragraph_close")
+    ]
 
 
 def test_the_form_asks_for_exactly_the_fields_that_are_read() -> None:
     form = yaml.safe_load(FORM.read_text())
-    assert [item["attributes"]["label"] for item in form["body"]] == [field.value for field in Field]
+    assert sorted(item["id"] for item in form["body"]) == sorted(FIELDS)
+    assert [item["attributes"]["label"].lower() for item in form["body"]] == [item["id"] for item in form["body"]]
     assert form["labels"] == ["wheel-request"]
 
 

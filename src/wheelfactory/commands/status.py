@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
 from wheelfactory.commands.published import add_published, published_rows
 from wheelfactory.core.errors import DONE, FAILED
-from wheelfactory.core.files import write_atomic
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.coverage import cover
-from wheelfactory.site.picture import draw
 from wheelfactory.site.status import as_json, as_markdown, cell_lines, sum_lines
 
 
@@ -25,15 +22,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object: sums, reasons, every cell")
     form.add_argument("--markdown", action="store_true", help="tables for a page or a job summary")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw ROCm by torch for each backend")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print which selected cells are published; exit code 1 if some are missing or yanked."""
     expansion = expand(load_matrix(options.matrix))
     coverage = cover(expansion, published_rows(options.target, environ), options.only)
-    if options.svg:
-        write_atomic(options.svg, draw(coverage).encode("utf-8"))
     if options.json:
         show(json.dumps(as_json(coverage, options.target)))
     elif options.markdown:

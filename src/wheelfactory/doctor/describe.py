@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product
+from wheelfactory.core.installer import Command
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import seen_gpus
-from wheelfactory.doctor.lines import Command
 from wheelfactory.doctor.machine import Machine, Torch
 from wheelfactory.doctor.report import Report
 from wheelfactory.doctor.wheels import Wheel

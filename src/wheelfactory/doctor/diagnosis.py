@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import major_minor
+from wheelfactory.core.installer import Installer, pip_of, uv_of
 from wheelfactory.doctor.machine import Machine
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
@@ -28,21 +29,18 @@ class Diagnosis:
 
 
 def install(machine: Machine, *arguments: str) -> str:
-    """The command that installs into the Python of the machine; by uv where that has no pip."""
-    python = machine.python
-    program = [python.executable, "-m", "pip", "install"]
-    if python.pip is None:
-        program = ["uv", "pip", "install", "--python", python.executable]
-    return shlex.join([*program, *arguments])
+    """The command that installs into the Python of the machine: by uv, which knows pip's options, if it has no pip."""
+    return shlex.join([*_installer(machine).install, *arguments])
 
 
 def uninstall(machine: Machine, *names: str) -> str:
     """The command that removes packages from the Python of the machine."""
+    return shlex.join([*_installer(machine).uninstall, *names])
+
+
+def _installer(machine: Machine) -> Installer:
     python = machine.python
-    program = [python.executable, "-m", "pip", "uninstall", "--yes"]
-    if python.pip is None:
-        program = ["uv", "pip", "uninstall", "--python", python.executable]
-    return shlex.join([*program, *names])
+    return uv_of(python.executable) if python.pip is None else pip_of(python.executable)
 
 
 def install_torch(machine: Machine, torch: tuple[int, int], rocm: str) -> str:

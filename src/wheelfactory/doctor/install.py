@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
+from wheelfactory.core.installer import Command
 from wheelfactory.doctor.detect import IMPORT_SECONDS
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.installed import read_installed
-from wheelfactory.doctor.lines import Command, managed_trouble
+from wheelfactory.doctor.lines import managed_trouble
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.report import Offer, Report
 

@@ -9,36 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.installer import Command, pip_of, uv_of, with_digest
 from wheelfactory.doctor.diagnosis import TORCH_INDEX
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.wheels import Wheel
 
-Command = tuple[str, ...]
-
 
 def pip_command(python: Python, wheels: Sequence[Wheel], *, again: bool = False) -> Command:
     """With the pip of that Python; `again` for a release that is installed and must be replaced by itself."""
-    reinstall = ("--force-reinstall",) if again else ()
-    return (python.executable, "-m", "pip", "install", "--no-deps", *reinstall, *map(_exact, wheels))
+    return pip_of(python.executable).exactly(*(with_digest(wheel.url, wheel.sha256) for wheel in wheels), again=again)
 
 
 def uv_command(python: Python, wheels: Sequence[Wheel], *, again: bool = False) -> Command:
     """The same with uv, which takes a ``file:`` address with a digest only after a name (uv 0.13.8)."""
-    reinstall = ("--reinstall",) if again else ()
-    named = (f"{wheel.project} @ {_exact(wheel)}" for wheel in wheels)
-    return ("uv", "pip", "install", "--python", python.executable, "--no-deps", *reinstall, *named)
-
-
-def _exact(wheel: Wheel) -> str:
-    return f"{wheel.url}#sha256={wheel.sha256}"
+    named = (f"{wheel.project} @ {with_digest(wheel.url, wheel.sha256)}" for wheel in wheels)
+    return uv_of(python.executable).exactly(*named, again=again)
 
 
 def torch_command(python: Python, cell: Cell, *, uv: bool = False) -> Command:
     """What installs the torch of a cell; with its local version, which a CUDA build that is there cannot satisfy."""
+    installer = uv_of(python.executable) if uv else pip_of(python.executable)
     requirement, index = f"torch=={cell.torch}+rocm{cell.rocm}", f"{TORCH_INDEX}/rocm{cell.rocm}"
-    if uv:
-        return ("uv", "pip", "install", "--python", python.executable, requirement, "--default-index", index)
-    return (python.executable, "-m", "pip", "install", requirement, "--index-url", index)
+    return (*installer.install, requirement, installer.only_index, index)
 
 
 def hindrances(machine: Machine) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
+from wheelfactory.core.installer import Command
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import Fit, condition, dependencies
-from wheelfactory.doctor.lines import Command, hindrances, pip_command, torch_command, uv_command
+from wheelfactory.doctor.lines import hindrances, pip_command, torch_command, uv_command
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.wheels import Wheel
 

@@ -1,4 +1,4 @@
-"""A published wheel -> the lines that install it, for pip on a ROCm machine and for a try on this one."""
+"""A published wheel -> the lines that install it: on a ROCm machine, by the search page, and for a try on this one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,39 @@ from urllib.parse import quote
 
 from wheelfactory.build.environments import cpu_torch, cpu_torch_options, cpu_torch_version
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.installer import pip_of, uv_of, with_digest
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.index import IndexKey, index_path
+
+_PYPROJECT = """\
+[project]
+name = "app"
+version = "0"
+requires-python = "{python}"
+dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]
+
+[tool.uv]
+environments = ["sys_platform == 'linux' and platform_machine == 'x86_64'"]
+no-build-package = ["flash-attn"]
+
+[[tool.uv.index]]
+name = "flash-attn-rocm"
+url = "{index}"
+explicit = true
+
+[[tool.uv.index]]
+name = "pytorch-rocm"
+url = "{torch-index}"
+explicit = true
+
+[tool.uv.sources]
+flash-attn = { index = "flash-attn-rocm" }
+torch = { index = "pytorch-rocm" }
+{triton} = { index = "pytorch-rocm" }
+"""
+"""Explicit indexes: each is asked for what names it and for nothing else. uv applies sources to direct dependencies
+only, hence torch and its Triton are dependencies too."""
 
 
 def install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
@@ -36,9 +66,9 @@ def pages_of(repository: str) -> str:
     return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
 
 
-def index_line(key: IndexKey, site: str, requirement: str = "flash-attn") -> str:
+def index_line(key: IndexKey, site: str) -> str:
     """The line that installs from an index of the release at the address `site`, and from nowhere else."""
-    return shlex.join(["pip", "install", "--index-url", f"{site.rstrip('/')}/{index_path(key)}/", requirement])
+    return shlex.join(pip_of().from_index(f"{site.rstrip('/')}/{index_path(key)}/", "flash-attn"))
 
 
 def file_line(row: WheelRow, matrix: Matrix) -> str:
@@ -46,8 +76,19 @@ def file_line(row: WheelRow, matrix: Matrix) -> str:
 
     ``--no-deps`` keeps the torch that is installed; what else flash-attn needs is named, and needs nothing itself.
     """
-    wheel = f"{row.url}#sha256={row.sha256}" if row.url else f"./{row.filename}"
-    return shlex.join(["pip", "install", "--no-deps", *matrix.dependencies, wheel])
+    wheel = with_digest(row.url, row.sha256) if row.url else f"./{row.filename}"
+    return shlex.join(pip_of().exactly(*matrix.dependencies, wheel))
+
+
+def page_lines() -> dict[str, str]:
+    """The texts that the search page offers for a wheel, by the name of their button.
+
+    The page puts values in place of ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{triton}``
+    (the name of its Triton), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
+    """
+    installers = {"pip": pip_of(), "uv": uv_of()}
+    lines = {name: " ".join(one.from_index("{index}", "flash-attn=={version}")) for name, one in installers.items()}
+    return {**lines, "pyproject.toml": _PYPROJECT}
 
 
 def trial_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
@@ -55,8 +96,7 @@ def trial_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
     triton = matrix.torch[Cell.parse(str(row.cell)).torch].triton
     return shlex.join(
         [
-            "pip",
-            "install",
+            *pip_of().install,
             *cpu_torch_options(),
             "--find-links",
             str(folder.resolve() / "wheels"),

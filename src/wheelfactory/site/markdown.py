@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urlsplit
 
+from wheelfactory.core.gpus import product
+
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)
 """What begins markup anywhere in a line, and what GitHub makes a link of."""
 _BLOCK = re.compile(r"^(?:[-+=]|[0-9]+(?=[.)](?:\s|$)))")
@@ -71,6 +73,11 @@ def fence(lines: Iterable[str]) -> list[str]:
 def details(summary: str, lines: Iterable[str]) -> list[str]:
     """Lines that are folded until a person opens them; `summary` is a text of ours, without markup."""
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
+
+
+def gpu_text(arch: str) -> str:
+    """The products of an offload arch."""
+    return prose(product(arch)) or "not known by name"
 
 
 def size_text(size: int) -> str:

@@ -7,16 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.core.gpus import product
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.release.evidence import Evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.advice import file_line, index_line
-from wheelfactory.site.evidence import evidence_lines
-from wheelfactory.site.index import IndexKey
-from wheelfactory.site.markdown import code, count_text, fence, one_line, prose, size_text, table
+from wheelfactory.site.markdown import code, count_text, fence, gpu_text, one_line, prose, size_text, table
 from wheelfactory.site.sections import Section, fitted
-from wheelfactory.site.wheels import axes, newest_first, pythons, versions
+from wheelfactory.site.wheels import axes, by_index, evidence_lines, newest_first, pythons, versions
 from wheelfactory.verify.result import GateResult, Status
 
 BODY_LIMIT = 125_000
@@ -41,21 +37,15 @@ class Changes:
 def changes(before: Iterable[WheelRow], after: Sequence[WheelRow]) -> Changes:
     """The difference of two manifests, by file name."""
     known = {old.filename: old for old in before}
+    yanked = {old.filename for old in known.values() if old.yanked is not None}
+    evidence = {old.filename: old.evidence for old in known.values()}
     ordered = sorted(after, key=newest_first)
     return Changes(
         tuple(now for now in ordered if now.filename not in known and now.yanked is None),
-        tuple(now for now in ordered if now.yanked is not None and _was_good(known.get(now.filename))),
-        tuple(now for now in ordered if now.evidence and now.evidence != _evidence(known.get(now.filename))),
+        tuple(now for now in ordered if now.yanked is not None and now.filename not in yanked),
+        tuple(now for now in ordered if now.evidence and now.evidence != evidence.get(now.filename)),
         len(after),
     )
-
-
-def _was_good(old: WheelRow | None) -> bool:
-    return old is None or old.yanked is None
-
-
-def _evidence(old: WheelRow | None) -> tuple[Evidence, ...]:
-    return old.evidence if old else ()
 
 
 def release_notes(
@@ -96,13 +86,9 @@ def _headline(found: Changes) -> str:
 
 
 def _by_index(wheels: Iterable[WheelRow], site: str) -> Section:
-    groups: dict[IndexKey, list[WheelRow]] = {}
-    for wheel in wheels:
-        if wheel.index_key:
-            groups.setdefault(wheel.index_key, []).append(wheel)
     rows = [
         [*axes(members[0]), versions(members), pythons(members), code(index_line(key, site))]
-        for key, members in groups.items()
+        for key, members in by_index(wheels).items()
     ]
     told = "One index for each ROCm, torch and backend; install ROCm's torch first."
     return _install(told, rows)
@@ -131,10 +117,7 @@ def _validated(wheels: Iterable[WheelRow]) -> Section:
 
 def _gpus(wheels: Sequence[WheelRow]) -> Section:
     counts = Counter(arch for wheel in wheels for arch in wheel.offload_archs)
-    rows = (
-        [code(arch), prose(product(arch)) or "not known by name", f"{number} of {len(wheels)}"]
-        for arch, number in sorted(counts.items())
-    )
+    rows = ([code(arch), gpu_text(arch), f"{number} of {len(wheels)}"] for arch, number in sorted(counts.items()))
     return Section(("## GPUs", "", *table(("arch", "GPUs", "new wheels for it"), rows)))
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
-from wheelfactory.core.gpus import product
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.advice import index_line
-from wheelfactory.site.evidence import marks
-from wheelfactory.site.index import IndexKey
-from wheelfactory.site.markdown import code, count_text, fence, link, prose, size_text, table
-from wheelfactory.site.wheels import axes, flash_attn_version, newest_first, pythons
+from wheelfactory.site.markdown import code, count_text, fence, gpu_text, link, prose, size_text, table
+from wheelfactory.site.wheels import axes, by_index, flash_attn_version, marks, newest_first, pythons
 
 GENERATED = (
     "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"
@@ -31,12 +28,8 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     linked there.
     """
     ordered = sorted(rows, key=newest_first)
-    groups: dict[IndexKey, list[WheelRow]] = {}
-    for row in ordered:
-        if row.index_key:
-            groups.setdefault(row.index_key, []).append(row)
     lines = [GENERATED, "", "# Packages", "", _headline(ordered), ""]
-    for key, members in groups.items():
+    for key, members in by_index(ordered).items():
         rocm, torch, backend = axes(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
         lines += [*fence([index_line(key, site)]), ""] if site else []
@@ -76,5 +69,5 @@ def _gpus(rows: Iterable[WheelRow]) -> list[str]:
     archs = sorted({arch for row in rows for arch in row.offload_archs})
     if not archs:
         return []
-    known = ((prose(arch), prose(product(arch)) or "not known by name") for arch in archs)
+    known = ((prose(arch), gpu_text(arch)) for arch in archs)
     return ["## GPUs", "", *table(("arch", "GPUs"), known), ""]

@@ -21,9 +21,10 @@ from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
 from wheelfactory.release.manifest import WheelRow, verified_on
+from wheelfactory.site.advice import page_lines
 from wheelfactory.site.coverage import cover
-from wheelfactory.site.evidence import evidence_lines
-from wheelfactory.site.wheels import newest_first
+from wheelfactory.site.index import index_path
+from wheelfactory.site.wheels import evidence_lines, newest_first
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (
@@ -33,9 +34,12 @@ COLUMNS = (
 """What the values of a wheel are.
 
 ``pythons``, ``archs``, ``checks``, ``evidence``, ``base`` and ``index`` are positions in the tables of these names; the
-address of a file is its base and its name, or ``base`` itself where that is a text. ``index`` is a folder below
-``simple/``, ``evidence`` the archs that a wheel is verified on, and a text for each time that a GPU computed with it.
+address of a file is its base and its name, or ``base`` itself where that is a text. ``index`` is a folder below the
+site, ``evidence`` the archs that a wheel is verified on, and a text for each time that a GPU computed with it.
 """
+
+CHANGES = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
+"""The axes by what it costs a person to change one, the cheapest first; a GPU has to be bought."""
 
 _BESIDE = "wheels/"
 """Where files are that have no address: below the release directory that the page is in."""
@@ -70,6 +74,8 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     axes = axes_of(matrix, wheels)
     return {
         "axes": axes,
+        "changes": CHANGES,
+        "lines": page_lines(),
         "products": {arch: PRODUCTS.get(arch, ()) for arch in axes[GPU]},
         "torch": {version: facts.triton_package for version, facts in matrix.torch.items()},
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
@@ -141,7 +147,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
                 tables["checks"].at([_check(gate) for gate in row.gates]),
                 tables["evidence"].at([list(verified_on(row)), list(evidence_lines(row))]),
                 _base(row, tables["base"]),
-                tables["index"].at("/".join(row.index_key or ())),
+                tables["index"].at(index_path(row.index_key) if row.index_key else ""),
             ]
         )
     return {"columns": COLUMNS, **{name: table.values for name, table in tables.items()}, "wheels": listed}

@@ -1,26 +1,25 @@
 """Rows -> everything that people and installers meet, as one folder that any web server can serve.
 
-Beside the index there are the search page, the doctor as one file, the list of the wheels and a picture of what is
-covered. The same rows give the same bytes.
+Beside the index there are the search page, the doctor as one file, and the list of the wheels. The same rows give the
+same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import cover
 from wheelfactory.site.doctor_facts import doctor_facts
 from wheelfactory.site.index import make_pages
 from wheelfactory.site.packages import packages_page
-from wheelfactory.site.picture import draw
-from wheelfactory.site.search_page import site_files
+from wheelfactory.site.search_data import search_data
 from wheelfactory.site.single_file import single_file
 
-DOCTOR, PACKAGES, COVERAGE = "doctor.py", "packages.md", "coverage.svg"
-"""Files of a site beside its search page, its index and its manifest."""
+_PAGE = Path(__file__).parent / "page"
+_KINDS = (".css", ".html", ".js")
 
 
 def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
@@ -31,8 +30,34 @@ def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, do
     """
     return {
         **site_files(matrix, rows, docs=docs),
-        DOCTOR: single_file(doctor_facts(matrix), address).encode(),
-        PACKAGES: packages_page(rows, address).encode(),
-        COVERAGE: draw(cover(expand(matrix), rows)).encode(),
+        "doctor.py": single_file(doctor_facts(matrix), address).encode(),
+        "packages.md": packages_page(rows, address).encode(),
         **make_pages(rows),
     }
+
+
+def site_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
+    """The files of the search page by path below the site: those of the package as they are, and its data.
+
+    The data is a script and not JSON: a page that is opened from a disk may load scripts beside it, and nothing else.
+    """
+    static = sorted(path for path in _PAGE.rglob("*") if path.suffix in _KINDS)
+    return {
+        **{path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static},
+        "search/data.js": _script(search_data(matrix, rows, docs=docs)),
+    }
+
+
+def _script(data: Mapping[str, object]) -> bytes:
+    """ASCII, so that no server's idea of the encoding matters; one line a wheel, so that differences can be read."""
+    lines = [f"{_json(key)}:{_rows(value) if key == 'wheels' else _json(value)}" for key, value in data.items()]
+    return ("globalThis.wheelfactoryData = {\n" + ",\n".join(lines) + "\n};\n").encode("ascii")
+
+
+def _rows(wheels: object) -> str:
+    assert isinstance(wheels, list)
+    return "[\n" + ",\n".join(map(_json, wheels)) + "\n]"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.site.coverage import Coverage, Covered, Reasons, State, Tally
+from wheelfactory.site.coverage import Coverage, Covered, State, Tally
 from wheelfactory.site.markdown import code, count_text, details, prose, table
 
 SHOWN_REASONS = 10
@@ -31,19 +31,15 @@ def sum_lines(coverage: Coverage, place: str) -> list[str]:
     if tally.excluded:
         lines.append(f"excluded: {_excluded(tally)}")
         lines += [f"  {number:5}  {reason}" for reason, number in tally.excluded[:SHOWN_REASONS]]
-        lines += [f"         {rest}" for rest in _rest(tally.excluded)]
+        if rest := tally.excluded[SHOWN_REASONS:]:
+            combinations = sum(number for _, number in rest)
+            lines.append(f"         {combinations} for {len(rest)} more reasons, which --json lists")
     lines += [f"published, and not in the matrix any more: {cell}" for cell in coverage.unwanted]
     return lines
 
 
 def _excluded(tally: Tally) -> str:
     return f"{count_text(tally.combinations, 'combination')}, for {count_text(len(tally.excluded), 'reason')}"
-
-
-def _rest(excluded: Reasons) -> Iterator[str]:
-    rest = excluded[SHOWN_REASONS:]
-    if rest:
-        yield f"{sum(number for _, number in rest)} for {len(rest)} more reasons, which --json lists"
 
 
 def as_json(coverage: Coverage, place: str) -> dict[str, object]:

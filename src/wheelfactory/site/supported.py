@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.gpus import by_generation, product
+from wheelfactory.core.gpus import by_generation
 from wheelfactory.matrix.expand import Expansion
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.site.markdown import prose, table
+from wheelfactory.site.markdown import gpu_text, table
 
 _NONE = "no"
 
@@ -48,7 +48,7 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
     rows = (
         (
             arch,
-            prose(product(arch)) or "not known by name",
+            gpu_text(arch),
             *(_span(tuple(matrix.rocm), rocms.get((arch, backend), set()), "ROCm ") for backend in Backend),
         )
         for arch in archs

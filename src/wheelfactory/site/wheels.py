@@ -1,14 +1,19 @@
-"""A manifest row -> what people see of it: its place in a list, its versions, its Python."""
+"""A manifest row -> what people see of it: its place in a list, its versions, its Python, and what GPUs computed.
+
+What a GPU of AMD computed is proof; what another vendor's did is told, and proves nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from wheelfactory.core.label import Label
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.evidence import Evidence
+from wheelfactory.release.manifest import WheelRow, gpu_gates, verified_on
+from wheelfactory.site.index import IndexKey
 from wheelfactory.site.markdown import prose
 
 
@@ -28,6 +33,15 @@ def axes(wheel: WheelRow) -> tuple[str, str, str]:
     return ".".join(map(str, label.rocm)), ".".join(map(str, label.torch)), str(label.backend)
 
 
+def by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
+    """The wheels of each index, both in the order given; without dependencies, which every index has."""
+    groups: dict[IndexKey, list[WheelRow]] = {}
+    for wheel in wheels:
+        if wheel.index_key:
+            groups.setdefault(wheel.index_key, []).append(wheel)
+    return groups
+
+
 def flash_attn_version(wheel: WheelRow) -> str:
     """The version without the label."""
     return wheel.version.partition("+")[0]
@@ -41,8 +55,43 @@ def versions(wheels: Iterable[WheelRow]) -> str:
 def pythons(wheels: Iterable[WheelRow]) -> str:
     """``3.10, 3.11``, or ``any`` for wheels without compiled code, from the tags of the files' names."""
     tags = {tag.interpreter for wheel in wheels for tag in parse_wheel_filename(wheel.filename)[3]}
-    return ", ".join("any" if tag == "py3" else f"{tag[2:3]}.{tag[3:]}" for tag in sorted(tags, key=_by_number))
+    return ", ".join(
+        "any" if tag == "py3" else f"{tag[2:3]}.{tag[3:]}" for tag in sorted(tags, key=lambda tag: (len(tag), tag))
+    )
 
 
-def _by_number(tag: str) -> tuple[int, str]:
-    return len(tag), tag
+def marks(row: WheelRow) -> Iterator[str]:
+    """What is said wherever the wheel is listed: on which archs it is verified, and what was tried on other GPUs.
+
+    Text without markup, as that of `evidence_lines`: a page escapes what it shows.
+    """
+    archs = verified_on(row)
+    if archs:
+        yield f"verified on {', '.join(archs)}"
+    yield from dict.fromkeys(_computed(piece) for piece in row.evidence if not piece.proves)
+
+
+def evidence_lines(row: WheelRow) -> Iterator[str]:
+    """A line for each time that a GPU computed what it should; those of other vendors prove nothing about AMD's."""
+    for gate in gpu_gates(row):
+        torch = f", torch {gate.versions['torch']}" if "torch" in gate.versions else ""
+        yield f"verified on {gate.versions['gpu']}{torch}: by the gpu gate, before it was published"
+    for piece in row.evidence:
+        if piece.proves:
+            yield f"verified on {piece.arch} ({piece.device}), {_told(piece)}"
+        else:
+            yield f"{_computed(piece)}, {_told(piece)}; this proves nothing about GPUs of AMD"
+
+
+def _computed(piece: Evidence) -> str:
+    return f"numbers computed on {piece.device}{' in the foreign-GPU test mode' if piece.foreign else ''}"
+
+
+def _told(piece: Evidence) -> str:
+    """With what, when, and how near the nearest of all results came to its bound."""
+    left_out = f", {piece.not_run} not run" if piece.not_run else ""
+    nearest = piece.nearest
+    return (
+        f"torch {piece.torch}, {piece.time:%Y-%m-%d}: {piece.cases} cases passed{left_out}; nearest to its bound "
+        f"{nearest.result} of {nearest.case}, {nearest.error:.2g} of {nearest.bound:.2g}"
+    )

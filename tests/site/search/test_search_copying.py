@@ -264,7 +264,8 @@ def test_where_nothing_may_be_copied_the_text_is_left_selected(visit: Visit, pla
     ],
 )
 def test_an_address_is_quoted_for_the_shell_where_it_needs_to_be(page: Page, site: str, shown: str) -> None:
-    line = page.evaluate(
-        "([site, wheel]) => wheelfactory.pipLine(site, wheel)", [site, {"index": "x", "version": "1+a"}]
-    )
-    assert line == f"pip install --index-url {shown} flash-attn==1+a"
+    forms = """([site, wheel]) => wheelfactory.formsOf(wheelfactory.makeModel(wheelfactoryData), site, wheel)"""
+    wheel = {"index": "simple/x", "version": "1+a", "pythons": [], "url": "x"}
+    lines = dict(page.evaluate(forms, [site, wheel]))
+    assert lines["pip"] == f"pip install --index-url {shown} flash-attn==1+a"
+    assert lines["uv"] == f"uv pip install --default-index {shown} flash-attn==1+a"

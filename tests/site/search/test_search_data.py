@@ -21,7 +21,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.search_data import search_data
-from wheelfactory.site.search_page import site_files
+from wheelfactory.site.site import site_files
 from wheelfactory.verify.result import GateResult, Status
 
 SMALL = small_matrix()
@@ -123,7 +123,20 @@ def test_a_wheel_says_what_a_person_chooses_by() -> None:
     assert [found[axis] for axis in ("flash-attn", "rocm", "torch", "backend")] == ["2.8.3", "6.4", "2.9.1", "ck"]
     assert (found["python"], found["pythons"], found["archs"]) == ("3.11", ["3.11"], ["gfx942"])
     assert found["glibc"] == "2.28"
-    assert found["index"] == "rocm64/torch2.9/ck"
+    assert found["index"] == "simple/rocm64/torch2.9/ck"
+
+
+def test_the_page_is_given_the_lines_that_install_with_places_for_the_values_of_a_wheel() -> None:
+    lines = read(SMALL)["lines"]
+    assert lines["pip"] == "pip install --index-url {index} flash-attn=={version}"
+    assert lines["uv"] == "uv pip install --default-index {index} flash-attn=={version}"
+    assert 'dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]' in lines["pyproject.toml"]
+
+
+def test_the_page_is_given_every_axis_by_what_it_costs_to_change() -> None:
+    data = read(SMALL)
+    assert data["changes"] == ["backend", "flash-attn", "python", "rocm", "torch", "gpu"]
+    assert sorted(data["changes"]) == sorted(data["axes"])
 
 
 def test_a_triton_wheel_is_for_the_pythons_of_its_cell() -> None:

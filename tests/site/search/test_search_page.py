@@ -20,6 +20,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow, verified_on
 from wheelfactory.site.coverage import cover
+from wheelfactory.site.request import search_address
 
 pytestmark = pytest.mark.slow
 
@@ -421,6 +422,45 @@ def test_what_is_possible_and_missing_can_be_asked_for(visit: Visit, site: str) 
     fields = {"torch": ["2.10.0"], "rocm": ["7.0"], "python": ["3.12"], "gpu": ["MI300X"]}
     assert parse_qs(asked.query) == {"template": ["wheel-request.yml"], **fields}
     assert any(way.startswith(("Drop ROCm 7.0", "Drop torch 2.10.0")) for way in ways(page))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("torch=2.9", {"torch": "2.9.1"}),
+        ("torch=2.9.0", {"torch": "2.9.1"}),
+        ("torch=2.9.0%2Brocm6.4", {"torch": "2.9.1", "rocm": "6.4"}),
+        ("torch=2.5.1%2Brocm6.2.4", {"torch": "2.5.1", "rocm": "6.2.4"}),
+        ("torch=2.9.1%2Brocm6.4&rocm=7.2", {"torch": "2.9.1", "rocm": "7.2"}),
+        ("torch=torch 2.10.0.dev20260101%2Brocm7.1", {"torch": "2.10.0", "rocm": "7.1"}),
+        ("torch=2.9.1%2Bcu128", {"torch": "2.9.1+cu128"}),
+        ("torch=2.9.1%2Bcpu", {"torch": "2.9.1+cpu"}),
+        ("torch=2", {"torch": "2"}),
+        ("rocm=HIP 6.4.43482", {"rocm": "6.4"}),
+        ("rocm=6.2.41134", {"rocm": "6.2"}),
+        ("python=Python 3.12.7", {"python": "3.12"}),
+        ("python=3.13t", {"python": "3.13t"}),
+        ("flash-attn=v2.8.3", {"flash-attn": "2.8.3"}),
+        ("flash-attn=2.8.4", {"flash-attn": "2.8.4"}),
+        ("flash-attn=2.8.3.1", {"flash-attn": "2.8.3.1"}),
+        ("backend=Triton", {"backend": "triton"}),
+    ],
+)
+def test_a_choice_in_the_address_is_read_as_people_and_programs_write_it(
+    page: Page, written: str, read: dict[str, str]
+) -> None:
+    state = page.evaluate("query => wheelfactory.readState(wheelfactory.makeModel(wheelfactoryData), query)", written)
+    assert {axis: state[axis] for axis in AXES if axis in state} == read
+
+
+def test_a_wheel_request_is_answered_with_the_page_that_shows_its_wheels(visit: Visit, site: str) -> None:
+    body = "### torch\n\n2.9.0+rocm6.4\n\n### Python\n\n3.11.7\n\n### GPU\n\nAMD Instinct MI300X\n\n### Backend\n\nck\n"
+    page = visit(site).open(f"?{urlsplit(search_address(site, body)[1:-1]).query}")
+    assert count(page) > 0
+    chosen = page.locator("#chosen li").all_inner_texts()
+    assert [text.removesuffix(DROP).strip() for text in chosen] == [
+        *("ROCm 6.4", "torch 2.9.1", "Python 3.11", "CK", "AMD Instinct MI300X")
+    ]
 
 
 @pytest.mark.parametrize("query", ["?yanked=1&q=yanked", "?q=yanked"])

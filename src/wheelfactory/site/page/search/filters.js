@@ -3,13 +3,12 @@
 // The form: made once, then only counts and marks change. Options that lead to nothing can be chosen: the reason is told.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { element, hiddenText, many, nameOf } = factory;
+  const { VERSIONED, element, hiddenText, many, nameOf } = factory;
   const MOST_CANDIDATES = 6;
-  const PILLS = ["rocm", "torch", "python", "backend", "flash-attn"];
 
   // `change(axis, value)` is called with what a person chose; undefined is any.
   function makeFilters(model, change) {
-    const pills = PILLS.map((axis) => makePills(model, axis, change));
+    const pills = VERSIONED.map((axis) => makePills(model, axis, change));
     const arch = makeArchs(model, change);
     const name = field("gpu-name", "input", (value) => change("gpu", value));
     const names = model.options.gpu.flatMap((value) => [...(model.products[value] || []), value]);

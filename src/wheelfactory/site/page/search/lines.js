@@ -1,28 +1,12 @@
 "use strict";
 
-// A wheel -> the lines that install it; pure. `site` is the folder of the page as an absolute address.
+// A wheel -> the lines that install it, made of the texts of the data; pure. `site` is the folder of the page as an
+// absolute address.
 (() => {
   const PLAIN = /^[\w@%+=:,./-]+$/;
 
   function quoted(word) {
     return PLAIN.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
-  }
-
-  function indexOf(site, wheel) {
-    return `${site}simple/${wheel.index}/`;
-  }
-
-  function requirement(wheel) {
-    return `flash-attn==${wheel.version}`;
-  }
-
-  // The index alone is named, so that torch can come from nowhere else.
-  function pipLine(site, wheel) {
-    return `pip install --index-url ${quoted(indexOf(site, wheel))} ${requirement(wheel)}`;
-  }
-
-  function uvLine(site, wheel) {
-    return `uv pip install --default-index ${quoted(indexOf(site, wheel))} ${requirement(wheel)}`;
   }
 
   function address(site, wheel) {
@@ -35,40 +19,6 @@
     return `curl -O ${quoted(`${site}doctor.py`)} && python3 doctor.py ${quoted(site)}`;
   }
 
-  // Explicit indexes: each is asked for what names it and for nothing else. uv applies sources to direct dependencies
-  // only, hence torch and its Triton are dependencies too.
-  function pyproject(model, site, wheel, python) {
-    const triton = model.torch[wheel.torch];
-    const text = JSON.stringify;
-    return [
-      "[project]",
-      'name = "app"',
-      'version = "0"',
-      `requires-python = ${text(pythonWindow(wheel, python))}`,
-      `dependencies = [${[requirement(wheel), `torch==${wheel.torch}`, triton].map((one) => text(one)).join(", ")}]`,
-      "",
-      "[tool.uv]",
-      `environments = ["sys_platform == 'linux' and platform_machine == 'x86_64'"]`,
-      'no-build-package = ["flash-attn"]',
-      "",
-      "[[tool.uv.index]]",
-      'name = "flash-attn-rocm"',
-      `url = ${text(indexOf(site, wheel))}`,
-      "explicit = true",
-      "",
-      "[[tool.uv.index]]",
-      'name = "pytorch-rocm"',
-      `url = ${text(model.rocm[wheel.rocm])}`,
-      "explicit = true",
-      "",
-      "[tool.uv.sources]",
-      'flash-attn = { index = "flash-attn-rocm" }',
-      'torch = { index = "pytorch-rocm" }',
-      `${triton} = { index = "pytorch-rocm" }`,
-      "",
-    ].join("\n");
-  }
-
   function pythonWindow(wheel, python) {
     const minors = (python ? [python] : wheel.pythons).map((version) => Number(version.split(".")[1]));
     if (minors.length === 0) return ">=3.10";
@@ -77,16 +27,32 @@
     return least === most ? `==3.${least}.*` : `>=3.${least},<3.${most + 1}`;
   }
 
+  // A text of the data, with values in place of {version} and the like; `write` makes a value safe where it stands.
+  function filled(text, values, write) {
+    return text.replace(/\{([\w-]+)\}/g, (_, name) => write(values[name]));
+  }
+
+  function inToml(text) {
+    return JSON.stringify(text).slice(1, -1);
+  }
+
   // The forms that a wheel can be had in: label, and the text that is copied.
   function formsOf(model, site, wheel, python) {
-    const project = model.torch[wheel.torch] && model.rocm[wheel.rocm];
+    const values = {
+      index: `${site}${wheel.index}/`,
+      version: wheel.version,
+      python: pythonWindow(wheel, python),
+      torch: wheel.torch,
+      triton: model.torch[wheel.torch],
+      "torch-index": model.rocm[wheel.rocm],
+    };
+    const { "pyproject.toml": project, ...lines } = model.lines;
     return [
-      ["pip", pipLine(site, wheel)],
-      ["uv", uvLine(site, wheel)],
-      ...(project ? [["pyproject.toml", pyproject(model, site, wheel, python)]] : []),
+      ...Object.entries(lines).map(([name, line]) => [name, filled(line, values, quoted)]),
+      ...(values.triton && values["torch-index"] ? [["pyproject.toml", filled(project, values, inToml)]] : []),
       ["URL", address(site, wheel)],
     ];
   }
 
-  Object.assign(globalThis.wheelfactory, { address, doctorLine, formsOf, pipLine });
+  Object.assign(globalThis.wheelfactory, { address, doctorLine, formsOf });
 })();

@@ -2,7 +2,8 @@
 
 // The data -> a model of it, and which wheels match. Pure: nothing here touches the page.
 (() => {
-  const AXES = ["rocm", "torch", "python", "backend", "flash-attn", "gpu"];
+  const VERSIONED = ["rocm", "torch", "python", "backend", "flash-attn"];
+  const AXES = [...VERSIONED, "gpu"];
 
   const NAMES = {
     rocm: "ROCm",
@@ -28,7 +29,9 @@
     }
     return {
       axes: data.axes,
+      changes: data.changes,
       options,
+      lines: data.lines,
       products: data.products,
       torch: data.torch,
       rocm: data.rocm,
@@ -53,7 +56,7 @@
 
   function searchedText(data, wheel) {
     const products = wheel.archs.flatMap((arch) => [arch, ...(data.products[arch] || [])]);
-    const axes = AXES.slice(0, 5).map((axis) => nameOf(axis, wheel[axis]));
+    const axes = VERSIONED.map((axis) => nameOf(axis, wheel[axis]));
     const own = [wheel.file, wheel.sha256, wheel.published, wheel.glibc && `glibc ${wheel.glibc}`];
     const yanked = wheel.yanked === null ? [] : ["yanked", wheel.yanked];
     const verified = wheel.verified.map((arch) => `verified on ${arch}`);
@@ -114,6 +117,7 @@
   globalThis.wheelfactory = Object.assign(globalThis.wheelfactory || {}, {
     AXES,
     NAMES,
+    VERSIONED,
     fits,
     find,
     makeModel,

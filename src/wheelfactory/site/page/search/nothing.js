@@ -104,7 +104,7 @@
     const asked = new URL(model.request);
     for (const [axis, value] of Object.entries(choices))
       asked.searchParams.set(axis, axis === "gpu" ? state.gpu : value);
-    return [element("p", {}, link(asked.href, "Ask for this wheel"), ": the answer is computed from the same matrix.")];
+    return [element("p", {}, link(asked.href, "Ask for this wheel"), " on GitHub.")];
   }
 
   Object.assign(factory, { showNothing });

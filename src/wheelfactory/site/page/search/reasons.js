@@ -7,9 +7,6 @@
   // GPU and backend first, because most of what cannot be is refused there.
   const ORDER = ["gpu", "backend", "flash-attn", "rocm", "torch", "python"];
 
-  // What a person changes with least pain comes first.
-  const COST = ["text", "backend", "flash-attn", "python", "rocm", "torch", "gpu"];
-
   const MOST_WAYS = 4;
 
   function axesOf(choices) {
@@ -109,7 +106,8 @@
   // What to change so that there are wheels, and how many: one thing if that is enough, else two; only then the GPU, which
   // is what a person has, and at last everything.
   function waysOut(model, choices, text, withYanked) {
-    const changeable = COST.filter((axis) => (axis === "text" ? text !== "" : choices[axis] !== undefined));
+    const chosen = model.changes.filter((axis) => choices[axis] !== undefined);
+    const changeable = text === "" ? chosen : ["text", ...chosen];
     const others = changeable.filter((axis) => axis !== "gpu");
     const pairs = others.flatMap((axis, place) => others.slice(place + 1).map((other) => [axis, other]));
     const tries = [others.map((axis) => [axis]), pairs, [["gpu"]], [changeable]];

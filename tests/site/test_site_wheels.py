@@ -10,7 +10,7 @@ from report_rows import rows_of
 from validations import LATER, a_validation, foreign, validated
 from wheelfactory.gpu.validate.report import Validated
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.evidence import evidence_lines, marks
+from wheelfactory.site.wheels import evidence_lines, marks
 from wheelfactory.verify.result import GateResult
 
 GATE = GateResult.of("gpu", [], versions={"gpu": "gfx90a", "torch": "2.9.1+rocm6.4"})
