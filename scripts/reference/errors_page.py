@@ -27,7 +27,6 @@ PARAMETERS = ["what", "which", "hint"]
 IN_THE_FILE = "*file, line and column*"
 """Which, of what is wrong in matrix.yaml."""
 OTHER_ERRORS = {
-    "kernels/compiler/errors.py": ("RefusedError", PARAMETERS, errors.BUILD_FAILED),
     "release/github/answers.py": ("RefusedError", ["status", *PARAMETERS], errors.FAILED),
     "kernels/archive.py": ("NotWholeError", PARAMETERS, errors.BUILD_FAILED),
 }
