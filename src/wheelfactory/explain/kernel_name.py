@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from wheelfactory.core.gpus import FAMILIES
+from wheelfactory.core.kernel_name import parse_kernel_name
 from wheelfactory.explain.name_parts import (
     FIXED,
     LONGEST_FIRST,
@@ -17,9 +18,6 @@ from wheelfactory.explain.name_parts import (
     warps,
 )
 
-_KERNEL = re.compile(r"fmha_([a-z_]+?)_d(\d{1,4})(?:x(\d{1,4}))?_([a-z0-9]+)(?:_(.*))?")
-_API = re.compile(r"fmha_([a-z_]+?)_api(?:_(.*))?")
-_ARCH = re.compile(r"(?:^|_)(gfx[0-9a-f]+)$")
 _SIZES = re.compile(r"([brw])(\d+(?:x\d+)*)")
 _OCCUPANCY = re.compile(r"o(-?\d+)")
 _LONGEST_QUERY = re.compile(r"maxq(\d+)")
@@ -58,22 +56,18 @@ class KernelName:
 
 def read_name(name: str) -> KernelName | None:
     """What the name of a kernel source (without folder and extension) says; None if it is not one of CK's fmha."""
-    arch = _ARCH.search(name)
-    bare = name[: arch.start()] if arch else name
-    family = arch[1] if arch else ""
-    api = _API.fullmatch(bare)
-    if api and api[1] in OPERATIONS:
-        direction, _ = OPERATIONS[api[1]]
-        chooses = f"chooses the {api[1]} kernel for a call, at run time"
-        return KernelName(name, direction, chooses, "", "", "", family, (), tuple((api[2] or "").split()))
-    match = _KERNEL.fullmatch(bare)
-    if match is None or match[1] not in OPERATIONS or match[4] not in TYPES:
+    said = parse_kernel_name(name)
+    if said is None or said.operation not in OPERATIONS:
         return None
-    direction, does = OPERATIONS[match[1]]
-    parts, unknown = _parts(match[1], match[5] or "")
+    direction, does = OPERATIONS[said.operation]
+    if said.is_api:
+        chooses = f"chooses the {said.operation} kernel for a call, at run time"
+        return KernelName(name, direction, chooses, "", "", "", said.arch, (), (said.rest,) if said.rest else ())
+    if said.type not in TYPES:
+        return None
+    parts, unknown = _parts(said.operation, said.rest[len(said.type) + 1 :])
     mode = next((part.text for part in parts if part.text in ("batch", "group")), "")
-    head_dim = match[2] + (f"x{match[3]}" if match[3] else "")
-    return KernelName(name, direction, does, head_dim, match[4], mode, family, tuple(parts), tuple(unknown))
+    return KernelName(name, direction, does, said.head_dim, said.type, mode, said.arch, tuple(parts), tuple(unknown))
 
 
 def _parts(operation: str, text: str) -> tuple[list[Part], list[str]]:
