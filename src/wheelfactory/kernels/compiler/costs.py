@@ -36,6 +36,11 @@ class Cost:
     peak_mib: int
     size: int
 
+    @property
+    def job_mib(self) -> int:
+        """Memory to allow for a compile: that of its largest process and of what stands beside it."""
+        return self.peak_mib + DRIVER_MIB
+
 
 def _cost(cpu_s: float, peak_gib: float, size_kib: int) -> Cost:
     return Cost(cpu_s, round(peak_gib * 1024), size_kib * 1024)
