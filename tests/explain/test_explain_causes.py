@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from explain.build_logs import FOLLOW_ON, HEALTHY, PREAMBLE, compiles, failed, running
-from wheelfactory.explain.causes import TROUBLE, find_cause
-from wheelfactory.explain.known_causes import KNOWN, UNSPECIFIC
+from wheelfactory.explain.causes import find_cause, in_trouble
+from wheelfactory.explain.glossary import glossary
 
 
 def told(name: str, said: str, remedy: str, evidence: str = "") -> object:
@@ -139,13 +139,13 @@ def test_a_known_failure_is_named_with_its_line_and_its_remedy(
 
 def test_every_known_failure_is_among_these() -> None:
     names = {parameter.values[0] for parameter in TOLD}  # type: ignore[attr-defined]
-    assert names == {known.name for known in (*KNOWN, *UNSPECIFIC)}
+    assert names == {known.name for known in (*glossary().causes, *glossary().unspecific_causes)}
 
 
 def test_no_word_of_trouble_is_missing_that_a_pattern_needs() -> None:
     for parameter in TOLD:
         said = parameter.values[1]  # type: ignore[attr-defined]
-        assert any(word in said.splitlines()[0] for word in TROUBLE), said
+        assert in_trouble(said.splitlines()[0]), said
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import io
 import pytest
 
 from explain.build_logs import compiles, running, timed
-from wheelfactory.explain.forecast import CHEAPEST_S, GIB_PER_JOB, RELEASES, USUAL_MIX, forecast, mean_cost
+from wheelfactory.explain.forecast import ONE_HEAD_DIM, forecast, gib_per_job, mean_cost
+from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.lines import read_lines
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import read_log
@@ -23,19 +24,20 @@ def progress_of(log: str) -> Progress:
 
 def test_the_usual_mix_is_a_whole_release() -> None:
     bindings = 7
-    assert RELEASES[sum(USUAL_MIX.values()) + bindings].startswith("flash-attn 2.8.3")
+    mix, releases = glossary().usual_mix, glossary().releases
+    assert releases[str(sum(mix.values()) + bindings)].startswith("flash-attn 2.8.3")
+    assert str(ONE_HEAD_DIM) in releases
 
 
 def test_what_is_predicted_for_a_release_is_what_facts_say_of_it() -> None:
-    whole = sum(USUAL_MIX.values())
+    whole = sum(glossary().usual_mix.values())
     assert mean_cost(1) * whole / 3600 == pytest.approx(21.5, rel=0.02)  # a stratified sum of real compiles
     assert mean_cost(3) * whole / 3600 == pytest.approx(62, rel=0.02)
 
 
-def test_no_kernel_is_cheaper_and_none_larger_than_is_said() -> None:
-    costs = [seed_cost(name, 1) for name in USUAL_MIX]
-    assert min(cost.cpu_s for cost in costs) == CHEAPEST_S
-    assert max(cost.peak_mib for cost in costs) + 100 <= GIB_PER_JOB * 1024
+def test_the_memory_of_a_job_holds_the_largest_compile_and_the_remedies_say_the_same() -> None:
+    assert max(seed_cost(name, 1).job_mib for name in glossary().usual_mix) <= gib_per_job() * 1024
+    assert f"a job takes {gib_per_job()} GiB" in glossary().remedies["fewer jobs"]
 
 
 def test_without_times_the_time_left_is_that_of_the_costs_at_these_jobs() -> None:

@@ -28,7 +28,10 @@ def many(count: int, seed: int = 1) -> list[Finished]:
     kinds = ("fmha_fwd", "fmha_bwd", "fmha_fwd_splitkv", "x")
     return [
         compiled(
-            start, start + random.expovariate(1 / 60), f"{random.choice(kinds)}_{number}", peak=random.randrange(2000)
+            start,
+            start + random.expovariate(1 / 60),
+            f"{random.choice(kinds)}_d64_{number}",
+            peak=random.randrange(2000),
         )
         for number, start in enumerate(starts)
     ]
@@ -127,7 +130,7 @@ def test_the_head_says_what_it_was_and_what_it_cost() -> None:
 
 
 def test_the_legend_names_the_kinds_that_there_are() -> None:
-    found = texts(draw([compiled(0, 1), compiled(0, 1), compiled(0, 1, "fmha_bwd_x")], "x"))
+    found = texts(draw([compiled(0, 1), compiled(0, 1), compiled(0, 1, "fmha_bwd_d64")], "x"))
 
     assert "forward (2)" in found
     assert "backward (1)" in found

@@ -1,20 +1,31 @@
-"""Writing files so that a reader, or a run after a kill, sees the old or the new file and never half of one."""
+"""Files: written so that a reader, or a run after a kill, sees the old or the new one and never half of one; hashed.
+
+Also used beside the compiler, so it needs the standard library of Python 3.9 alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# stands there because what runs beside the compiler may import nothing from here
-from wheelfactory.core.digest import sha256_of as sha256_of
 from wheelfactory.core.errors import FactoryError
 
 _SCRATCH = ".scratch-"
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex; the file may be larger than memory. Raises `OSError`."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

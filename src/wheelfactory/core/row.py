@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from wheelfactory.core.digest import SHA256
+SHA256 = re.compile("[0-9a-f]{64}")
+"""The sha256 of something, in hex."""
 
 _WORD = re.compile(r"[A-Za-z0-9._+!-]+")
 _ARCH = re.compile(r"gfx[0-9a-z-]+(:[a-z0-9:+-]+)?")

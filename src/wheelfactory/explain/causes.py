@@ -1,4 +1,4 @@
-"""Lines of a failed build -> the first real cause and its remedy. Pure; also called where a build fails."""
+"""Lines of a failed build -> the first real cause and its remedy, by the glossary."""
 
 from __future__ import annotations
 
@@ -6,22 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from wheelfactory.explain.known_causes import KNOWN, UNSPECIFIC, Known
+from wheelfactory.explain.glossary import KnownCause, glossary
 from wheelfactory.explain.lines import clean
-
-TROUBLE = (
-    *("rror", "ailed", "illed", "FAILED", "ERROR", "annot", "ould not", "does not", "not found"),
-    *("ot set", "No such", "No module", "No HIP", "No CUDA", "no GPU", "NVIDIA", "issing", "invalid"),
-    *("nsupported", "incompatible", "mismatch", "duplicate", "ultiple", "undefined", "unable"),
-    *("nreachable", "refuse", "nterrupt", "Exception", "erminated", "canceled", "exceeded", "xhausted"),
-    *("bad_alloc", "memory", "oom-", "SIG", "signal", "code=", "code: 137", "relocation", "truncated"),
-    *("out of range", "too long", "E2BIG", "o space", "quota", "LIMIT", "Running pass", "PLEASE"),
-    *("is required", "dubious"),
-)
-"""One of these is in every line that tells a cause; looking for them is quick, and most lines have none."""
-
-_NEVER = ("Retrying (", "UserWarning", "warning:", "WARNING:", "DeprecationWarning")
-"""A line with one of these warns; the build went on."""
 
 _LONGEST_EVIDENCE = 500
 HINT = "hint: "
@@ -35,7 +21,7 @@ class Cause:
     """Why a build failed."""
 
     name: str
-    """The kind, as `known_causes` names it."""
+    """The kind, as the glossary names it."""
     evidence: str
     """The line that tells it, cut if it is very long."""
     remedy: str
@@ -63,11 +49,11 @@ class Search:
             self._specific = Cause("refused by the factory", self._error, text[len(HINT) :])
             return
         self._error = text[:_LONGEST_EVIDENCE] if _is_ours(text) else ""
-        if not in_trouble(text) or any(word in text for word in _NEVER):
+        if not in_trouble(text) or any(word in text for word in glossary().warnings):
             return
-        self._specific = _told(KNOWN, text)
+        self._specific = _told(glossary().causes, text)
         if not self._specific and not self._unspecific:
-            self._unspecific = _told(UNSPECIFIC, text)
+            self._unspecific = _told(glossary().unspecific_causes, text)
 
     def _take_hint(self, text: str) -> None:
         """The hint that this program gives right after its error is about this very case."""
@@ -90,16 +76,16 @@ def find_cause(lines: Iterable[str]) -> Cause | None:
 
 def in_trouble(text: str) -> bool:
     """Whether a line may tell a cause. Headers warn of the same in each of thousands of files, so answers are kept."""
-    return _short_in_trouble(text) if len(text) < _SHORT else any(word in text for word in TROUBLE)
+    return _short_in_trouble(text) if len(text) < _SHORT else any(word in text for word in glossary().trouble)
 
 
 @lru_cache(maxsize=16_384)
 def _short_in_trouble(text: str) -> bool:
-    return any(word in text for word in TROUBLE)
+    return any(word in text for word in glossary().trouble)
 
 
-def _told(table: tuple[Known, ...], text: str) -> Cause | None:
-    found = next((known for known in table if known.pattern.search(text)), None)
+def _told(table: list[KnownCause], text: str) -> Cause | None:
+    found = next((known for known in table if known.said.search(text)), None)
     return Cause(found.name, text[:_LONGEST_EVIDENCE], found.remedy) if found else None
 
 

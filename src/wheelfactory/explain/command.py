@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from wheelfactory.explain.flag_meanings import meaning_of
+from wheelfactory.explain.glossary import glossary
 from wheelfactory.kernels.compiler.flags import HEADER_FOLDERS, kernel_name
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
@@ -16,16 +16,6 @@ _STATUS = re.compile(r"^\[\d+/\d+\] ")
 _ROCM = re.compile(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)")
 _PAIRS = ("-x", "-D", "-U", "-mllvm", "-Xclang", "-Xarch_device", "-Xarch_host", "-include", "-MF", "-MT", "-MQ")
 _SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
-
-_FOLDERS: tuple[tuple[str, str], ...] = (
-    ("composable_kernel", "Composable Kernel, the templates that kernels are made of"),
-    ("/torch/include", "torch; no generated kernel reads it, the seven binding files do"),
-    ("/aiter", "aiter"),
-    ("flash_attn_ck", "flash-attn's bindings"),
-    ("/rocm", "ROCm"),
-    ("/python3", "Python"),
-)
-"""By a part of the path, the first that fits: whose headers a folder holds."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +93,13 @@ def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tup
         if option == "-o":
             output = value
         elif option in HEADER_FOLDERS:
-            headers.setdefault(value, _whose(value))
+            folders = glossary().header_folders.items()
+            headers.setdefault(value, next((whose for part, whose in folders if part in value), "another"))
         elif option == "--offload-arch":
             archs.append(value)
         elif option:
             text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
-            known = meaning_of(text)
+            known = glossary().meaning_of(text)
             if known:
                 flags.setdefault(text, Flag(text, *known))
             else:
@@ -144,7 +135,3 @@ def _options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield word, ""
         else:
             yield "", word
-
-
-def _whose(folder: str) -> str:
-    return next((whose for part, whose in _FOLDERS if part in folder), "another")

@@ -11,8 +11,8 @@ from wheelfactory.core.gpus import product
 from wheelfactory.explain.command import Command
 from wheelfactory.explain.explanation import CORES, Explanation
 from wheelfactory.explain.forecast import Forecast
-from wheelfactory.explain.kernel_name import KernelName, family
-from wheelfactory.explain.name_parts import TYPES
+from wheelfactory.explain.glossary import glossary
+from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING
 from wheelfactory.kernels.compiler.status import duration
@@ -104,12 +104,12 @@ def clock(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
 
-def _kernel(kernel: KernelName, title: str) -> Iterator[str]:
+def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
     rows = [("kernel", kernel.name), ("is", f"{kernel.direction}: {kernel.operation}")]
     if kernel.head_dim:
-        rows.append(("head dim", f"{kernel.head_dim}, {TYPES[kernel.type]}"))
+        rows.append(("head dim", f"{kernel.head_dim}, {glossary().types[kernel.type]}"))
     if kernel.arch:
-        rows.append(("code for", family(kernel)))
+        rows.append(("code for", kernel.family))
     sized = [part.meaning.partition(": ") for part in kernel.parts if part.meaning.startswith(_SIZED)]
     for name in dict.fromkeys(label for label, _, _ in sized):
         rows += _joined(name, [text for label, _, text in sized if label == name])

@@ -9,7 +9,6 @@ from wheelfactory.explain.command import Command
 from wheelfactory.explain.describe import clock
 from wheelfactory.explain.explanation import Explanation
 from wheelfactory.explain.forecast import Forecast
-from wheelfactory.explain.kernel_name import family
 from wheelfactory.explain.progress import Progress
 
 Document = dict[str, object]
@@ -28,7 +27,7 @@ def document(explanation: Explanation) -> Document:
         "forecast": _forecast(explanation.forecast, explanation.jobs_from) if explanation.forecast else None,
         "cause": asdict(reading.cause) if reading.cause else None,
         "failed_objects": reading.failed_objects,
-        "kernel": {**asdict(kernel), "family": family(kernel)} if kernel else None,
+        "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
         "command": _command(reading.command) if reading.command else None,
         "reasons": list(explanation.reasons),
         "advice": list(explanation.advice),

@@ -1,13 +1,21 @@
-"""A reading -> its explanation: with the kernel's name read, the time left, the reasons and what to change."""
+"""A reading -> its explanation: the kernel's name read, the time left, why it takes this long, and what to change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wheelfactory.explain.advice import advice, reasons
-from wheelfactory.explain.forecast import Forecast, forecast
-from wheelfactory.explain.kernel_name import KernelName, read_name
-from wheelfactory.explain.reading import FAILED, Reading
+from wheelfactory.explain.command import Command
+from wheelfactory.explain.forecast import ONE_HEAD_DIM, Forecast, forecast, gib_per_job
+from wheelfactory.explain.glossary import glossary
+from wheelfactory.explain.kernel_meaning import KernelMeaning, explain_name
+from wheelfactory.explain.reading import FAILED, FINISHED, Reading
+from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
+from wheelfactory.kernels.compiler.flags import EARLY_INLINE, is_runaway
+
+TOO_MUCH = ("out of memory", "runaway inlining", "time limit", "canceled")
+"""Causes that lie in how much is compiled; after any other the remedy alone is what to change."""
+
 
 NO_NINJA = "the log: no ninja"
 CORES = "the cores of this machine"
@@ -20,14 +28,16 @@ class Explanation:
 
     log: str
     reading: Reading
-    kernel: KernelName | None
+    kernel: KernelMeaning | None
     """What is compiled now, or what failed; None if the log names no generated kernel."""
     forecast: Forecast | None
     """None if the log tells of no compile, or of one for CUDA."""
     jobs_from: str
     """Where the number of jobs is from: ``--jobs``, ``the log``, `NO_NINJA`, `CORES`."""
     reasons: tuple[str, ...]
+    """Why it takes this long, the weightiest first; none for a build that failed of something else."""
     advice: tuple[str, ...]
+    """What to change, the most effective first; none for a build that is finished."""
 
 
 def explain(log: str, reading: Reading, jobs: int | None, cores: int) -> Explanation:
@@ -35,32 +45,96 @@ def explain(log: str, reading: Reading, jobs: int | None, cores: int) -> Explana
 
     `jobs` is what the person said; without it that of the log counts, else the `cores` of this machine.
     """
-    at_once, jobs_from = _jobs(reading, jobs, cores)
-    so_far = reading.jobs or at_once
+    if jobs:
+        at_once, jobs_from = jobs, "--jobs"
+    elif reading.no_ninja:
+        at_once, jobs_from = 1, NO_NINJA
+    elif reading.jobs:
+        at_once, jobs_from = reading.jobs, "the log"
+    else:
+        at_once, jobs_from = cores, CORES
     ahead = None
     if reading.progress and not (reading.command and reading.command.is_cuda):  # costs were measured for AMD
-        ahead = forecast(reading.progress, at_once, max(len(reading.archs), 1), so_far)
-    return Explanation(
-        log=log,
-        reading=reading,
-        kernel=_kernel(reading),
-        forecast=ahead,
-        jobs_from=jobs_from,
-        reasons=reasons(reading, ahead),
-        advice=advice(reading, ahead),
-    )
-
-
-def _jobs(reading: Reading, jobs: int | None, cores: int) -> tuple[int, str]:
-    if jobs:
-        return jobs, "--jobs"
-    if reading.no_ninja:
-        return 1, NO_NINJA
-    return (reading.jobs, "the log") if reading.jobs else (cores, CORES)
-
-
-def _kernel(reading: Reading) -> KernelName | None:
+        ahead = forecast(reading.progress, at_once, max(len(reading.archs), 1), reading.jobs or at_once)
     names = [reading.progress.current if reading.progress else "", reading.command.name if reading.command else ""]
     if reading.state == FAILED:  # the command is that of the first failure, and others ended after it
         names.reverse()
-    return next((kernel for kernel in map(read_name, names) if kernel), None)
+    about_size = reading.state != FAILED or (reading.cause is not None and reading.cause.name in TOO_MUCH)
+    remedy = (reading.cause.remedy,) if reading.cause and reading.state != FINISHED else ()
+    return Explanation(
+        log=log,
+        reading=reading,
+        kernel=next((kernel for kernel in map(explain_name, names) if kernel), None),
+        forecast=ahead,
+        jobs_from=jobs_from,
+        reasons=tuple(_reasons(reading, ahead)) if about_size else (),
+        advice=(*remedy, *(_advice(reading, ahead) if about_size and reading.state != FINISHED else ())),
+    )
+
+
+def _reasons(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
+    if reading.progress and ahead:
+        total = reading.progress.total
+        release = glossary().releases.get(str(total), "")
+        release = f" ({release})" if release else ""
+        archs = f"{ahead.archs} archs" if ahead.archs > 1 else "one arch"
+        archs += "" if reading.archs else ", as the log names none"
+        yield (
+            f"{total} sources{release}: one for each head dim, type, mask, bias, dropout and padding; "
+            f"about {ahead.cpu_hours:.0f} CPU hours for {archs} (predicted)"
+        )
+    if ahead and ahead.archs > 1:
+        yield f"each source is compiled {ahead.archs} times, for one arch after another"
+    if reading.command and reading.command.is_cuda:
+        yield "the compiler is nvcc: this builds for CUDA, not for ROCm, of which alone something is known here"
+    runaway = reading.command if reading.command and is_runaway(reading.command.words) else None
+    if runaway and not runaway.rocm:
+        yield _runaway_reason(runaway)
+    if reading.no_ninja:
+        yield "torch found no ninja, so one file is compiled after another"
+    elif reading.jobs:
+        yield f"{reading.jobs} compiles at once (MAX_JOBS={reading.jobs}), whatever cores there are"
+    elif ahead:
+        yield "MAX_JOBS is not in the log; if unset, flash-attn starts a job for 2 cores and 9 GB, whichever is fewer"
+    if reading.command and not reading.ccache and ahead:
+        yield "no compiler cache on the command line: a build in a new folder or environment compiles all again"
+    if runaway and runaway.rocm:
+        yield _runaway_reason(runaway)
+
+
+def _runaway_reason(command: Command) -> str:
+    return (
+        f"{EARLY_INLINE}=true with function calls off: if {_runaway(command)}, it runs away on the pair "
+        "(a kernel took over 9 minutes, not 24 s)"
+    )
+
+
+def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
+    if reading.command and reading.command.is_cuda:
+        yield f"on an AMD GPU? {glossary().remedies['torch for ROCm']}"
+    if ahead and ahead.archs > 1:
+        yield (
+            f"compile for your GPU alone: GPU_ARCHS={reading.archs[0]}, say "
+            "(PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
+        )
+    if reading.no_ninja:
+        yield "pip install ninja into the environment that builds"
+    if ahead and not reading.cause:
+        yield (
+            f"MAX_JOBS by memory: free GiB / {gib_per_job()}, at most the cores; "
+            f"{ahead.jobs} jobs need {ahead.jobs * gib_per_job():.0f} GiB (measured with Debian's compiler)"
+        )
+    if reading.command and is_runaway(reading.command.words):
+        yield f'if {_runaway(reading.command)}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
+    if ahead and reading.progress and reading.progress.total > ONE_HEAD_DIM:
+        yield "need only some head dims? OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
+    if ahead:
+        yield "compile the kernels once for every torch and Python: wheelfactory kernels SET, then build --kernels"
+        yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
+
+
+def _runaway(command: Command) -> str:
+    """Which compiler runs away on upstream's inlining flags; its version is not in the log."""
+    if command.rocm:
+        return f"`hipcc --version` says clang {RUNAWAY_AMD} or newer"
+    return f"the compiler is not AMD's and clang {RUNAWAY_UPSTREAM} or newer"

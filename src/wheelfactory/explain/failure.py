@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from wheelfactory.core.errors import BuildError, FactoryError
-from wheelfactory.explain.causes import find_cause
 
 OUT_OF_MEMORY = "out of memory"
 """The cause that an error without a log knows more of: it names how much memory there was."""
@@ -13,6 +12,8 @@ def hint_of(error: FactoryError) -> str:
     """What to do about an error; reads the log of one that has a log."""
     if not isinstance(error, BuildError) or error.log is None:
         return error.hint
+    from wheelfactory.explain.causes import find_cause  # every command imports this, and few look up a cause
+
     try:
         with error.log.open(encoding="utf-8", errors="replace") as file:
             cause = find_cause(file)

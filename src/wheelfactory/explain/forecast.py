@@ -6,44 +6,32 @@ other cores differ, so a rate that the log itself shows is preferred.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
+from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.progress import Progress
-from wheelfactory.kernels.compiler.costs import Ledger, predict, seed_cost
-
-USUAL_MIX: Mapping[str, int] = {
-    **{f"fmha_fwd_d{dim}": 144 for dim in (32, 64, 128, 256)},
-    **{f"fmha_bwd_d{dim}": 320 for dim in (32, 64, 128, 256)},
-    **{f"fmha_fwd_splitkv_d{dim}": 144 for dim in (32, 64, 128, 256)},
-    "fmha_fwd_splitkv_combine_d128": 99,
-    "fmha_fwd_appendkv_d128": 96,
-    "fmha_bwd_convert_dq_d128": 96,
-    "fmha_bwd_dot_do_o_d128": 48,
-    **{f"fmha_{kind}_api": 1 for kind in ("fwd", "bwd", "fwd_splitkv", "fwd_appendkv")},
-}
-"""How many sources of each kind flash-attn 2.8.3 compiles for all head dims, by a name that stands for them (counted
-from its generator's output: 2,775). What a log does not name is taken to be of this mix."""
+from wheelfactory.kernels.compiler.costs import seed_cost
+from wheelfactory.kernels.compiler.status import time_left
 
 ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim: fewer would not make a library."""
 
-RELEASES = {
-    1387: "flash-attn 2.6.3",
-    2206: "flash-attn 2.7.4",
-    2782: "flash-attn 2.8.3 with all head dims",
-    ONE_HEAD_DIM: "flash-attn 2.8.3 with one head dim",
-}
-"""By the number of objects: generated kernels and seven binding files (five in 2.6.3), counted from the generators."""
-
-CHEAPEST_S = 7.9
-"""No kernel of the table took less CPU time: a floor for what is left when the mix is another one."""
-
-GIB_PER_JOB = 1.3
-"""Memory to plan for a compile: 1.17 GiB the largest measured, and hipcc with its driver 0.1."""
 
 _YEAR_10000 = 253_402_300_800
 """In seconds since 1970: no calendar of Python's goes so far."""
+
+
+@cache
+def cheapest_s() -> float:
+    """No kernel of the table took less CPU time: a floor for what is left when the mix is another one."""
+    return min(seed_cost(source, 1).cpu_s for source in glossary().usual_mix)
+
+
+@cache
+def gib_per_job() -> float:
+    """Memory to plan for a compile: that of the most expensive kernel."""
+    return round(max(seed_cost(source, 1).job_mib for source in glossary().usual_mix) / 1024, 1)
 
 
 @dataclass(frozen=True)
@@ -68,9 +56,8 @@ class Forecast:
 
 def mean_cost(archs: int) -> float:
     """CPU seconds that a source of the usual mix is predicted to take, for a number of archs."""
-    names = tuple(f"arch{index}" for index in range(archs))
-    total = sum(predict(Ledger(), source, names, "").cpu_s * count for source, count in USUAL_MIX.items())
-    return total / sum(USUAL_MIX.values())
+    mix = glossary().usual_mix
+    return sum(seed_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 
 
 def forecast(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> Forecast:
@@ -78,27 +65,23 @@ def forecast(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> For
 
     What the log's rate shows was reached with `jobs_so_far`.
     """
-    one_arch = mean_cost(1)
+    one_arch, left_count = mean_cost(1), progress.total - progress.done
     factor = seed_cost("fmha_bwd_d128", archs).cpu_s / seed_cost("fmha_bwd_d128", 1).cpu_s
-    left_count = progress.total - progress.done
-    done = progress.cost_done + (progress.done - min(progress.named, progress.done)) * one_arch
-    left = max(one_arch * progress.total - done, left_count * CHEAPEST_S) if left_count else 0.0
-    left_s, measured = left * factor / jobs, False
-    rate = progress.rate
-    if rate:
-        seconds_a_predicted = progress.done * 60 / rate / done if done else 0.0
-        left_s, measured = left * seconds_a_predicted * jobs_so_far / jobs, True
+    done_s = progress.cost_done + (progress.done - min(progress.named, progress.done)) * one_arch
+    left_s = max(one_arch * progress.total - done_s, left_count * cheapest_s()) * factor if left_count else 0.0
+    whole_s = one_arch * progress.total * factor
+    time_s = left_s / jobs
+    if progress.rate:
+        elapsed_s = progress.done * 60 / progress.rate
+        time_s = time_left(left_s, done_s * factor, elapsed_s * jobs_so_far / jobs, jobs)
+    end = progress.last_time + time_s if progress.last_time is not None else _YEAR_10000
     return Forecast(
         jobs=jobs,
         archs=archs,
-        cpu_hours=one_arch * progress.total * factor / 3600,
-        cpu_hours_left=left * factor / 3600,
-        left_s=left_s,
-        measured=measured,
-        ends_at=_end(progress.last_time, left_s),
-        whole_s=one_arch * progress.total * factor / jobs,
+        cpu_hours=whole_s / 3600,
+        cpu_hours_left=left_s / 3600,
+        left_s=time_s,
+        measured=bool(progress.rate),
+        ends_at=end if end < _YEAR_10000 else None,
+        whole_s=whole_s / jobs,
     )
-
-
-def _end(last_time: float | None, left_s: float) -> float | None:
-    return last_time + left_s if last_time is not None and last_time + left_s < _YEAR_10000 else None

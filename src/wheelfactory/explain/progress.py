@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from wheelfactory.explain.lines import Line, is_clock
@@ -29,33 +29,41 @@ class Progress:
 
     done: int
     total: int
-    current: str
-    """The name of what was compiled last; empty if the log does not name it."""
-    cost_done: float
-    """CPU seconds for one arch that are predicted for what is named as done (`kernels.compiler.costs`)."""
-    named: int
-    """How many of what is done have names."""
-    counted: int
-    """How many ended between the first and the last time."""
-    elapsed_s: float | None
-    """From the first time to the last; None without times in the log."""
-    last_time: float | None
-    """The time of the last line of progress, by the log's clock; None if it has none."""
-    told_rate: float | None
-    """A minute, as the build said itself."""
-    told_left: str
-    """``75 min``, as the build said itself; empty if it did not."""
-    peak_mib: int | None
     runs: int
     """How often ninja began; only the last run is told of here."""
     mixed: bool
     """Whether lines of several compiles that went on at once are mixed in the log."""
+    current: str = ""
+    """The name of what was compiled last; empty if the log does not name it."""
+    cost_done: float = 0.0
+    """CPU seconds for one arch that are predicted for what is named as done (`kernels.compiler.costs`)."""
+    named: int = 0
+    """How many of what is done have names."""
+    first: tuple[float, int] | None = None
+    """The first time in the log, and what was done then; None without times."""
+    last: tuple[float, int] | None = None
+    """The last ones."""
+    told_rate: float | None = None
+    """A minute, as the build said itself."""
+    told_left: str = ""
+    """``75 min``, as the build said itself; empty if it did not."""
+    peak_mib: int | None = None
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """From the first time to the last; None without times in the log."""
+        return self.last[0] - self.first[0] if self.first and self.last and self.last[0] > self.first[0] else None
+
+    @property
+    def last_time(self) -> float | None:
+        """The time of the last line of progress, by the log's clock; None if it has none."""
+        return self.last[0] if self.last and is_clock(self.last[0]) else None
 
     @property
     def rate(self) -> float | None:
         """Compiles a minute: by the times of the log, else as the build said; None if neither is there."""
-        if self.elapsed_s and self.counted > 0:
-            return self.counted * 60 / self.elapsed_s
+        if self.elapsed_s and self.first and self.last and self.last[1] > self.first[1]:
+            return (self.last[1] - self.first[1]) * 60 / self.elapsed_s
         return self.told_rate
 
 
@@ -63,19 +71,10 @@ class Follower:
     """Takes the lines of a log in their order, and knows how far the compile is."""
 
     def __init__(self) -> None:
-        self._done = self._total = 0
-        self.runs = 0
-        """How often ninja began."""
+        self.progress: Progress | None = None
+        """What the lines so far tell; None if none told of progress."""
         self._jumps = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._first: tuple[float, int] | None = None
-        self._last: tuple[float, int] | None = None
-        self._current, self._cost, self._named = "", 0.0, 0
-        self._rate: float | None = None
-        self._left = ""
-        self._peak: int | None = None
+        """How often a run began in its midst: one that begins again begins with its first compile."""
 
     def see(self, line: Line) -> bool:
         """Take the next line; whether it told of progress."""
@@ -83,68 +82,43 @@ class Follower:
             return False
         match = _STATUS.match(line.text)
         if match and _is_compile(match[3]) and _can_be(match):
-            before = self._done, self._total
-            self._advance(int(match[1]), int(match[2]), line.time)
-            if before != (self._done, self._total):  # a log that was looked at with `tail` tells the same again
-                self._name(match[3])
-            self._take_told(match[3])
+            before = self.progress and (self.progress.done, self.progress.total)
+            progress = self._advanced(int(match[1]), int(match[2]), line.time)
+            if before != (progress.done, progress.total):  # a log that was looked at with `tail` tells the same again
+                progress = _named(progress, match[3])
+            self.progress = _told(progress, match[3])
             return True
         step = _STEP.match(line.text)
         if step and step[4].endswith(("left", "MiB")) and _can_be(step):
-            self._advance(int(step[1]), int(step[2]), float(step[3]) if line.time is None else line.time)
-            self._take_told(step[4])
+            time = float(step[3]) if line.time is None else line.time
+            self.progress = _told(self._advanced(int(step[1]), int(step[2]), time), step[4])
             return True
         return False
 
-    def _advance(self, done: int, total: int, time: float | None) -> None:
-        if total != self._total or done < self._done:
-            self._reset()
-            self._jumps += self.runs > 0 and done > 1
-            self.runs += 1
-        self._done, self._total = done, total
-        if time is not None:
-            self._first = self._first or (time, done)
-            self._last = (time, done)
+    def _advanced(self, done: int, total: int, time: float | None) -> Progress:
+        last = self.progress
+        if last is None or total != last.total or done < last.done:
+            self._jumps += last is not None and done > 1
+            last = Progress(done, total, last.runs + 1 if last else 1, self._jumps >= _MIXED)
+        if time is None:
+            return replace(last, done=done)
+        return replace(last, done=done, first=last.first or (time, done), last=(time, done))
 
-    def _name(self, text: str) -> None:
-        ours = _OURS.match(text)
-        name = ours[4] or "" if ours else source_name(text)
-        if name:
-            self._current = name
-            self._named += 1
-            self._cost += seed_cost(name, 1).cpu_s
 
-    def _take_told(self, text: str) -> None:
-        match = _OURS.match(text)
-        if match:
-            self._rate, self._left, self._peak = float(match[1]), match[2], int(match[3])
+def _named(progress: Progress, text: str) -> Progress:
+    ours = _OURS.match(text)
+    name = ours[4] or "" if ours else source_name(text)
+    if not name:
+        return progress
+    cost = progress.cost_done + seed_cost(name, 1).cpu_s
+    return replace(progress, current=name, named=progress.named + 1, cost_done=cost)
 
-    @property
-    def mixed(self) -> bool:
-        """Whether lines of several compiles are mixed: a run that begins again begins with its first compile."""
-        return self._jumps >= _MIXED
 
-    @property
-    def progress(self) -> Progress | None:
-        """What the lines so far tell; None if none told of progress."""
-        if not self.runs:
-            return None
-        first, last = self._first, self._last
-        return Progress(
-            done=self._done,
-            total=self._total,
-            current=self._current,
-            cost_done=self._cost,
-            named=self._named,
-            counted=last[1] - first[1] if first and last else 0,
-            elapsed_s=last[0] - first[0] if first and last and last[0] > first[0] else None,
-            last_time=last[0] if last and is_clock(last[0]) else None,
-            told_rate=self._rate,
-            told_left=self._left,
-            peak_mib=self._peak,
-            runs=self.runs,
-            mixed=self.mixed,
-        )
+def _told(progress: Progress, text: str) -> Progress:
+    ours = _OURS.match(text)
+    if not ours:
+        return progress
+    return replace(progress, told_rate=float(ours[1]), told_left=ours[2], peak_mib=int(ours[3]))
 
 
 def _is_compile(said: str) -> bool:

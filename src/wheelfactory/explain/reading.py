@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from wheelfactory.core.errors import InputError
 from wheelfactory.explain.causes import HINT, Cause, Search, in_trouble
 from wheelfactory.explain.command import Command, read_command
+from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.lines import Line, rejoined
 from wheelfactory.explain.progress import Follower, Progress
 
@@ -18,23 +19,8 @@ failed, and no build at all but a compile command."""
 
 _JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|ninja'?,? .*'?-j'?,? ?'?(\d{1,4})\b")
 _ARCHS = re.compile(r"GPU_ARCHS[=:]\s*[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
-_BEGUN = re.compile(
-    r"running (?:build_ext|bdist_wheel|install)\b|^torch\.__version__ +=|Building wheels? for .*flash[-_]attn"
-    r"|building 'flash_attn_2_cuda'|flash_attn\S* -> \S+ \[|Preparing metadata|generate\.py|^Collecting flash[-_]attn"
-)
-_FINISHED = re.compile(
-    r"Successfully (?:built|installed)\b.*flash[-_]attn|creating '\S*flash_attn-\S*\.whl'"
-    r"|Created wheel for flash[-_]attn|Finished processing dependencies for flash[-_]attn"
-    r"|^\S*/flash_attn-[^/ ]+\.whl$|Adding flash-attn .* to easy-install"
-)
-_FAILED = re.compile(
-    r"^ninja: (?:build stopped|error|fatal)|Error compiling objects for extension|subprocess-exited-with-error"
-    r"|Failed building wheel for flash|^build_rocm\.sh:\d+: failed|^(?:error|ERROR|FAILED): |^##\[error\]"
-)
 _TORCH = re.compile(r"^torch\.__version__ += (\S+)")
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
-_TELLING = ("flash", "MAX_JOBS", "GPU_ARCHS", "ninja", "running ", "torch.__version__", "generate.py", "Preparing")
-"""One of these, or of the words of trouble, is in every line that a pattern above fits."""
 _NO_NINJA = "we could not find ninja"
 _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
 """torch writes ``-c -c SOURCE`` for HIP, and pip's own commands hold ``-c`` too."""
@@ -70,11 +56,6 @@ def read_log(lines: Iterable[Line], name: str) -> Reading:
     return reader.reading(name)
 
 
-def _tells(text: str) -> bool:
-    """Whether a line may say something of the build itself; most are warnings about headers."""
-    return in_trouble(text) or any(word in text for word in _TELLING)
-
-
 class _Reader:
     """What was read so far."""
 
@@ -90,26 +71,27 @@ class _Reader:
     def see(self, line: Line) -> None:
         self.lines += 1
         text = line.text
-        runs = self.follower.runs
-        progress = self.follower.see(line)
-        if self.follower.runs > runs and not self.follower.mixed:  # what was before did not end the build
+        before = self.follower.progress
+        told = self.follower.see(line)
+        now = self.follower.progress
+        if now and not now.mixed and now.runs > (before.runs if before else 0):  # what was before did not end the build
             self.search, self.finished, self.failed, self.failed_objects = Search(), False, False, 0
         if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
             self.before_last, self.command_line = self.command_line, text
             self.ccache = self.ccache or bool(_CCACHE.search(text))
         self.after_failure = False
-        if progress:
+        if told:
             return
         self.search.see(text)
-        if _tells(text):
+        if in_trouble(text) or any(word in text for word in glossary().signs.words):  # most are warnings about headers
             self._see_ending(text)
             self._see_facts(text)
 
     def _see_ending(self, text: str) -> None:
         """The last word counts: a build that failed may have been started again."""
-        if _FINISHED.search(text):
+        if glossary().signs.finished.search(text):
             self.finished = True
-        elif _FAILED.search(text):
+        elif glossary().signs.failed.search(text):
             self.failed, self.finished = True, False
             if text.startswith("FAILED: "):
                 self.after_failure = not self.failed_objects  # ninja prints the command of a failure below it
@@ -125,7 +107,7 @@ class _Reader:
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs
         if not self.begun or not self.torch:
-            self.begun = self.begun or bool(_BEGUN.search(text))
+            self.begun = self.begun or bool(glossary().signs.begun.search(text))
             torch = _TORCH.match(text)
             self.torch = torch[1] if torch else self.torch
 

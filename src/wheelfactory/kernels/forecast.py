@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, predict, shard_costs
+from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict, shard_costs
 from wheelfactory.kernels.compiler.limits import MOST_ARGUMENTS, link_bytes
 from wheelfactory.kernels.compiler.shards import Shard, cut, least_count, wall_time
 
@@ -176,7 +176,7 @@ def jobs_that_fit(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
 
     One at least, even where that is more than there is.
     """
-    heaviest = sorted((cost.peak_mib + DRIVER_MIB for cost in costs), reverse=True)[: runners.cores]
+    heaviest = sorted((cost.job_mib for cost in costs), reverse=True)[: runners.cores]
     taken, jobs = heaviest[0], 1
     for peak in heaviest[1:]:
         if taken + peak > runners.memory_gib * 1024:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
+from wheelfactory.core.kernel_name import parse_kernel_name
 from wheelfactory.kernels.compiler.store import Finished
 
 _KINDS = {
@@ -80,12 +81,10 @@ def memory_curve(bars: Sequence[Bar]) -> tuple[tuple[float, int], ...]:
 
 def kind_of(source: str) -> str:
     """What a source is for, by its name: a key of the legend."""
-    if source.endswith("_api") or "_api_" in source:
-        return "api"
-    for kind in ("bwd", "fwd_splitkv", "fwd_appendkv", "fwd"):
-        if source.startswith(f"fmha_{kind}"):
-            return kind
-    return "other"
+    name = parse_kernel_name(source)
+    if name is None:
+        return "other"
+    return "api" if name.is_api else next((kind for kind in _KINDS if name.operation.startswith(kind)), "other")
 
 
 def draw(entries: Iterable[Finished], title: str) -> str:

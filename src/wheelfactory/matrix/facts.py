@@ -15,9 +15,9 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model
 from pydantic_core import PydanticCustomError
 
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
+from wheelfactory.core.row import SHA256
 from wheelfactory.matrix.toolchain import with_one_compiler
 
 _LONGEST_WINDOW = 200

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.kernels.compiler.errors import RefusedError
+from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MOST_ARGUMENTS,
     allow_link,
@@ -86,7 +86,7 @@ def test_a_link_that_fits_leaves_the_limit_alone(process: int) -> None:
 
 def test_where_the_limit_may_not_be_raised_the_link_is_refused_with_both_numbers(process: int) -> None:
     resource.prlimit(process, resource.RLIMIT_STACK, (8 * MIB, 8 * MIB))
-    with pytest.raises(RefusedError, match="more arguments than Linux lets") as caught:
+    with pytest.raises(BuildError, match="more arguments than Linux lets") as caught:
         allow_link(process, OBJECTS, {"PATH": "/bin"})
     assert f"{2 * MIB} are allowed" in caught.value.which
     assert "--cache" in caught.value.hint
@@ -111,7 +111,7 @@ def hipcc(folder: Path) -> str:
 
 def test_an_arch_that_the_compiler_does_not_know_is_refused_with_its_words(tmp_path: Path) -> None:
     refuse_untargetable(hipcc(tmp_path), ["gfx942"], {})
-    with pytest.raises(RefusedError, match="the compiler cannot make code for: gfx950") as caught:
+    with pytest.raises(BuildError, match="the compiler cannot make code for: gfx950") as caught:
         refuse_untargetable(hipcc(tmp_path), ["gfx942", "gfx950"], {})
     assert "invalid target ID" in caught.value.which
     assert "gfx942" not in caught.value.which
@@ -130,7 +130,7 @@ KEY = SetKey({"compiler": {"version": "clang 21"}, "flags": ["-O3"], "archs": ["
 def test_archives_of_another_key_are_refused_with_what_differs_in_the_nearest() -> None:
     far = {"compiler": {"version": "clang 19"}, "flags": ["-O2"], "archs": ["gfx90a"]}
     near = {**KEY.parts, "archs": ["gfx90a"]}
-    with pytest.raises(RefusedError, match=r"kernel archive of another key: archs: gfx942, other gfx90a$"):
+    with pytest.raises(BuildError, match=r"kernel archive of another key: archs: gfx942, other gfx90a$"):
         refuse_other_key(KEY, [far, near])
 
 

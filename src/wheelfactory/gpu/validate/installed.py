@@ -12,9 +12,9 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
+from wheelfactory.core.row import SHA256
 from wheelfactory.gpu.validate.report import Validated
 from wheelfactory.verify.proofs import HasPython, NoReportError, Report, ask
 from wheelfactory.wheel.record import BuildRecord, parse_record

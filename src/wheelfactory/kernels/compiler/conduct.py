@@ -15,12 +15,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from wheelfactory.core.errors import BuildError
 from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.coordinator import Coordinator
 from wheelfactory.kernels.compiler.costs import Cost, Ledger, Measured, predict, shard_costs
 from wheelfactory.kernels.compiler.edges import Edge, write_ninja
-from wheelfactory.kernels.compiler.errors import RefusedError
 from wheelfactory.kernels.compiler.flags import rocm_of
 from wheelfactory.kernels.compiler.key import key_environment
 from wheelfactory.kernels.compiler.limits import allow_link, refuse_other_key, refuse_untargetable
@@ -37,7 +37,7 @@ CACHE_SIZE = "10G"
 def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> tuple[int, Report]:
     """Compile what an order wants of a kernel set, in the folder this runs in; ninja's exit status, and a report.
 
-    Raises `RefusedError` before anything is compiled, or if what was compiled cannot be kept.
+    Raises `BuildError` before anything is compiled, or if what was compiled cannot be kept.
     """
     _refuse(order, found, environ)
     selected = _selected(order, found)
@@ -89,18 +89,16 @@ def _edges(order: Order, found: Survey, missing: Sequence[str], coordinator: Coo
 
 
 def _state(order: Order, coordinator: Coordinator, code: int, missing: Sequence[str], compiled: int) -> str:
-    """How it ended. Raises `RefusedError` if the same command would end the same way."""
+    """How it ended. Raises `BuildError` if the same command would end the same way."""
     if coordinator.trouble:
         hint = "make room, and run the same command again: it goes on from here"
-        raise RefusedError("cannot keep compiled kernels", coordinator.trouble, hint)
+        raise BuildError("cannot keep compiled kernels", coordinator.trouble, hint)
     if code == 0:
         return SHARD if order.shard else LINK
     if coordinator.failed or not coordinator.stopped:
         return FAILED
     if missing and not compiled:
-        raise RefusedError(
-            "the time is too short", f"for one more of {len(missing)} kernels", "give --budget more hours"
-        )
+        raise BuildError("the time is too short", f"for one more of {len(missing)} kernels", "give --budget more hours")
     return LATER
 
 
@@ -118,7 +116,7 @@ def _selected(order: Order, found: Survey) -> list[str]:
         return sorted(found.kernels)
     shard = Shard.parse(order.shard)
     if shard.count > len(found.kernels):
-        raise RefusedError("more shards than kernels", order.shard, f"cut into {len(found.kernels)} or fewer")
+        raise BuildError("more shards than kernels", order.shard, f"cut into {len(found.kernels)} or fewer")
     ledger = Ledger.read(Path(order.cut_by)) if order.cut_by else Ledger()
     return list(cut(shard_costs(ledger, found.kernels, found.archs), shard.count)[shard.index - 1])
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
+
+from wheelfactory.core.kernel_name import parse_kernel_name
 
 DRIVER_MIB = 100
 """What hipcc and the clang driver hold beside the one large process of a compile (measured with `SEED`)."""
@@ -25,7 +26,6 @@ SIZE_PER_ARCH = 0.315
 
 _LARGEST = 1e15
 """Of any unit of a measurement; a number of hundreds of digits would end the arithmetic with an error."""
-_KIND = re.compile("fmha_([a-z_]+?)_d([0-9]{1,5})(?:_|$)|fmha_([a-z_]+_api)$")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Cost:
     cpu_s: float
     peak_mib: int
     size: int
+
+    @property
+    def job_mib(self) -> int:
+        """Memory to allow for a compile: that of its largest process and of what stands beside it."""
+        return self.peak_mib + DRIVER_MIB
 
 
 def _cost(cpu_s: float, peak_gib: float, size_kib: int) -> Cost:
@@ -77,14 +82,15 @@ taken on a busy machine and are divided by how much longer ``bwd_api`` took ther
 def kind_of(source: str) -> tuple[str, int | None]:
     """The kind of kernel and its head dim, from the name of a source without extension.
 
-    ``fmha_bwd_dot_do_o_d64_...`` is ``("bwd_dot_do_o", 64)``, ``fmha_fwd_api`` is ``("fwd_api", None)``; of a name of
-    another form the kind is empty.
+    ``fmha_bwd_dot_do_o_d64_...`` is ``("bwd_dot_do_o", 64)``, ``fmha_fwd_api`` is ``("fwd_api", None)``; the head dim
+    is that of Q. The kind of a name of another form is empty.
     """
-    match = _KIND.match(source)
-    if match is None:
+    name = parse_kernel_name(source)
+    if name is None:
         return "", None
-    kind, dim, api = match.groups()
-    return (api, None) if api else (kind, int(dim))
+    if name.is_api:
+        return f"{name.operation}_api", None
+    return name.operation, int(name.head_dim.partition("x")[0])
 
 
 def seed_cost(source: str, archs: int) -> Cost:

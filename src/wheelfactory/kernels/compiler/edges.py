@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.kernels.compiler.errors import RefusedError
+from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.flags import kernel_name, kernel_source
 
 
@@ -48,19 +48,19 @@ def read_edges(ninja: str, folder: Path) -> list[Edge]:
 def arguments_of(kernels: Sequence[Edge], launcher: str) -> list[str]:
     """hipcc and its arguments, the same for all of these but for source and output.
 
-    Raises `RefusedError` if they differ, or if hipcc is not behind the launcher.
+    Raises `BuildError` if they differ, or if hipcc is not behind the launcher.
     """
     first = kernels[0]
     other = next((edge for edge in kernels if edge.pattern != first.pattern), None)
     if other:
-        raise RefusedError(
+        raise BuildError(
             "kernels of one set are compiled with different flags",
             f"{first.name} and {other.name}",
             "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
         )
     words = shlex.split(first.command)
     if launcher not in words:
-        raise RefusedError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
+        raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
     return words[words.index(launcher) + 1 :]
 
 

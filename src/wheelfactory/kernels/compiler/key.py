@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compiler import Compiler
-from wheelfactory.kernels.compiler.errors import RefusedError
 from wheelfactory.kernels.compiler.flags import COMPILER_ENVIRONMENT, HEADER_FOLDERS, appended_flags, kernel_name
 from wheelfactory.kernels.compiler.store import SetKey
 
@@ -34,7 +34,7 @@ def make_key(
 ) -> SetKey:
     """The key of the set of these generated sources (paths), compiled with these flags, as seen from their root.
 
-    Raises `RefusedError` if a source or header reads what the key does not hold.
+    Raises `BuildError` if a source or header reads what the key does not hold.
     """
     root = Path(sources[0]).parent.parent
     folders = [Path(root, folder) for folder in _folders(flags) if not Path(folder).is_absolute()]
@@ -77,7 +77,7 @@ def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
         data = path.read_bytes()
         found = UNSEEN.search(data) if ours else None
         if found:
-            raise RefusedError(
+            raise BuildError(
                 "a kernel reads what the factory keeps from it",
                 f"{found[0].decode()} in {name}",
                 "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags",

@@ -7,9 +7,9 @@ import resource
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compiler import untargetable
 from wheelfactory.kernels.compiler.differences import differences
-from wheelfactory.kernels.compiler.errors import RefusedError
 from wheelfactory.kernels.compiler.store import SetKey
 
 _POINTER = 8
@@ -43,7 +43,7 @@ def _taken(text: str) -> int:
 def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
     """See to it that a process may start a linker with the paths of all objects; raises its stack limit if need be.
 
-    Raises `RefusedError` if it may not be raised so far.
+    Raises `BuildError` if it may not be raised so far.
     """
     paths = list(objects)
     needed = link_bytes(paths, sum(_taken(f"{name}={value}") for name, value in environ.items()))
@@ -52,7 +52,7 @@ def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str])
         return
     allowed = argument_limit(hard)
     if needed > allowed:
-        raise RefusedError(
+        raise BuildError(
             "the link has more arguments than Linux lets a program have",
             f"{len(paths)} objects take {needed} bytes, {allowed} are allowed with the stack limit that can be set",
             "raise the hard limit of the stack (ulimit -H -s), or use a shorter --cache path",
@@ -61,10 +61,10 @@ def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str])
 
 
 def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raises `RefusedError` if the compiler cannot make code for an arch."""
+    """Raises `BuildError` if the compiler cannot make code for an arch."""
     refused = untargetable(hipcc, tuple(archs), environ)
     if refused:
-        raise RefusedError(
+        raise BuildError(
             "the compiler cannot make code for",
             "; ".join(f"{arch} ({reason})" for arch, reason in refused.items()),
             "use an image with a newer ROCm, or leave the arch out",
@@ -72,11 +72,11 @@ def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, 
 
 
 def refuse_other_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:
-    """Raises `RefusedError` if none of the archives handed over, told by the parts of their keys, is of this key."""
+    """Raises `BuildError` if none of the archives handed over, told by the parts of their keys, is of this key."""
     if any(dict(parts) == dict(key.parts) for parts in given):
         return
     nearest = min((differences(key.parts, parts) for parts in given), key=len)
-    raise RefusedError(
+    raise BuildError(
         "kernel archive of another key",
         "; ".join(nearest),
         "compile the kernels with this compiler and these sources: wheelfactory kernels",

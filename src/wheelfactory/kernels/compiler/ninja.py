@@ -13,10 +13,10 @@ from pathlib import Path
 # last, as what is installed beside the package must stand in front of nothing
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
+from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct
 from wheelfactory.kernels.compiler.edges import read_edges
-from wheelfactory.kernels.compiler.errors import RefusedError, write_refusal
 from wheelfactory.kernels.compiler.order import Order
 from wheelfactory.kernels.compiler.survey import survey
 
@@ -35,16 +35,16 @@ def main(arguments: list[str]) -> int:
             os.execv(order.ninja, [order.ninja, *arguments])
         code, report = conduct(order, found, os.environ)
     except OSError as error:
-        return _refuse(order, RefusedError("cannot compile kernels", str(error), "mend that, and run it again"))
-    except RefusedError as refusal:
+        return _refuse(order, BuildError("cannot compile kernels", str(error), "mend that, and run it again"))
+    except BuildError as refusal:
         return _refuse(order, refusal)
     report.write(order)
     return NOT_LINKED if code == 0 and order.shard else code
 
 
-def _refuse(order: Order, refusal: RefusedError) -> int:
+def _refuse(order: Order, refusal: BuildError) -> int:
     print(f"error: {refusal}", file=sys.stderr)
-    write_refusal(Path(order.report), refusal)
+    order.answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
     return NOT_LINKED
 
 

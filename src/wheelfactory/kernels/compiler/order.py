@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.core.files import write_atomic
+
 VARIABLE = "WHEELFACTORY_ORDER"
 """Names the file of the order in the environment of setup.py."""
 
@@ -52,6 +54,10 @@ class Order:
         document = json.loads(Path(environ[VARIABLE]).read_text(encoding="utf-8"))
         return cls(**{**document, "given": tuple(document["given"])})
 
+    def answer(self, document: Mapping[str, Any]) -> None:
+        """Leave where the factory looks what became of this: a `Report`, or what, which and hint of a refusal."""
+        write_atomic(Path(self.report), json.dumps(document).encode())
+
 
 @dataclass(frozen=True)
 class Report:
@@ -70,9 +76,7 @@ class Report:
 
     def write(self, order: Order) -> None:
         """Leave the report where the order says."""
-        written = Path(order.report + ".new")
-        written.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        written.replace(order.report)
+        order.answer(asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Report | None:

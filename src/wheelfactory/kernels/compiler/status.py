@@ -25,10 +25,18 @@ class Pace:
 
     @property
     def left_s(self) -> float:
-        """Time left: what is predicted for the rest, at the speed with which the predictions came true so far."""
-        if not self.predicted_done_s:
-            return self.predicted_left_s / self.jobs
-        return self.predicted_left_s * self.elapsed_s / self.predicted_done_s
+        """Time left."""
+        return time_left(self.predicted_left_s, self.predicted_done_s, self.elapsed_s, self.jobs)
+
+
+def time_left(predicted_left_s: float, predicted_done_s: float, elapsed_s: float, jobs: int) -> float:
+    """Seconds left: what is predicted for the rest, at the speed with which the predictions came true so far.
+
+    Predictions are CPU seconds. Before anything was done, all `jobs` are taken to compile all the time.
+    """
+    if not predicted_done_s:
+        return predicted_left_s / jobs
+    return predicted_left_s * elapsed_s / predicted_done_s
 
 
 def name_of(line: str) -> str | None:

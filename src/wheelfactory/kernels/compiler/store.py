@@ -16,15 +16,14 @@ import json
 import math
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.digest import SHA256, sha256_of
+from wheelfactory.core.files import atomic_path, sha256_of, write_atomic
+from wheelfactory.core.row import SHA256
 
 FORMAT = 1
 """Of ``set.json`` and of the manifest of an archive."""
@@ -149,8 +148,7 @@ class Store:
     def make(self) -> None:
         """Make the folder, if it is not there."""
         (self.folder / "objects").mkdir(parents=True, exist_ok=True)
-        with _written(self.folder / "set.json") as path:
-            path.write_bytes(self.key.to_bytes())
+        write_atomic(self.folder / "set.json", self.key.to_bytes())
 
     def path(self, source: str) -> Path:
         """Where the object of a source is."""
@@ -176,13 +174,13 @@ class Store:
         try:
             os.link(kept, destination)
         except OSError:  # another file system, or one without links
-            with _written(destination) as path:
+            with atomic_path(destination) as path:
                 shutil.copyfile(kept, path)
         return True
 
     def keep(self, built: Path, entry: Finished) -> None:
         """Keep a compiled object. Raises `OSError`, such as for a full disk; the object is then not kept."""
-        with _written(self.path(entry.source)) as path:
+        with atomic_path(self.path(entry.source)) as path:
             shutil.copyfile(built, path)
         self.record(entry)
 
@@ -210,14 +208,3 @@ def read_journal(path: Path) -> Iterator[Finished]:
             entry = Finished.from_line(line)
             if entry:
                 yield entry
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[Path]:
-    """A place to write to that becomes `path` when the block ends well; what is there is replaced at once."""
-    written = path.parent / f".{secrets.token_hex(8)}"
-    try:
-        yield written
-        written.replace(path)
-    finally:
-        written.unlink(missing_ok=True)

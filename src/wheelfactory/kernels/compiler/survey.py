@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.edges import Edge, arguments_of
-from wheelfactory.kernels.compiler.errors import RefusedError
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS, is_runaway, kernel_flags, rocm_of
 from wheelfactory.kernels.compiler.key import make_key
 from wheelfactory.kernels.compiler.store import SetKey
@@ -40,7 +40,7 @@ class Survey:
 def survey(edges: Sequence[Edge], launcher: str, environ: Mapping[str, str]) -> Survey | None:
     """What these compiles are; None if no generated kernel is among them.
 
-    Raises `RefusedError` if they are not compiled alike, or read what the key does not hold; `OSError` if there is no
+    Raises `BuildError` if they are not compiled alike, or read what the key does not hold; `OSError` if there is no
     compiler.
     """
     kernels = [edge for edge in edges if edge.is_kernel]
@@ -50,7 +50,7 @@ def survey(edges: Sequence[Edge], launcher: str, environ: Mapping[str, str]) -> 
     compiler, rocm, root = read_compiler(hipcc, environ), rocm_of(hipcc), str(Path(kernels[0].source).parents[1])
     archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
     if not archs:
-        raise RefusedError("no offload arch", kernels[0].name, "name one as --offload-arch=gfx942 does")
+        raise BuildError("no offload arch", kernels[0].name, "name one as --offload-arch=gfx942 does")
     tamed = compiler.runs_away and is_runaway(arguments)
     flags = kernel_flags(arguments, root, rocm, tame=tamed)
     return Survey(

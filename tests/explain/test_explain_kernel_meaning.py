@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.explain.kernel_name import KernelName, read_name
+from wheelfactory.explain.kernel_meaning import KernelMeaning, explain_name
 from wheelfactory.kernels.census import take_census
 from wheelfactory.matrix.load import load_matrix
 
 
-def known(name: str) -> KernelName:
-    found = read_name(name)
+def known(name: str) -> KernelMeaning:
+    found = explain_name(name)
     assert found
     assert found.unknown == ()
     return found
@@ -33,7 +33,7 @@ def test_every_name_that_a_release_generates_is_known_to_its_last_part(version: 
     release = load_matrix(MATRIX).flash_attn[version]
     names = take_census(version, release, cache, os.environ).sources
     assert len(names) == count
-    assert [name for name in names if (found := read_name(name)) is None or found.unknown] == []
+    assert [name for name in names if (found := explain_name(name)) is None or found.unknown] == []
 
 
 def test_a_name_of_2_8_3_says_what_the_kernel_does() -> None:
@@ -100,7 +100,7 @@ def test_padding_letters_are_told_apart() -> None:
 
 
 def test_a_part_that_is_new_is_said_to_be_unknown() -> None:
-    found = read_name(f"{KERNEL_283}_frobnicated_b1x2")
+    found = explain_name(f"{KERNEL_283}_frobnicated_b1x2")
     assert found
     assert found.unknown == ("frobnicated", "b1x2")
 
@@ -109,10 +109,10 @@ def test_a_part_that_is_new_is_said_to_be_unknown() -> None:
     "name", ["", "flash_api", "fmha_", "fmha_fwd", "fmha_sideways_d128_bf16_batch", "fmha_fwd_d64_q"]
 )
 def test_other_names_are_none(name: str) -> None:
-    assert read_name(name) is None
+    assert explain_name(name) is None
 
 
 @given(st.text("fmha_bwdrox0123489gn", max_size=60))
 def test_no_name_stops_it(tail: str) -> None:
-    found = read_name(f"fmha_fwd_d64_bf16_{tail}")
+    found = explain_name(f"fmha_fwd_d64_bf16_{tail}")
     assert found is None or found.head_dim == "64"

@@ -1,0 +1,47 @@
+"""The name of a generated kernel source: ``fmha_bwd_d128_bf16_batch_..._gfx9``, ``fmha_fwd_splitkv_api``.
+
+Source: the generators of Composable Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026. Read by
+forecasts, pictures and explanations, and beside the compiler: the standard library of Python 3.9 suffices.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NAME = re.compile(
+    r"fmha_(?P<operation>[a-z_]+?)_(?:api|d(?P<head_dim>[0-9]{1,4}(?:x[0-9]{1,4})?))"
+    r"(?:_(?P<rest>.*?))??(?:_(?P<arch>gfx[0-9a-f]+))?"
+)
+
+
+@dataclass(frozen=True)
+class KernelName:
+    """The parts of a name that every release writes alike."""
+
+    operation: str
+    """What the kernel computes: ``fwd``, ``bwd_dot_do_o``."""
+    head_dim: str
+    """``128``, or ``192x128`` where V has another; empty for an API source, which selects kernels at run time."""
+    rest: str
+    """What follows, joined by ``_``: the type, then tile, warps, pipeline, padding and options."""
+    arch: str
+    """``gfx9``: the GPU family that the kernel is for; empty if it is for all (flash-attn up to 2.8.3)."""
+
+    @property
+    def is_api(self) -> bool:
+        """Whether the source selects a kernel at run time and has none itself."""
+        return not self.head_dim
+
+    @property
+    def type(self) -> str:
+        """``bf16``; empty for an API source."""
+        return "" if self.is_api else self.rest.partition("_")[0]
+
+
+def parse_kernel_name(name: str) -> KernelName | None:
+    """The parts of the name of a source, without folder and extension; None if no generator gives such a name."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return KernelName(match["operation"], match["head_dim"] or "", match["rest"] or "", match["arch"] or "")

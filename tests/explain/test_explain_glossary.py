@@ -1,0 +1,67 @@
+"""The glossary: one data file, read strictly; what is wrong with it is said with line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.explain.glossary import PATH, Glossary, glossary, read_glossary
+
+TEXT = PATH.read_text(encoding="utf-8")
+
+
+def reading(tmp_path: Path, text: str) -> Glossary:
+    path = tmp_path / "glossary.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_glossary(path)
+
+
+def test_the_glossary_of_the_package_is_sound() -> None:
+    found = glossary()
+    assert len(found.causes) > 20
+    assert len(found.flags["flash-attn"]) > 20
+    assert set(found.operations) >= {"fwd", "bwd", "fwd_splitkv"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("\nremedies:", "\nremedy:", "remedies: Field required"),
+        ("name: runaway inlining", "title: runaway inlining", "causes.1.title: Extra inputs are not permitted"),
+        ("'std::bad_alloc'", "'(bad_alloc'", "causes.0.said: Input should be a valid regular expression"),
+        ("name: runaway inlining", "name: ''", "causes.1.name: String should have at least 1 character"),
+        ("'-O2': optimize", "'-O2': [optimize]", "flags.anybody.-O2: Input should be a valid string"),
+        ("\n  anybody:", "\n  nobody:", "flags.nobody.[key]: Input should be 'flash-attn', 'torch'"),
+        ("direction: backward", "direction: sideways", "direction: Input should be 'forward' or 'backward'"),
+        ("  bf16: bfloat16", "  fp16: bfloat16", "'fp16' is given twice"),
+        ("fmha_fwd_api: 1", "fmha_fwd_api: one", "usual mix.fmha_fwd_api: Input should be a valid integer"),
+        ("warnings: [", "warnings: {", "expected ',' or '}'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(old: str, new: str, told: str, tmp_path: Path) -> None:
+    assert old in TEXT
+    with pytest.raises(InputError) as caught:
+        reading(tmp_path, TEXT.replace(old, new, 1))
+    assert caught.value.what == "bad glossary"
+    assert told in caught.value.which
+    place = caught.value.which.removeprefix(f"{tmp_path}/glossary.yaml:").split(":")
+    assert all(number.isdigit() for number in place[:2])
+    assert caught.value.hint
+
+
+def test_a_flag_has_its_meaning_by_name_else_by_its_beginning(tmp_path: Path) -> None:
+    found = reading(tmp_path, TEXT)
+    assert found.meaning_of("-DUSE_ROCM=1") == ("torch's headers take their ROCm side", "torch")
+    assert found.meaning_of("-O2") == ("optimize", "")
+    assert found.meaning_of("-cuid=x") == (
+        "a fixed id, so that the same source gives the same object wherever it is compiled",
+        "wheelfactory",
+    )
+    assert found.meaning_of("-ffrobnicate") is None
+
+
+def test_no_name_part_hides_that_it_stands_for_two_things() -> None:
+    found = glossary()
+    assert not set(found.name_parts) & set(found.types)
