@@ -28,23 +28,33 @@ class Label:
     """Seven hex digits when the wheel is built from a commit rather than a release."""
 
     @property
+    def rocm_version(self) -> str:
+        """The ROCm for a person: ``6.2``."""
+        return f"{self.rocm[0]}.{self.rocm[1]}"
+
+    @property
+    def torch_version(self) -> str:
+        """The torch for a person: ``2.9``."""
+        return f"{self.torch[0]}.{self.torch[1]}"
+
+    @property
     def rocm_text(self) -> str:
         """``rocm62``, or ``rocm7.14`` where a part has two digits.
 
         Without the dot ``rocm710`` could be 7.10 or 71.0, a bug that was shipped elsewhere (bitsandbytes #1890).
         """
         major, minor = self.rocm
-        return f"rocm{major}{minor}" if major < 10 and minor < 10 else f"rocm{major}.{minor}"
+        return f"rocm{major}{minor}" if major < 10 and minor < 10 else f"rocm{self.rocm_version}"
 
     @property
     def torch_text(self) -> str:
         """``torch2.9``: torch by major and minor, which is what its C++ interface is stable across."""
-        return f"torch{self.torch[0]}.{self.torch[1]}"
+        return f"torch{self.torch_version}"
 
     @property
     def torch_pin(self) -> str:
         """The requirement that keeps a wheel to its torch; ``==X.Y.*`` takes pre-releases in containers too."""
-        return f"torch=={self.torch[0]}.{self.torch[1]}.*"
+        return f"torch=={self.torch_version}.*"
 
     def __str__(self) -> str:
         suffix = "triton" if self.backend is Backend.TRITON else ""

@@ -2,79 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution
 from pathlib import Path
 
 from wheelfactory.core.ask import ask
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.installed import Packages, find_packages
 from wheelfactory.doctor.machine import Installed
-
-_ASK_INSTALLED = r"""
-import json, os, re, sys
-sys.path[:] = [folder for folder in sys.path if folder]
-from importlib import metadata, util
-
-def found(name):
-    try:
-        metadata.version(name)
-        return True
-    except Exception:
-        pass
-    try:
-        return util.find_spec(re.sub("[-.]", "_", name)) is not None
-    except Exception:
-        return False
-
-def requirements(lines):
-    names = [re.match(r"[\w.-]+", line.strip()) for line in lines if ";" not in line]
-    return sorted({name.group() for name in names if name})
-
-def record_of(dist):
-    try:
-        record = json.loads(dist.read_text("wheelfactory.json") or "{}")
-    except Exception:
-        return {}
-    return record if isinstance(record, dict) else {}
-
-dists, seen = [], set()
-for dist in metadata.distributions(name="flash-attn"):
-    place = os.path.realpath(str(dist.locate_file("")))
-    if (place, dist.version) not in seen:
-        seen.add((place, dist.version))
-        dists.append((place, dist))
-if dists:
-    place, dist = dists[0]
-    try:
-        folder = os.path.dirname(os.path.dirname(os.path.realpath(util.find_spec("flash_attn").origin)))
-    except Exception:
-        folder = place
-    listed = None
-    if dist.read_text("RECORD") is not None:  # an egg, as `setup.py install` makes it, lists its sources at best
-        listed = {os.path.realpath(str(dist.locate_file(file))) for file in dist.files or []}
-    compiled = {}
-    for entry in map(os.path.realpath, [*sys.path, folder]):  # an editable install may be found without a path
-        for name in sorted(os.listdir(entry)) if os.path.isdir(entry) else []:
-            if re.match(r"flash_attn_2_cuda\b.*\.so$", name):
-                compiled[os.path.join(entry, name)] = entry
-    if listed is None or folder != place:  # no RECORD, or one of an editable install, which lists no code
-        listed = {path for path in compiled if compiled[path] == folder}
-    own = [path for path in compiled if path in listed]
-    print("answer:" + json.dumps({
-        "version": dist.version or "",
-        "location": folder,
-        "requires": dist.requires or [],
-        "record": record_of(dist),
-        "extension": own[0] if own else None,
-        "triton": os.path.isdir(os.path.join(folder, "flash_attn", "flash_attn_triton_amd")),
-        "strays": [path for path in compiled if path not in own],
-        "others": ["%s in %s" % (other.version, where) for where, other in dists[1:]],
-        "missing": [name for name in requirements(dist.requires or []) if not found(name)],
-        "shadow": os.getcwd() if os.path.isfile("flash_attn/__init__.py") and os.path.realpath("") != folder else "",
-    }))
-"""
-"""For Python 3.8 and newer, which is where importlib.metadata begins."""
 
 _ASK_IMPORT = r"""
 import json, sys, traceback
@@ -102,14 +43,79 @@ def read_installed(python: str, environ: Mapping[str, str], seconds: float = 60)
 
     The import may take `seconds`; that it crashed or took longer is told as its error.
     """
-    answer = ask([python, "-c", _ASK_INSTALLED], environ, seconds)
-    found = answer.said
+    try:
+        packages = find_packages([python], environ, seconds, ["flash_attn"])
+        found = _of_metadata(packages)
+    except (InputError, OSError, ValueError, KeyError):  # of the latter three: metadata that cannot be read
+        return None
+    if found is None:
+        return None
+    archs = read_archs(Path(found.extension)) if found.extension else ()
+    return replace(found, extension_archs=archs, error=import_error(python, environ, seconds))
+
+
+def _of_metadata(packages: Packages) -> Installed | None:
+    """The first flash-attn of a Python, as files tell it; None if there is none."""
+    found: dict[tuple[Path, str], Distribution] = {}
+    for one in packages.distributions("flash-attn"):
+        found.setdefault((_place(one, ""), one.version), one)
     if not found:
         return None
-    for name in ("requires", "strays", "others", "missing"):
-        found[name] = tuple(found[name])
-    archs = read_archs(Path(found["extension"])) if found["extension"] else ()
-    return Installed(**found, extension_archs=archs, error=import_error(python, environ, seconds))
+    (place, _), dist = next(iter(found.items()))
+    origin = packages.origins["flash_attn"]
+    folder = Path(origin).resolve().parents[1] if origin else place
+    compiled = _compiled([*map(Path, packages.path), folder])  # an editable install may be found without a path
+    listed = {path for path in compiled if path.parent == folder}
+    if folder == place and dist.read_text("RECORD") is not None:
+        # that of an editable install lists no code, and an egg, as `setup.py install` makes it, its sources at best
+        listed = {_place(dist, str(file)) for file in dist.files or ()}
+    own = [path for path in compiled if path in listed]
+    requires = tuple(dist.requires or ())
+    return Installed(
+        version=dist.version or "",
+        location=str(folder),
+        requires=requires,
+        record=_record(dist),
+        extension=str(own[0]) if own else None,
+        triton=(folder / "flash_attn/flash_attn_triton_amd").is_dir(),
+        strays=tuple(str(path) for path in compiled if path not in own),
+        others=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
+        missing=tuple(name for name in _required(requires) if not _is_there(name, packages)),
+        shadow=str(Path.cwd()) if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder else "",
+    )
+
+
+def _place(dist: Distribution, file: str) -> Path:
+    return Path(str(dist.locate_file(file))).resolve()
+
+
+def _compiled(folders: Sequence[Path]) -> list[Path]:
+    """The compiled modules of flash-attn in folders."""
+    found: dict[Path, None] = {}
+    for folder in (folder.resolve() for folder in folders if folder.is_dir()):
+        for path in sorted(folder.iterdir()):
+            if re.match(r"flash_attn_2_cuda\b.*\.so$", path.name):
+                found[path] = None
+    return list(found)
+
+
+def _record(dist: Distribution) -> dict[str, object]:
+    try:
+        record = json.loads(dist.read_text("wheelfactory.json") or "{}")
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _required(lines: Sequence[str]) -> list[str]:
+    """The names of what is always required."""
+    names = [re.match(r"[\w.-]+", line.strip()) for line in lines if ";" not in line]
+    return sorted({name[0] for name in names if name})
+
+
+def _is_there(name: str, packages: Packages) -> bool:
+    module = re.sub("[-.]", "_", name)
+    return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.path)) is not None
 
 
 def import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:

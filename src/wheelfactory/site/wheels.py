@@ -30,7 +30,7 @@ def newest_first(wheel: WheelRow) -> tuple[object, ...]:
 def axes(wheel: WheelRow) -> tuple[str, str, str]:
     """ROCm, torch and backend of a wheel that has a label: ``("6.4", "2.9", "ck")``."""
     label = Label.parse(str(wheel.label))
-    return ".".join(map(str, label.rocm)), ".".join(map(str, label.torch)), str(label.backend)
+    return label.rocm_version, label.torch_version, str(label.backend)
 
 
 def by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:

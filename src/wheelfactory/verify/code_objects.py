@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.elf.offload import Bundle, CodeObject
+from wheelfactory.wheel.elf.offload import Bundle, CodeObject, device_code
 from wheelfactory.wheel.elf.read import ElfFile
 
 _LEAST_SHARE = 0.1
@@ -32,22 +31,12 @@ def code_objects(subject: Subject) -> GateResult:
     for elf in subject.wheel.elf_files:
         findings += [*_bundle_findings(elf.name, elf.bundles, promised), *_host_only(elf)]
         bundles += elf.bundles
-    sizes = sizes_by_target(bundles)
+    sizes = {target: code.size for target, code in device_code(bundles).items()}
     if not bundles:
         findings.append(_nothing(subject))
     findings += _shells(subject, sizes)
-    figures = {"bundles": len(bundles)} | {f"{target} bytes": size for target, size in sorted(sizes.items())}
-    return GateResult.of("code-objects", findings[:_MOST], ", ".join(sorted(sizes)) or "none", figures=figures)
-
-
-def sizes_by_target(bundles: Sequence[Bundle]) -> Counter[str]:
-    """The bytes of device code for each target id."""
-    sizes: Counter[str] = Counter()
-    for bundle in bundles:
-        for entry in bundle.entries:
-            if entry.target and entry.size:
-                sizes[str(entry.target)] += entry.size
-    return sizes
+    figures = {"bundles": len(bundles)} | {f"{target} bytes": size for target, size in sizes.items()}
+    return GateResult.of("code-objects", findings[:_MOST], ", ".join(sizes) or "none", figures=figures)
 
 
 def _bundle_findings(file: str, bundles: Sequence[Bundle], promised: frozenset[str]) -> Iterator[Finding]:

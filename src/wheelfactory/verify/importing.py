@@ -23,11 +23,7 @@ from wheelfactory.verify.cell_python import PROGRAMS, CellPython, cell_python, n
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 
-_IMPORT = """
-import importlib.metadata, flash_attn
-from flash_attn.flash_attn_interface import flash_attn_func
-print(importlib.metadata.version("flash-attn"))
-"""
+_IMPORT = PROGRAMS / "import_wheel.py"
 
 
 def importing(subject: Subject) -> GateResult:
@@ -49,7 +45,7 @@ def importing(subject: Subject) -> GateResult:
 def _in_place(subject: Subject, python: CellPython) -> GateResult:
     """Where the cell was built: with that Python and torch, and nothing else of this machine."""
     try:
-        said = python.run([PROGRAMS / "import_wheel.py", subject.wheel.path])
+        said = python.run([_IMPORT, subject.wheel.path])
     except ProgramError as error:
         return GateResult.of("import", [_not_imported(subject, error.which.splitlines()[-1])])
     return GateResult.of("import", _other_version(subject, said), f"torch {python.toolchain.torch}")
@@ -76,7 +72,7 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
 
 def _import(subject: Subject, environment: Environment) -> list[Finding]:
     environ = clean_environ(subject.environ)
-    done = run([environment.python, "-I", "-B", "-c", _IMPORT], environ=environ, cwd=environment.folder)
+    done = run([environment.python, "-I", "-B", _IMPORT], environ=environ, cwd=environment.folder)
     if done.returncode:
         return [_not_imported(subject, reason(done))]
     return _other_version(subject, done.stdout)

@@ -91,7 +91,7 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
                 info = kept[name]
                 archive.copy(name, raw, info, executable=_is_executable(info))
                 lines.append([name, *(known.get(info.filename) or _hash_and_size(_pieces(raw, info)))])
-    archive.add(record, _as_csv([*lines, [record, "", ""]]))
+    archive.add(record, record_bytes([*lines, [record, "", ""]]))
     archive.finish()
 
 
@@ -150,7 +150,8 @@ def _hash_and_size(pieces: Iterable[bytes]) -> list[str]:
     return [f"sha256={text}", str(size)]
 
 
-def _as_csv(rows: Iterable[list[str]]) -> bytes:
+def record_bytes(rows: Iterable[list[str]]) -> bytes:
+    """RECORD of these rows: name, hash and size of each member."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8")

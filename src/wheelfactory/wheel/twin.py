@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import zipfile
 from pathlib import Path
@@ -13,6 +11,7 @@ from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.elf.image import Buffer, DamagedElfError
 from wheelfactory.wheel.light import lighten
 from wheelfactory.wheel.read import Wheel, map_elf_member
+from wheelfactory.wheel.rewrite import record_bytes
 
 _PLATFORM = re.compile(r"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_(x86_64|aarch64)")
 _CHUNK = 1 << 20
@@ -43,7 +42,7 @@ def write_twin(raw: Path, folder: Path) -> Path | None:
             _add(twin, name, wheel.read(name))
             names.append(name)
         record = f"{wheel.dist_info}/RECORD"
-        _add(twin, record, _record([*names, record]))
+        _add(twin, record, record_bytes([name, "", ""] for name in [*names, record]))
     return path.rename(folder / f"{raw.name.rpartition('-')[0]}-linux_{architecture(wheel)}.whl")
 
 
@@ -63,12 +62,6 @@ def _add(archive: zipfile.ZipFile, name: str, data: Buffer) -> None:
     with archive.open(info, "w") as member:
         for start in range(0, len(view), _CHUNK):
             member.write(view[start : start + _CHUNK])
-
-
-def _record(names: list[str]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([name, "", ""] for name in names)
-    return text.getvalue().encode("utf-8")
 
 
 def architecture(wheel: Wheel) -> str:

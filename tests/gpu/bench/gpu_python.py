@@ -12,22 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.core.checkout import PROBE
+
 _TORCH = """
 from types import SimpleNamespace as Names
 __version__ = {version!r}
 version = Names(hip={hip!r}, cuda={cuda!r})
 _gpu = Names(**{properties!r})
 cuda = Names(is_available=lambda: bool(version.hip or version.cuda), get_device_properties=lambda number: _gpu)
+cuda.device_count = lambda: 1
 """
 
 _PYTHON = """\
 #!{python}
-import json, os, signal, sys
+import json, os, runpy, signal, sys
 arguments = [text for text in sys.argv[1:] if text not in ("-I", "-B")]
-if arguments[0] == "-c":
+if arguments[0] == {probe!r}:
     sys.path.insert(0, {folder!r})
     sys.executable = os.path.abspath(sys.argv[0])  # who it is, it is asked as well
-    exec(arguments[1])
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
     sys.exit()
 program, name, device, _, config = arguments
 backend = os.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE", "")
@@ -78,7 +82,7 @@ def make_gpu_python(folder: Path, answers: dict[str, Any], torch: dict[str, Any]
     (folder / "torch.py").write_text(_TORCH.format(**named, properties=properties))
     (folder / "answers").write_text(json.dumps(answers))
     made = GpuPython(folder)
-    made.python.write_text(_PYTHON.format(python=sys.executable, folder=str(folder)))
+    made.python.write_text(_PYTHON.format(python=sys.executable, folder=str(folder), probe=str(PROBE)))
     made.python.chmod(0o755)
     return made
 

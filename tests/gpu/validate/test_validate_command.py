@@ -67,7 +67,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(validate, "find_torch_python", made.find)
     monkeypatch.setattr(validate, "build_environment", lambda cache: Environment(Path("/own")))
-    monkeypatch.setattr(validate, "read_installed", lambda python, environ, scratch: made.installed)
+    monkeypatch.setattr(validate, "read_installed", lambda python, environ: made.installed)
     monkeypatch.setattr(compute, "ask", made.ask)
     return made
 

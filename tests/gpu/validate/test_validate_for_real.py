@@ -189,31 +189,31 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
     assert "hint: name the Python that it is for with --python" in done.err
 
 
-def read(python: Environment, tmp_path: Path) -> Installed:
-    return read_installed(python, {}, tmp_path / "home")
+def read(python: Environment) -> Installed:
+    return read_installed(python, {})
 
 
 def test_files_are_held_to_record_and_pips_note_of_the_wheel_is_read(tmp_path: Path) -> None:
     python = empty_environment(tmp_path / "env")
     with pytest.raises(InputError, match="no flash-attn") as caught:
-        read(python, tmp_path)
+        read(python)
     assert "has neither flash-attn nor flash-attention-amd" in caught.value.which
 
     metadata = metadata_text("0.1.0", name="flash-attention-amd")
     other = make_wheel(tmp_path, name="flash_attention_amd", version="0.1.0", metadata=metadata)
     pip_install(python, "--no-deps", "--no-index", other)
-    assert read(python, tmp_path).project == "flash-attention-amd"
+    assert read(python).project == "flash-attention-amd"
 
     wheel = finished_wheel(tmp_path, TRITON)
     pip_install(python, "--no-deps", "--no-index", wheel)
-    found = read(python, tmp_path)
+    found = read(python)
     assert (found.project, found.numpy, found.distribution.troubles) == ("flash-attn", False, ())
     assert found.record == build_record(TRITON)
     assert found.as_validated().sha256 == sha256_of(wheel)
 
     (python.site_packages / "flash_attn/flash_attn_interface.py").write_text("def flash_attn_func(): return 1\n")
     (python.site_packages / "flash_attn/__init__.py").unlink()
-    assert set(read(python, tmp_path).distribution.troubles) == {
+    assert set(read(python).distribution.troubles) == {
         "flash_attn/flash_attn_interface.py was changed",
         "flash_attn/__init__.py is not there",
     }

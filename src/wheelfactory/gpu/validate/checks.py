@@ -83,7 +83,7 @@ def _rocm(installed: Installed, python: TorchPython | None, *, foreign: bool) ->
         return not_run("ROCm", "no label says which it is for")
     if python is None or python.hip is None:
         return not_run("ROCm", "torch is not built for ROCm")
-    wanted = ".".join(map(str, label.rocm))
+    wanted = label.rocm_version
     return _judged("ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label says ROCm {wanted}")
 
 

@@ -41,8 +41,7 @@ def _about(validated: Validated) -> Iterator[tuple[str, str]]:
         yield "cell", validated.cell
     if validated.label:
         label = Label.parse(validated.label)
-        rocm, torch = (".".join(map(str, part)) for part in (label.rocm, label.torch))
-        yield "label", f"ROCm {rocm}, torch {torch}, {label.backend.spoken}"
+        yield "label", f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.spoken}"
     if validated.offload_archs:
         yield "archs", ", ".join(validated.offload_archs)
 

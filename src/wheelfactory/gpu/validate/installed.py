@@ -6,25 +6,25 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from installer.records import Hash, RecordEntry
 from packaging.requirements import InvalidRequirement, Requirement
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend
 from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
 from wheelfactory.core.row import SHA256
 from wheelfactory.gpu.validate.report import Validated
-from wheelfactory.verify.proofs import HasPython, NoReportError, Report, ask
+from wheelfactory.verify.proofs import HasPython, Report
+from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord, parse_record
 
 PROJECTS = ("flash-attn", FALLBACK_NAME)
 """What can be validated; the first that is installed is."""
-
-_READ = Path(__file__).with_name("programs") / "read_installed.py"
-_TIMEOUT = 300.0
-"""Seconds; an extension of half a GB is hashed in one."""
 
 _EXTENSION = re.compile(r"/flash_attn_2_cuda\b[^/]*\.so$")
 
@@ -101,26 +101,48 @@ class Installed(Report):
         )
 
 
-class _Answer(Report):
-    project: str | None
-    distribution: Distribution | None
-    numpy: bool
+def read_installed(python: HasPython, environ: Mapping[str, str]) -> Installed:
+    """What a Python has of flash-attn, else of flash-attention-amd.
 
-
-def read_installed(python: HasPython, environ: Mapping[str, str], scratch: Path) -> Installed:
-    """What a Python has of flash-attn, else of flash-attention-amd; the program runs in `scratch`.
-
-    Raises `InputError` if it has neither, and `BuildError` if it cannot be asked.
+    Raises `InputError` if it has neither, and `BuildError` if it cannot be asked or what is there cannot be read.
     """
+    hint = "mend that Python, or name another with --python"
     try:
-        answer = ask((_READ, *PROJECTS), _Answer, python, environ, scratch=scratch, timeout=_TIMEOUT)
-    except NoReportError as error:
-        hint = "mend that Python, or name another with --python"
+        packages = find_packages([str(python.python), "-I", "-B"], environ, modules=["numpy"])
+        found = ((name, next(packages.distributions(name), None)) for name in PROJECTS)
+        there = next(((name, _read(one)) for name, one in found if one), None)
+    except InputError as error:
+        raise BuildError("cannot read what is installed", error.which, hint) from None
+    except (OSError, ValueError) as error:
         raise BuildError("cannot read what is installed", f"{python.python} ({error})", hint) from None
-    if answer.project is None or answer.distribution is None:
+    if there is None:
         hint = "install a wheel (`wheelfactory doctor SITE` says which), name the file of one, or another --python"
         raise InputError("no flash-attn", f"{python.python} has neither {' nor '.join(PROJECTS)}", hint)
-    return Installed(project=answer.project, distribution=answer.distribution, numpy=answer.numpy)
+    project, distribution = there
+    return Installed(project=project, distribution=distribution, numpy=packages.origins["numpy"] is not None)
+
+
+def _read(found: metadata.Distribution) -> Distribution:
+    listed = found.files if found.read_text("RECORD") is not None else None
+    troubles = {str(file): _trouble_of(file) for file in listed or ()}
+    return Distribution(
+        version=found.version,
+        requires=tuple(found.requires or ()),
+        record=found.read_text(RECORD_NAME),
+        direct_url=found.read_text("direct_url.json"),
+        files=None if listed is None else tuple(str(Path(str(file.locate())).resolve()) for file in listed),
+        troubles=tuple(f"{name} {trouble}" for name, trouble in troubles.items() if trouble),
+    )
+
+
+def _trouble_of(file: metadata.PackagePath) -> str:
+    """How a file differs from what RECORD says of it, or nothing."""
+    path = Path(str(file.locate()))
+    if not path.is_file():
+        return "is not there"
+    said = Hash(file.hash.mode, file.hash.value) if file.hash else None
+    with path.open("rb") as content:
+        return "" if RecordEntry(str(file), said, None).validate_stream(content) else "was changed"
 
 
 def _requirement(text: str) -> Requirement | None:

@@ -41,7 +41,7 @@ def validate(
     wheel = _open(path) if path else None
     python, stand_in = _python(wheel, given, environ, cache)
     with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
-        installed = read_installed(interpreter, handed(environ), scratch)
+        installed = read_installed(interpreter, handed(environ))
         computed = compute(installed, Place(interpreter, python, scratch, matrix, host, environ, cache, wheel, foreign))
     fitting = None if stand_in or computed.stand_in else python
     checks = (

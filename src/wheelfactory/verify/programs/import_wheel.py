@@ -1,5 +1,10 @@
-"""Run by the Python of a CK cell in its image: ``python -IB import_wheel.py WHEEL`` imports it from a folder of its
-own and prints its version."""
+"""Imports flash-attn as users do and prints its version: the one that is installed, or a wheel.
+
+    python -IB import_wheel.py
+    python -IB import_wheel.py WHEEL
+
+The second form is for the Python of a CK cell in its image: the WHEEL is imported from a folder of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +20,19 @@ def main(wheel: str) -> None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
         sys.path.insert(0, folder)
-        from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
+        import_installed()
 
-        assert callable(flash_attn_func)
-        sys.stdout.write(f"{importlib.metadata.version('flash-attn')}\n")
+
+def import_installed() -> None:
+    """Import the first that is on the path."""
+    from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
+
+    assert callable(flash_attn_func)
+    sys.stdout.write(f"{importlib.metadata.version('flash-attn')}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1:]:
+        main(sys.argv[1])
+    else:
+        import_installed()

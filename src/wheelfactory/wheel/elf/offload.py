@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,6 +77,25 @@ class Bundle:
     def targets(self) -> frozenset[str]:
         """What it holds device code for, as target ids; empty if only for the host."""
         return frozenset(str(entry.target) for entry in self.entries if entry.target and entry.size)
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """The code objects for one target in several bundles."""
+
+    objects: int
+    size: int
+    """Bytes, unpacked."""
+
+
+def device_code(bundles: Iterable[Bundle]) -> dict[str, DeviceCode]:
+    """What there is for each target id, sorted by it."""
+    found: dict[str, list[int]] = {}
+    for bundle in bundles:
+        for entry in bundle.entries:
+            if entry.target and entry.size:
+                found.setdefault(str(entry.target), []).append(entry.size)
+    return {target: DeviceCode(len(sizes), sum(sizes)) for target, sizes in sorted(found.items())}
 
 
 def read_bundles(section: memoryview) -> tuple[Bundle, ...]:

@@ -31,8 +31,7 @@ def _distribution(said: Distribution) -> Iterator[str]:
     label = said.label
     yield f"  version   {said.version}"
     if label:
-        rocm, torch = (".".join(map(str, part)) for part in (label.rocm, label.torch))
-        yield f"  label     ROCm {rocm}, torch {torch}, {label.backend}"
+        yield f"  label     ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend}"
     else:
         yield "  label     none of this factory"
     yield f"  tags      {', '.join(said.tags)}"

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.elf.mangled import provider
+from wheelfactory.wheel.elf.offload import DeviceCode, device_code
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.record import BuildRecord
-
-
-@dataclass(frozen=True)
-class DeviceCode:
-    """The code objects for one target in all bundles of a file."""
-
-    objects: int
-    size: int
-    """Bytes, unpacked."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +53,9 @@ class ElfFacts:
             bundles=len(elf.bundles),
             registered=elf.registered,
             forms=tuple(sorted({bundle.form for bundle in elf.bundles})),
-            device_code=_device_code(elf),
+            device_code=device_code(elf.bundles),
             undefined=_undefined(elf),
         )
-
-
-def _device_code(elf: ElfFile) -> dict[str, DeviceCode]:
-    objects: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    for bundle in elf.bundles:
-        for entry in bundle.entries:
-            if entry.target and entry.size:
-                objects[str(entry.target)] += 1
-                sizes[str(entry.target)] += entry.size
-    return {target: DeviceCode(objects[target], sizes[target]) for target in sorted(sizes)}
 
 
 def _undefined(elf: ElfFile) -> dict[str, tuple[str, ...]]:

@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import sha256_of
+from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
-from wheelfactory.core.process import run
 from wheelfactory.wheel.elf.image import MAGIC
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.inspect.facts import Distribution, ElfFacts, Facts
@@ -21,14 +21,6 @@ from wheelfactory.wheel.read import RECORD_NAME, Wheel, read_elf_file
 from wheelfactory.wheel.record import parse_record, read_record
 
 _WHAT = "name a wheel file, an ELF file, a .dist-info folder, or what is installed for the python3 on PATH"
-
-_LOCATE = """
-import sys
-sys.path[:] = filter(None, sys.path)  # what lies in the working directory is not installed
-import importlib.metadata
-files = importlib.metadata.distribution(sys.argv[1]).files or []
-print(*[file.locate().parent for file in files if file.name == "METADATA"])
-"""
 
 
 def inspect(path: Path, environ: Mapping[str, str]) -> Facts:
@@ -82,12 +74,15 @@ def _file(path: Path) -> Facts:
 
 
 def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
-    command = ["python3", "-c", _LOCATE, name]
-    done = run(command, failure=InputError, environ=environ)
-    found = done.stdout.strip()
-    if done.returncode or not found:
+    try:
+        found = next(find_packages(["python3"], environ).distributions(name), None)
+    except InputError as error:
+        raise InputError("no such file or installed distribution", f"{name} ({error})", _WHAT) from None
+    files = (found.files or []) if found else []
+    folder = next((Path(str(file.locate())).parent for file in files if file.name == "METADATA"), None)
+    if folder is None:
         raise InputError("no such file or installed distribution", name, _WHAT)
-    return Path(found)
+    return folder
 
 
 def _installed(folder: Path) -> Facts:
