@@ -22,7 +22,6 @@ from wheelfactory.kernels.forecast import (
 
 ARCHS = ("gfx90a", "gfx942")
 SOURCES = tuple(f"fmha_fwd_d64_x{number}" for number in range(8))
-BY_SEED = Knowledge(Ledger(), Ledger())
 
 
 def ledger(cpu_s: float, *names: str, peak_mib: int = 900, size: int = 10**6) -> Ledger:

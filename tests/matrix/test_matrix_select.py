@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -23,10 +22,6 @@ EXPANSION = expand(MATRIX)
 CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
 TRITON = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
 OLD = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
-
-
-def ids(cells: Collection[Cell]) -> list[str]:
-    return [cell.id for cell in cells]
 
 
 @pytest.mark.parametrize(

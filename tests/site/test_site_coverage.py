@@ -20,7 +20,6 @@ from wheelfactory.site.coverage import Coverage, State, available_cells, cover, 
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
-OTHER_CK = "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"
 GONE = "fa2.8.3-rocm5.7-torch2.3.0-cp311-ck"
 """A cell that the matrix does not have."""
 

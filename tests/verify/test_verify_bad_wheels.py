@@ -24,11 +24,9 @@ from wheel_factory import (
     finished_wheel,
     metadata_text,
     payload,
-    read_zip,
     small_machine,
     tamper,
     toolchain_of,
-    write_zip,
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.verify import gates
@@ -38,7 +36,6 @@ from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.activation.members import ACTIVATION
 
 NAME = extension_name(CK)
-DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9.dist-info"
 ARCHS = MATRIX.archs(CK)
 
 
@@ -79,20 +76,6 @@ def zipped(change: Callable[[zipfile.ZipFile], None]) -> Callable[[Path], Path]:
         path = finished_wheel(folder)
         with zipfile.ZipFile(path, "a") as archive:
             change(archive)
-        return path
-
-    return make
-
-
-def patched(before: bytes, after: bytes) -> Callable[[Path], Path]:
-    """The good wheel, stored without compression, with bytes of the file replaced."""
-
-    def make(folder: Path) -> Path:
-        path = finished_wheel(folder)
-        write_zip(path, read_zip(path), compression=zipfile.ZIP_STORED)
-        data = path.read_bytes()
-        assert before in data
-        path.write_bytes(data.replace(before, after, 1))
         return path
 
     return make

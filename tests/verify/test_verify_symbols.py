@@ -27,7 +27,6 @@ from wheelfactory.wheel.record import Toolchain
 
 TORCH = Toolchain(torch="2.9.1+rocm6.4", hip="6.4.43484")
 
-NO_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationEPKc"
 OLD_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
 NEW_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
