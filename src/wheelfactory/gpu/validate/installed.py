@@ -12,6 +12,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend
+from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.validate.report import Validated
@@ -133,6 +134,6 @@ def _requirement(text: str) -> Requirement | None:
 def _archive_sha256(direct_url: str | None) -> str | None:
     try:
         hashes: Any = json.loads(direct_url or "{}")["archive_info"]["hashes"]
-        return re.fullmatch("[0-9a-f]{64}", hashes["sha256"]) and str(hashes["sha256"])
+        return re.fullmatch(SHA256, hashes["sha256"]) and str(hashes["sha256"])
     except (ValueError, LookupError, TypeError):
         return None
