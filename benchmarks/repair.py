@@ -31,7 +31,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.pipeline.build import finish
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.wheel.repair import OUTSIDE

@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 
 KERNELS = 8
 

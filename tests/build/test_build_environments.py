@@ -10,12 +10,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from loopback import served
 from wheel_factory import finished_wheel, metadata_text
 from wheelfactory.build import environments
 from wheelfactory.build.environments import (
     Environment,
     build_requirements,
     cpu_torch,
+    cpu_torch_options,
     empty_environment,
     interpreter_environment,
     interpreter_requirements,
@@ -52,6 +54,19 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_the_build_needs_a_cpu_torch_that_cuda_cannot_satisfy() -> None:
     assert cpu_torch().endswith("+cpu")
     assert all("==" in requirement for requirement in (*build_requirements(), *interpreter_requirements()))
+
+
+def test_the_index_of_cpu_builds_is_named_to_pip_where_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu/torch").mkdir(parents=True)
+    with served(tmp_path) as site:
+        for url, options in ((f"{site.url}/cpu", ("--extra-index-url", f"{site.url}/cpu")), (f"{site.url}/gone", ())):
+            monkeypatch.setattr(environments, "CPU_INDEX", url)
+            assert cpu_torch_options.__wrapped__() == options  # asked again, not remembered
+    assert site.requests == ["/cpu/torch/", "/gone/torch/"]
+    monkeypatch.setattr(environments, "CPU_INDEX", "http://127.0.0.1:9")
+    assert cpu_torch_options.__wrapped__() == ()
 
 
 def test_for_every_python_there_is_one_numpy_that_the_interpreters_can_use() -> None:

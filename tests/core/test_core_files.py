@@ -1,9 +1,8 @@
-"""Files are whole or as they were, also after a kill; a folder has one holder at a time, a content one sha256."""
+"""Files are whole or as they were, also after a kill; a folder has one holder at a time."""
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import signal
 import stat
@@ -15,15 +14,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import FactoryError, InputError
-from wheelfactory.core.files import (
-    atomic_path,
-    locked,
-    read_file,
-    remove_scratch,
-    scratch_dir,
-    sha256_of,
-    write_atomic,
-)
+from wheelfactory.core.files import atomic_path, locked, read_file, remove_scratch, scratch_dir, write_atomic
 
 
 class StopError(Exception):
@@ -230,15 +221,3 @@ def test_a_scratch_folder_that_another_run_removes_before_it_is_held_is_made_aga
     with scratch_dir(tmp_path) as folder:
         assert folder.is_dir()
         assert made == [made[0], folder]
-
-
-@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-def test_a_sha256_is_that_of_all_bytes_of_the_file(tmp_path: Path, size: int) -> None:
-    data = os.urandom(size)
-    (tmp_path / "file").write_bytes(data)
-    assert sha256_of(tmp_path / "file") == hashlib.sha256(data).hexdigest()
-
-
-def test_a_file_that_is_not_there_has_no_sha256(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        sha256_of(tmp_path / "file")

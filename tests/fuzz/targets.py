@@ -13,8 +13,8 @@ import atheris
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.kernels.archive import read_manifest as read_kernels
 from wheelfactory.kernels.archive import unpack
 from wheelfactory.kernels.compiler.store import read_journal

@@ -20,7 +20,7 @@ from hip_toolchain import HipToolchain
 from kernel_project import make_project
 from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, make_bench
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.order import LINK, SHARD

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernel_archive_factory import OBJECTS, fill
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.kernels.archive import pack
 from wheelfactory.kernels.shelf import DirectoryShelf, keep_set, take_set
 

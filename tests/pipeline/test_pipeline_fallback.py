@@ -21,8 +21,8 @@ from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import build_fallback
 from wheelfactory.build.fallback_project import Project, read_project
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import Failure, Job, Line, exit_code, run_job
 from wheelfactory.release.additions import addition, missing_fallback, recorded, wheel_row

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.release.manifest import WheelRow, read_manifest
 
 Done = subprocess.CompletedProcess[str]

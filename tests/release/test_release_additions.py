@@ -9,8 +9,8 @@ import pytest
 
 from given import Given, local
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError, VerificationError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.matrix.facts import Dependency
 from wheelfactory.pipeline.run import plan_job
 from wheelfactory.release.additions import addition, missing_dependencies

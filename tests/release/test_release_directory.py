@@ -23,8 +23,9 @@ from release_factory import (
     stand_in_wheel,
 )
 from validations import a_validation
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import remove_scratch, sha256_of
+from wheelfactory.core.files import remove_scratch
 from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest

@@ -8,8 +8,8 @@ import pytest
 
 from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stand_in_wheel
 from wheelfactory.cli import main
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BAD_INPUT, DONE
-from wheelfactory.core.files import sha256_of
 from wheelfactory.release.manifest import read_manifest
 
 CELL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"

@@ -22,7 +22,7 @@ from release_factory import (
     reachable,
     stand_in_wheel,
 )
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.pages import write_pages
 from wheelfactory.site.index import index_path, make_pages

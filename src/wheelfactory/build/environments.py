@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import requests
 
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.http import http_session
@@ -124,7 +124,7 @@ def interpreter_environment(cache_dir: Path) -> Environment:
 
 def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
-    folder = cache_dir / f"env-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    folder = cache_dir / f"env-{content_key(identity)}"
     with _MAKING:
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
 from wheelfactory.build.environments import build_environment, build_requirements, pip_wheel
 from wheelfactory.build.fallback_project import Project
 from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
@@ -30,7 +30,7 @@ def build_fallback(project: Project, folder: Path, cache: Path) -> Path:
 def _made(project: Project, cache: Path) -> Path:
     """The wheel in the cache, where it is kept by all that it is made from."""
     content = "\n".join([project.identity, *build_requirements()])
-    kept = cache / "raw" / hashlib.sha256(content.encode()).hexdigest()[:16] / project.filename
+    kept = cache / "raw" / content_key(content) / project.filename
     if kept.is_file():
         return kept
     environment = build_environment(cache)

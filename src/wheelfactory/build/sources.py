@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 from pypi_simple import PYPI_SIMPLE_ENDPOINT, DistributionPackage, PyPISimple
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import SourceError
-from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of
-from wheelfactory.core.http import NO_INDEX, http_session, reason_of
+from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.http import reason_of
+from wheelfactory.core.package_index import NO_INDEX, package_index
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn, GitTag
@@ -66,7 +68,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
         return path
     logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
-    with atomic_path(path) as written, PyPISimple(index, session=http_session(environ)) as client:
+    with atomic_path(path) as written, package_index(index, environ) as client:
         try:
             package = _find(client, project, filename)
             client.download_package(package, written, verify=False)

@@ -1,4 +1,4 @@
-"""Files: written so that a reader, or a run after a kill, sees the old or the new one and never half of one; hashed.
+"""Files: written so that a reader, or a run after a kill, sees the old or the new one and never half of one.
 
 Also used beside the compiler, so it needs the standard library of Python 3.9 alone.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
@@ -17,15 +16,6 @@ from pathlib import Path
 from wheelfactory.core.errors import FactoryError
 
 _SCRATCH = ".scratch-"
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex; the file may be larger than memory. Raises `OSError`."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

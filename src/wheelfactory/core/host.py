@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.core.ask import ask
 from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs
 from wheelfactory.core.memory import free_mib
 
@@ -61,14 +61,6 @@ def _rocm_version(rocm_path: Path) -> str | None:
     try:
         text = (rocm_path / ".info/version").read_text(encoding="utf-8")
     except OSError:
-        text = _hipcc_version(rocm_path / "bin/hipcc")
+        text = ask([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).output.partition("HIP version:")[2]
     match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
     return match[1] if match else None
-
-
-def _hipcc_version(hipcc: Path) -> str:
-    try:
-        done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", check=False)
-    except OSError:  # not a program of this machine
-        return ""
-    return done.stdout.partition("HIP version:")[2]

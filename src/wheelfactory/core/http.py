@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
-from pypi_simple import NoSuchProjectError, UnsupportedContentTypeError, UnsupportedRepoVersionError
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util import Retry
@@ -23,15 +22,6 @@ TIMEOUT_S = 60
 
 LONGEST_PAUSE_S = 60
 """A server that asks for a longer pause is asked again by whoever runs the command, not by a job that stands still."""
-
-NO_INDEX = (
-    requests.RequestException,
-    NoSuchProjectError,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-    ValueError,  # JSON that is none, or not of an index
-)
-"""What asking an index of packages raises when it cannot be reached or answers something else."""
 
 
 class _Patience(Retry):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-SHA256 = re.compile("[0-9a-f]{64}")
-"""The sha256 of something, in hex."""
+from wheelfactory.core.digest import SHA256
 
 _WORD = re.compile(r"[A-Za-z0-9._+!-]+")
 _ARCH = re.compile(r"gfx[0-9a-z-]+(:[a-z0-9:+-]+)?")
@@ -18,8 +17,8 @@ ROW_FORMS = {
     "project": _WORD,
     "version": _WORD,
     "filename": re.compile(r"[A-Za-z0-9_.]+-[A-Za-z0-9_.!+]+(-\d\w*)?-[\w.]+-[\w.]+-[\w.]+\.whl", re.ASCII),
-    "sha256": SHA256,
-    "metadata_sha256": SHA256,
+    "sha256": re.compile(SHA256),
+    "metadata_sha256": re.compile(SHA256),
     "offload_archs": _ARCH,
     "arch": _ARCH,
     "glibc": re.compile(r"\d+\.\d+(\.\d+)?", re.ASCII),

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
-from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of
+from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.kernels.compiler.differences import differences
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Finished, Store

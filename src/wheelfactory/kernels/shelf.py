@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
-from wheelfactory.core.files import atomic_path, scratch_dir, sha256_of, write_atomic
+from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_manifest
 from wheelfactory.kernels.manifest import SUFFIX

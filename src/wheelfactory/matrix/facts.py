@@ -15,9 +15,9 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model
 from pydantic_core import PydanticCustomError
 
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.digest import SHA256
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.core.row import SHA256
 from wheelfactory.matrix.toolchain import with_one_compiler
 
 _LONGEST_WINDOW = 200
@@ -70,8 +70,8 @@ TritonWindow = Annotated[
 ]
 PythonVersion = Annotated[str, _like("3[.][1-9][0-9]*", "a Python version", "3.12")]
 OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
-Sha256 = Annotated[str, _like(SHA256.pattern, "a sha256", "64 of the digits 0-9a-f")]
-Digest = Annotated[str, _like(f"sha256:{SHA256.pattern}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+Sha256 = Annotated[str, _like(SHA256, "a sha256", "64 of the digits 0-9a-f")]
+Digest = Annotated[str, _like(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
 AbsolutePath = Annotated[str, _like("(/[A-Za-z0-9._+-]+)+", "a path in an image", "/opt/rocm")]
 Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
 SizeBand = Annotated[
@@ -81,14 +81,10 @@ DiskSize = Annotated[str, _like("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")
 Citation = Annotated[str, StringConstraints(min_length=8)]
 
 
-def _kebab(name: str) -> str:
-    return name.replace("_", "-")
-
-
 class Fact(FrozenModel):
     """A mapping of matrix.yaml: no key but the named ones, no value of another type, never changed."""
 
-    model_config = ConfigDict(strict=True, alias_generator=_kebab)
+    model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", "-"))
 
 
 class Sdist(Fact):
@@ -291,3 +287,8 @@ def common_archs(release: FlashAttn, rocm: Rocm, backend: Backend) -> tuple[str,
     """The archs that a release's backend supports and that torch for this ROCm is built for, in the release's order."""
     facts = release.backend(backend)
     return tuple(arch for arch in facts.archs if arch in rocm.archs) if facts else ()
+
+
+def in_window(window: str, version: str) -> bool:
+    """Whether a `Window` of the matrix has a version; pre-releases count as any other."""
+    return SpecifierSet(window).contains(version, prereleases=True)

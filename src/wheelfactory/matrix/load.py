@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -15,7 +14,7 @@ from pydantic_core import ErrorDetails
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.matrix.document import Document, Number, Place, Problem, UnreadableError, quote
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Matrix, in_window
 
 _MAPPING = ("must be a mapping", "write 'key: value' lines below it, indented; leave the key out if there are none")
 
@@ -162,7 +161,7 @@ def _idle_exclusions(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
     axes = {"flash-attn": matrix.flash_attn, "python": matrix.python, "torch": matrix.torch, "rocm": matrix.rocm}
     for position, exclusion in enumerate(matrix.exclude):
         for axis, window in exclusion.axes.items():
-            if not any(SpecifierSet(window).contains(value, prereleases=True) for value in axes[axis]):
+            if not any(in_window(window, value) for value in axes[axis]):
                 yield ("exclude", position, axis), f"no {axis} version is {window}", f"known: {', '.join(axes[axis])}"
         if exclusion.backend and exclusion.backend not in matrix.backend:
             hint = f"known: {', '.join(map(str, matrix.backend))}"

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from packaging.specifiers import SpecifierSet
-
 from wheelfactory.core.cell import Backend
-from wheelfactory.matrix.facts import Exclusion, Matrix, common_archs
+from wheelfactory.matrix.facts import Exclusion, Matrix, common_archs, in_window
 
 Combination = tuple[str, str, str, str, Backend]
 """A point of the product of the axes: flash-attn, python, torch, ROCm, backend."""
@@ -61,13 +59,13 @@ def python_missing(matrix: Matrix, torch: str, python: str) -> str:
 def python_refused(matrix: Matrix, flash_attn: str, python: str) -> str:
     """The release does not support that Python."""
     needs = matrix.flash_attn[flash_attn].python
-    return "" if _in(needs, python) else f"flash-attn {flash_attn} needs Python {needs}, not {python}"
+    return "" if in_window(needs, python) else f"flash-attn {flash_attn} needs Python {needs}, not {python}"
 
 
 def outside_triton_window(matrix: Matrix, flash_attn: str, torch: str, backend: Backend) -> str:
     """That torch brings a Triton that the release's kernels do not import or compile with."""
     release, version = matrix.flash_attn[flash_attn].triton, matrix.torch[torch].triton
-    if backend is Backend.CK or release is None or _in(release.window, version):
+    if backend is Backend.CK or release is None or in_window(release.window, version):
         return ""
     return f"torch {torch} brings Triton {version}; the kernels of flash-attn {flash_attn} need {release.window}"
 
@@ -145,7 +143,7 @@ def exclusion_rule(exclusion: Exclusion) -> Rule:
 
     @cache
     def takes(axis: str, value: str) -> bool:
-        return value == exclusion.backend if axis == "backend" else _in(exclusion.axes[axis], value)
+        return value == exclusion.backend if axis == "backend" else in_window(exclusion.axes[axis], value)
 
     def refuse(*values: str) -> str:
         return exclusion.reason if all(map(takes, axes, values)) else ""
@@ -155,7 +153,3 @@ def exclusion_rule(exclusion: Exclusion) -> Rule:
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def _in(window: str, version: str) -> bool:
-    return SpecifierSet(window).contains(version, prereleases=True)

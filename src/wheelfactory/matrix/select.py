@@ -6,7 +6,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from wheelfactory.core.cell import ANY_PYTHON, Cell
+from packaging.version import Version
+
+from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Excluded, Expansion, refusals
 from wheelfactory.matrix.facts import Matrix
@@ -118,23 +120,16 @@ def explanation(expansion: Expansion, cells: Collection[Cell], published: Collec
         elif cell not in selected:
             left_out += 1
         elif len(pythons) > 1:
-            lines.append(f"merged    {cell.id}: one wheel for Python {', '.join(sorted(pythons, key=_minor))}")
+            lines.append(f"merged    {cell.id}: one wheel for Python {', '.join(sorted(pythons, key=Version))}")
         else:
             lines.append(f"built     {cell.id}")
     if left_out:
         lines.append(f"left out  {left_out} cells that do not match --only {only}")
-    return lines + [_sum(expansion, backend) for backend in sorted({*_backends(expansion)})]
+    backends = {cell.backend for cell in expansion.cells} | {item.combination[4] for item in expansion.excluded}
+    return lines + [_sum(expansion, backend) for backend in sorted(backends)]
 
 
-def _minor(python: str) -> int:
-    return int(python.split(".")[1])
-
-
-def _backends(expansion: Expansion) -> list[str]:
-    return [str(cell.backend) for cell in expansion.cells] + [str(item.combination[4]) for item in expansion.excluded]
-
-
-def _sum(expansion: Expansion, backend: str) -> str:
+def _sum(expansion: Expansion, backend: Backend) -> str:
     served = {cell: len(pythons) for cell, pythons in expansion.pythons.items() if cell.backend == backend}
     refused = sum(item.combination[4] == backend for item in expansion.excluded)
     total = sum(served.values()) + refused

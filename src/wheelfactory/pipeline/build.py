@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from wheelfactory.build.recipe import Recipe, make_recipe
 from wheelfactory.build.setup_py import Handed, RawWheel, Setup, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import Part
@@ -99,8 +99,7 @@ def _triton_payload(
 ) -> Path:
     """The Triton wheel of a flash-attn release, built once for all its labels."""
     content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.environment, sort_keys=True)])
-    key = hashlib.sha256(content.encode()).hexdigest()[:16]
-    kept = cache / "raw" / key
+    kept = cache / "raw" / content_key(content)
     for path in kept.glob("*.whl"):
         return path
     place = executor.place(recipe.cell, part)

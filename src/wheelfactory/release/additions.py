@@ -10,8 +10,8 @@ from pathlib import Path
 from wheelfactory.build.fallback_project import Project, is_of_other_sources, read_project
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import VerificationError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import Dependency, Matrix

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import atomic_path, sha256_of, write_atomic
+from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
 from wheelfactory.release.pages import index_pages, write_pages

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.gpu.validate.report import Case, Check, Validation
+from wheelfactory.gpu.validate.report import Case, Validation
 from wheelfactory.verify.result import Status, is_within
 
 _AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
@@ -97,7 +97,7 @@ def evidence_of(validation: Validation) -> Evidence:
 
 def _doubts(validation: Validation) -> Iterator[str]:
     """Why a validation says nothing about its wheel on a GPU."""
-    yield from (f"failed: {part.name}" for part in _parts(validation) if part.status is Status.FAILED)
+    yield from (f"failed: {part.name}" for part in validation.parts if part.status is Status.FAILED)
     yield from map(_doubt_of_case, validation.cases)
     if validation.hardware.vendor is None:
         yield "no GPU computed"
@@ -108,10 +108,6 @@ def _doubts(validation: Validation) -> Iterator[str]:
     if validation.validated.sha256 is None:
         yield "it does not say of which file: validate the wheel and not what is installed"
     yield _doubt_of_mode(validation)
-
-
-def _parts(validation: Validation) -> tuple[Check | Case, ...]:
-    return (*validation.checks, *validation.cases)
 
 
 def _doubt_of_case(case: Case) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.wheel.read import Wheel

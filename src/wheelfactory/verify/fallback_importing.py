@@ -6,7 +6,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from wheelfactory.build.environments import build_requirements, cpu_torch
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.verify.fallback_trial import ENVIRONMENT, answer
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.proofs import PROGRAMS, Question, Report

@@ -21,7 +21,8 @@ from wheelfactory.build.environments import (
     wheel_environment,
 )
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.files import sha256_of, write_atomic
+from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.files import write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import reason, run
 from wheelfactory.core.progress import logger

@@ -25,7 +25,7 @@ from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, make_bench, make_matrix
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, containers
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import unseen
 from wheelfactory.kernels.compiler.store import Store

@@ -21,8 +21,8 @@ from wheelfactory.build.environments import (
     triton_environment,
 )
 from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import Installed, read_installed

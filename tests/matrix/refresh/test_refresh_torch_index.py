@@ -10,10 +10,10 @@ from packaging.version import Version
 
 from matrix.refresh.torch_pages import TorchPages
 from small_matrix import small_matrix
+from wheelfactory.core import package_index
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_session
 from wheelfactory.matrix.facts import Rocm
-from wheelfactory.matrix.refresh import torch_index as asking
 from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex, offer_of
 
 GOOD = "torch-2.9.1+rocm6.4-cp312-cp312-manylinux_2_28_x86_64.whl"
@@ -156,7 +156,7 @@ def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm, ki
 def test_an_index_that_does_not_answer_is_given_up(
     pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "http_session", partial(http_session, timeout=0.1))
+    monkeypatch.setattr(package_index, "http_session", partial(http_session, timeout=0.1))
     pages.have("6.4", "2.9.1", "3.12")
     pages.waits["6.4"] = 0.5
     assert "timed out" in refused(pages, rocm)

@@ -15,8 +15,8 @@ import requests
 from fake_github import TOKEN, Clock, FakeGitHub
 from fake_github.answering import RESET_S
 from fake_github.repository import OWNER_REPO
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.release.github import client as client_module
 from wheelfactory.release.github.answers import UnansweredError, is_rate_limit, judge, told_pause
 from wheelfactory.release.github.client import Client

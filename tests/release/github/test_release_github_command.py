@@ -22,8 +22,8 @@ from wheel_factory import MATRIX, finished_wheel, payload
 from wheelfactory.cli import main
 from wheelfactory.commands.targets import publisher_of, shelf_of
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.release.additions import wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.evidence import evidence_of

@@ -6,7 +6,6 @@ share one.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 import tarfile
@@ -22,6 +21,7 @@ from wheelfactory.build.environments import build_requirements, cpu_torch
 from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.checkout import DOCKER
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Image, Matrix
 
@@ -50,7 +50,7 @@ class Dockerfile:
     @property
     def tag(self) -> str:
         """The name of the image, by its content: ``wheelfactory/build:`` and 16 digits of the context's sha256."""
-        return f"wheelfactory/build:{hashlib.sha256(self.context()).hexdigest()[:16]}"
+        return f"wheelfactory/build:{content_key(self.context())}"
 
     def context(self) -> bytes:
         """The build context as docker's API takes it, a tar archive: the same bytes for the same content."""

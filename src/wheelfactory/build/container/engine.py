@@ -62,7 +62,8 @@ def connect(environ: Mapping[str, str]) -> Engine:
             return _ask(url)
         except (DockerException, OSError) as error:
             reasons.append((url, error))
-    url, reason = next((pair for pair in reasons if not _is_absent(pair[1])), reasons[0])
+    # that nobody has a socket there is the least telling of all reasons
+    url, reason = next((pair for pair in reasons if not isinstance(pair[1], FileNotFoundError)), reasons[0])
     raise trouble(reason, url)
 
 
@@ -102,8 +103,3 @@ def _ask(url: str) -> Engine:
         own_options={"userns_mode": "host"} if any("userns" in option for option in security) else {},
         storage=Path(said.get("DockerRootDir") or "/nowhere"),
     )
-
-
-def _is_absent(error: BaseException) -> bool:
-    """Whether nobody has a socket there, which is the least telling of all reasons."""
-    return isinstance(error, FileNotFoundError)

@@ -14,10 +14,10 @@ from installer.records import Hash, RecordEntry
 from packaging.requirements import InvalidRequirement, Requirement
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend
+from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
-from wheelfactory.core.row import SHA256
 from wheelfactory.gpu.validate.report import Validated
 from wheelfactory.verify.proofs import HasPython, Report
 from wheelfactory.wheel.read import RECORD_NAME
@@ -156,6 +156,6 @@ def _requirement(text: str) -> Requirement | None:
 def _archive_sha256(direct_url: str | None) -> str | None:
     try:
         hashes: Any = json.loads(direct_url or "{}")["archive_info"]["hashes"]
-        return SHA256.fullmatch(hashes["sha256"]) and str(hashes["sha256"])
+        return re.fullmatch(SHA256, hashes["sha256"]) and str(hashes["sha256"])
     except (ValueError, LookupError, TypeError):
         return None

@@ -115,10 +115,14 @@ class Validation(FrozenModel):
     cases: tuple[Case, ...] = ()
 
     @property
+    def parts(self) -> tuple[Check | Case, ...]:
+        """The checks, then the cases."""
+        return (*self.checks, *self.cases)
+
+    @property
     def failed(self) -> bool:
         """Whether a number is wrong, or what runs is not what the wheel says."""
-        found = [part.status for part in self.checks] + [part.status for part in self.cases]
-        return Status.FAILED in found
+        return any(part.status is Status.FAILED for part in self.parts)
 
 
 def read_validation(path: Path) -> Validation:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.kernels.compiler.flags import rocm_of
 
 RUNAWAY_UPSTREAM = 18

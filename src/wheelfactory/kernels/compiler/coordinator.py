@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.core import memory
-from wheelfactory.core.files import sha256_of
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.kernels.compiler.admission import Running, expected_mib, may_start
 from wheelfactory.kernels.compiler.costs import Cost, Measured
 from wheelfactory.kernels.compiler.store import Finished, Store

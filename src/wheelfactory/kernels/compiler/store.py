@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.files import atomic_path, sha256_of, write_atomic
-from wheelfactory.core.row import SHA256
+from wheelfactory.core.digest import SHA256, sha256_of
+from wheelfactory.core.files import atomic_path, write_atomic
 
 FORMAT = 1
 """Of ``set.json`` and of the manifest of an archive."""
@@ -122,7 +122,7 @@ class Finished:
             is_name(self.source)
             and all(isinstance(arch, str) for arch in self.archs)
             and isinstance(self.sha256, str)
-            and SHA256.fullmatch(self.sha256) is not None
+            and re.fullmatch(SHA256, self.sha256) is not None
             and all(isinstance(count, int) and count >= 0 for count in counts)
             and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
             and self.cpu_s >= 0

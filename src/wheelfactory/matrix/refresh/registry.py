@@ -10,6 +10,7 @@ from urllib.parse import quote
 import requests
 from requests.utils import parse_dict_header
 
+from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_session, next_page, reason_of
 from wheelfactory.core.models import FrozenModel, parse
@@ -29,7 +30,6 @@ MANIFESTS = ", ".join(
 _PAGE, _MOST_PAGES = 1000, 100
 _MOST_BYTES = 8 << 20
 """Of one answer: the specification asks for manifests of up to 4 MiB, a page of tags has about 100 kB."""
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _HINT = "check the network; nothing was changed"
 
 
@@ -87,7 +87,7 @@ class Registry:
             stated = computed
         if answer.status_code == requests.codes.not_found:
             return None
-        if not _DIGEST.fullmatch(stated or ""):
+        if not re.fullmatch(f"sha256:{SHA256}", stated or ""):
             raise FactoryError("not a sha256 digest", f"{stated!r} for {repository}:{tag}", _HINT)
         return stated
 

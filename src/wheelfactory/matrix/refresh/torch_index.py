@@ -9,10 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
-from pypi_simple import DistributionPackage, PyPISimple
+from pypi_simple import DistributionPackage
 
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import NO_INDEX, http_session, reason_of
+from wheelfactory.core.http import reason_of
+from wheelfactory.core.package_index import NO_INDEX, package_index
 from wheelfactory.matrix.facts import Rocm
 
 PYTORCH = "https://download.pytorch.org/whl"
@@ -33,7 +34,7 @@ class TorchIndex:
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
         """`environ` is that of the process; ``PIP_CERT`` counts as for pip."""
         self._url = url.rstrip("/")
-        self._session = http_session(environ)
+        self._environ = environ
 
     def address(self, rocm: Rocm) -> str:
         """Where the index of a ROCm entry is asked: below this address if it is one of PyTorch's, else where it is."""
@@ -47,7 +48,8 @@ class TorchIndex:
         """
         address = self.address(rocm)
         try:
-            page = PyPISimple(address, session=self._session).get_project_page("torch")
+            with package_index(address, self._environ) as index:
+                page = index.get_project_page("torch")
             found = offer_of(map(_filename, (package for package in page.packages if not package.is_yanked)), entry)
         except (*NO_INDEX, RecursionError) as error:  # the parser of HTML goes as deep as a page is nested
             which = f"that of ROCm {entry}, {address}: {reason_of(error)}"

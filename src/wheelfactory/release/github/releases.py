@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import requests
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.github.answers import RefusedError

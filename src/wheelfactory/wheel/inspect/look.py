@@ -10,8 +10,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import sha256_of
 from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.elf.image import MAGIC
