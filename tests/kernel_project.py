@@ -86,6 +86,7 @@ class Project:
         cut_by: str = "",
         deadline: float | None = None,
         given: tuple[Mapping[str, Any], ...] = (),
+        planned: tuple[str, ...] = (),
         ccache: str = "",
     ) -> Order:
         """An order for this project."""
@@ -99,6 +100,7 @@ class Project:
             cut_by=cut_by,
             deadline=deadline,
             given=given,
+            planned=planned,
             ccache=ccache,
             ccache_dir=str(self.kernels) if ccache else "",
         )

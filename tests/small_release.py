@@ -16,6 +16,8 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.digest import sha256_of
 
 KERNELS = 8
+SMALL_KERNELS = (*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api")
+"""Their names: no generator of this release says so."""
 
 SETUP = f"""
 import os, subprocess, sys, zipfile

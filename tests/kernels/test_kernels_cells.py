@@ -14,10 +14,12 @@ import pytest
 
 from rocm_machine import KERNEL_SET as SET
 from rocm_machine import Machine, make_machine
-from small_release import KERNELS, make_small_release
+from small_release import KERNELS, SMALL_KERNELS, make_small_release
 from wheel_factory import read_zip
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
 from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.kernels.census import Census, keep_census
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.wheel.inspect.look import inspect
 
 pytestmark = pytest.mark.slow
@@ -77,6 +79,20 @@ def is_kernel(name: str) -> bool:
 
 
 # once
+
+
+def test_kernels_other_than_plan_lists_are_refused_by_both_commands_and_nothing_is_compiled(site: Site) -> None:
+    machine = site.machine("one")
+    listed = Census((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
+    keep_census(listed, load_matrix(site.matrix).flash_attn["2.8.3"].pin, machine.cache)
+    told = (
+        "error: the build compiles other kernels than `wheelfactory plan` lists: "
+        f"1 missing: fmha_bwd_d256_bf16_7; 1 surplus: {SMALL_KERNELS[0]}\n",
+        "OPT_DIM",
+    )
+    refused(site.kernels(machine), BUILD_FAILED, *told)
+    refused(site.build(machine), BUILD_FAILED, *told)
+    assert machine.compiled() == []
 
 
 def test_what_one_cell_compiled_the_next_one_on_this_machine_takes(site: Site) -> None:

@@ -16,7 +16,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.process import capture
 from wheelfactory.kernels import census
-from wheelfactory.kernels.census import Census, generator_commands, keep_census, take_census
+from wheelfactory.kernels.census import Census, generator_commands, keep_census, planned_sources, take_census
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.load import load_matrix
 
@@ -91,6 +91,21 @@ def test_a_kept_census_that_is_something_else_is_taken_again(tmp_path: Path, kep
     (path,) = (tmp_path / "census").iterdir()
     path.write_text(kept)
     assert take_census("9", release, tmp_path, os.environ).sources == MADE
+
+
+def test_what_a_build_is_compared_with_is_the_census_whatever_a_person_has_set(tmp_path: Path) -> None:
+    environ = {**os.environ, "OPT_DIM": "32"}
+    assert planned_sources("9", release_of(tmp_path), tmp_path, environ) == MADE
+
+
+def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    git = {"repository": str(tmp_path / "absent"), "tag": "v9"}
+    release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
+    assert planned_sources("9", release, tmp_path, os.environ) == ()
+    assert "not compared with what plan lists" in caplog.text
 
 
 def test_nothing_is_left_in_the_cache_beside_it(tmp_path: Path) -> None:

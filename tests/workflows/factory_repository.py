@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rocm_machine import NO_ENGINE, make_machine
-from small_release import KERNELS, make_small_release
+from small_release import SMALL_KERNELS, make_small_release
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.kernels.census import Census, keep_census
 from wheelfactory.matrix.load import load_matrix
@@ -27,11 +27,6 @@ TRITON = "fa2.8.3-*-torch2.13.0-py3-triton"
 COMPILERS = ("as", "c++", "cc", "g++", "gcc", "ld")
 
 TREE = MATRIX.parent
-
-
-def small_kernels() -> list[str]:
-    """The kernels that the setup.py of `small_release` has: no generator of its says so."""
-    return [*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api"]
 
 
 def make_repository(folder: Path) -> Path:
@@ -87,7 +82,7 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
     matrix = make_small_release(machine.cache, folder)
     shutil.copy(matrix, tree / "matrix.yaml")
     pin = load_matrix(matrix).flash_attn["2.8.3"].pin
-    keep_census(Census(tuple(sorted(small_kernels())), 1000), pin, machine.cache)
+    keep_census(Census(tuple(sorted(SMALL_KERNELS)), 1000), pin, machine.cache)
     names = ("ROCM_PATH", "ROCM_HOME", "STAND_IN_TORCH", "DOCKER_HOST")
     return Place(
         tree=tree,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from small_release import SMALL_KERNELS
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
@@ -17,7 +18,7 @@ from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
 from wheelfactory.release.manifest import published_cells, read_manifest
 from workflows.events import dispatch, push_tag
 from workflows.expressions import Expressions
-from workflows.factory_repository import kernel_place, small_kernels, triton_place
+from workflows.factory_repository import kernel_place, triton_place
 from workflows.results import Run
 from workflows.runner import Place, run_workflow
 
@@ -179,7 +180,7 @@ def test_a_shard_out_of_time_goes_on_in_a_new_run_which_takes_what_it_left(kerne
     log = (Path(kernels.environ["ROCM_PATH"]) / "hipcc.log").read_text()
     compiled = [word for line in log.splitlines() if " -c " in line for word in line.split() if word.endswith(".hip")]
     kernel_names = Counter(Path(word).stem for word in compiled if "fmha_" in word)
-    assert kernel_names == Counter(small_kernels())  # each once, in one run or the other
+    assert kernel_names == Counter(SMALL_KERNELS)  # each once, in one run or the other
 
 
 def test_the_last_round_does_not_go_on(kernels: Place) -> None:

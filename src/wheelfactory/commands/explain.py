@@ -13,8 +13,7 @@ from wheelfactory.commands.options import Environ, add_matrix, require_cell, sho
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
-from wheelfactory.explain.describe import describe
-from wheelfactory.explain.document import document
+from wheelfactory.explain.describe import describe, document
 from wheelfactory.explain.explanation import Explanation, explain
 from wheelfactory.explain.lines import read_lines
 from wheelfactory.explain.reading import read_log

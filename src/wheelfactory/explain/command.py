@@ -66,7 +66,11 @@ def read_command(line: str) -> Command | None:
     """
     if not (" -c " in line or " --offload-arch=" in line or " -o " in line):
         return None
-    words = _words(_STATUS.sub("", line))
+    text = _STATUS.sub("", line)
+    try:
+        words = shlex.split(text)
+    except ValueError:  # cut off within quotes
+        words = text.split()
     at = next((index for index, word in enumerate(words) if _COMPILER.search(word)), None)
     if at is None or any(word.startswith("-") and word not in ("-ISB", "-I", "-S", "-B") for word in words[:at]):
         return None
@@ -75,13 +79,6 @@ def read_command(line: str) -> Command | None:
     if not source:
         return None
     return _taken_apart(words[at], tuple(words[:at]), source, told)
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:  # cut off within quotes
-        return line.split()
 
 
 def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> Command:

@@ -1,4 +1,4 @@
-"""An explanation -> lines for a person, the answers first."""
+"""An explanation -> lines for a person, the answers first, or the object that ``--json`` prints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 from wheelfactory.core.gpus import product
 from wheelfactory.explain.command import Command
@@ -16,6 +17,8 @@ from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING
 from wheelfactory.kernels.compiler.status import duration
+
+Document = dict[str, object]
 
 _LABEL, _FLAG, _LINE = 10, 42, 120
 """Widths of the columns and of a line; a path or flag that is longer is not cut."""
@@ -88,18 +91,15 @@ def _times(progress: Progress, forecast: Forecast, explanation: Explanation) -> 
     yield "left", f"{progress.total - progress.done} sources, {duration(forecast.left_s)}{with_jobs}, {by}"
     if progress.told_left:
         yield "said", f"the build itself: {progress.told_left} left"
-    yield "ends", _end(forecast)
+    if forecast.ends_at is None:
+        yield "ends", f"{duration(forecast.left_s)} after the last line of the log, which has no clock"
+    else:
+        yield "ends", f"{_clock(forecast.ends_at)} by the log's clock"
     if progress.peak_mib:
         yield "memory", f"{progress.peak_mib} MiB the largest compile so far"
 
 
-def _end(forecast: Forecast) -> str:
-    if forecast.ends_at is None:
-        return f"{duration(forecast.left_s)} after the last line of the log, which has no clock"
-    return f"{clock(forecast.ends_at)} by the log's clock"
-
-
-def clock(seconds: float) -> str:
+def _clock(seconds: float) -> str:
     """A time of a log's clock, whose zone was ignored: ``2026-11-21 19:05``."""
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
@@ -176,3 +176,69 @@ def _wrapped(text: str, start: str, further: str) -> list[str]:
         _LINE, initial_indent=start, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )
     return wrapper.wrap(text)
+
+
+def document(explanation: Explanation) -> Document:
+    """The whole explanation for a program; docs/reference/explain.md names each key.
+
+    What is not known is null, and every key is always there.
+    """
+    reading, kernel = explanation.reading, explanation.kernel
+    return {
+        "log": explanation.log,
+        "lines": reading.lines,
+        "state": reading.state,
+        "torch": reading.torch or None,
+        "archs": [{"arch": arch, "products": product(arch) or None} for arch in reading.archs],
+        "progress": _progress_document(reading.progress) if reading.progress else None,
+        "forecast": _forecast_document(explanation.forecast, explanation.jobs_from) if explanation.forecast else None,
+        "cause": asdict(reading.cause) if reading.cause else None,
+        "failed_objects": reading.failed_objects,
+        "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
+        "command": _command_document(reading.command) if reading.command else None,
+        "reasons": list(explanation.reasons),
+        "advice": list(explanation.advice),
+    }
+
+
+def _progress_document(progress: Progress) -> Document:
+    return {
+        "done": progress.done,
+        "total": progress.total,
+        "left": progress.total - progress.done,
+        "current": progress.current or None,
+        "rate_per_minute": progress.rate,
+        "elapsed_s": progress.elapsed_s,
+        "told_left": progress.told_left or None,
+        "peak_mib": progress.peak_mib,
+        "runs": progress.runs,
+        "mixed": progress.mixed,
+    }
+
+
+def _forecast_document(forecast: Forecast, jobs_from: str) -> Document:
+    return {
+        "jobs": forecast.jobs,
+        "jobs_from": jobs_from,
+        "archs": forecast.archs,
+        "cpu_hours": forecast.cpu_hours,
+        "cpu_hours_left": forecast.cpu_hours_left,
+        "left_s": forecast.left_s,
+        "measured": forecast.measured,
+        "ends": _clock(forecast.ends_at) if forecast.ends_at is not None else None,
+        "whole_s": forecast.whole_s,
+    }
+
+
+def _command_document(command: Command) -> Document:
+    return {
+        "compiler": command.compiler,
+        "rocm": command.rocm or None,
+        "before": list(command.before),
+        "source": command.source,
+        "object": command.output or None,
+        "archs": list(command.archs),
+        "headers": [{"folder": folder, "of": whose} for folder, whose in command.headers],
+        "flags": [asdict(flag) for flag in command.flags],
+        "unknown": list(command.unknown),
+    }

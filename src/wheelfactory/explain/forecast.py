@@ -17,15 +17,8 @@ from wheelfactory.kernels.compiler.status import time_left
 ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim: fewer would not make a library."""
 
-
 _YEAR_10000 = 253_402_300_800
 """In seconds since 1970: no calendar of Python's goes so far."""
-
-
-@cache
-def cheapest_s() -> float:
-    """No kernel of the table took less CPU time: a floor for what is left when the mix is another one."""
-    return min(seed_cost(source, 1).cpu_s for source in glossary().usual_mix)
 
 
 @cache
@@ -68,7 +61,8 @@ def forecast(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> For
     one_arch, left_count = mean_cost(1), progress.total - progress.done
     factor = seed_cost("fmha_bwd_d128", archs).cpu_s / seed_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named, progress.done)) * one_arch
-    left_s = max(one_arch * progress.total - done_s, left_count * cheapest_s()) * factor if left_count else 0.0
+    cheapest = min(seed_cost(source, 1).cpu_s for source in glossary().usual_mix)  # a floor where the mix is another
+    left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor
     time_s = left_s / jobs
     if progress.rate:

@@ -113,10 +113,12 @@ def read_glossary(path: Path) -> Glossary:
             for details in error.errors():
                 where = ".".join(map(str, details["loc"])) or "the file"
                 mark = document.mark(details["loc"])
-                problems.append(Problem.at(mark, f"{where}: {details['msg']}", "glossary.py has the schema"))
+                problems.append(Problem.at(mark, f"{where}: {details['msg']}", "see the schema"))
     except UnreadableError as error:
         problems = [error.problem]
     if problems:
         lines = [f"{path}:{problem.line}:{problem.column}: {problem.what}" for problem in sorted(problems)]
-        raise InputError("bad glossary", "\n  ".join(lines), "; ".join(dict.fromkeys(p.hint for p in problems)))
+        raise InputError(
+            "bad glossary", "\n  ".join(lines), "make it fit the schema in wheelfactory/explain/glossary.py"
+        )
     return found

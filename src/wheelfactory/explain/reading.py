@@ -114,7 +114,8 @@ class _Reader:
     def reading(self, name: str) -> Reading:
         """All of it. Raises `InputError` if no build was seen."""
         progress, cause = self.follower.progress, self.search.cause
-        command = self._command()
+        last, before = (read_command(line) for line in (self.command_line, self.before_last))
+        command = before if before and not (last and last.archs) else last  # the log may end in the midst of the last
         state = self._state(progress, cause)
         if state is None and command is None:
             if not self.lines:
@@ -137,11 +138,6 @@ class _Reader:
             no_ninja=self.no_ninja,
             ccache=self.ccache,
         )
-
-    def _command(self) -> Command | None:
-        """The last command; the one before it where the log ends in the midst of the last."""
-        last, before = (read_command(line) for line in (self.command_line, self.before_last))
-        return before if before and not (last and last.archs) else last
 
     def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:
         if self.finished:

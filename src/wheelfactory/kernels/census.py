@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
@@ -52,6 +53,18 @@ def take_census(version: str, release: FlashAttn, cache: Path, environ: Mapping[
     census = _count(version, source, cache, environ)
     keep_census(census, source.identity, cache)
     return census
+
+
+def planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names that a build of a release must have, for its compile to compare; empty where they cannot be listed.
+
+    `environ` is that of the factory. Raises nothing: what is wrong with sources, the build itself says best.
+    """
+    try:
+        return take_census(version, release, cache, clean_environ(environ)).sources
+    except SourceError as error:
+        logger.info("not compared with what plan lists: %s", error)
+        return ()
 
 
 def keep_census(census: Census, identity: str, cache: Path) -> None:

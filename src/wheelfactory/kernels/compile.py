@@ -14,6 +14,7 @@ from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import Part
 from wheelfactory.kernels.archive import pack
+from wheelfactory.kernels.census import planned_sources
 from wheelfactory.kernels.compiler.flags import APPENDED
 from wheelfactory.kernels.compiler.order import SHARD, Report
 from wheelfactory.kernels.compiler.shards import Shard
@@ -59,7 +60,12 @@ def compile_kernels(
         with scratch_dir(cache) as scratch:
             setup = Setup(recipe, source, place, scratch)
             handed = hand_over(
-                setup, kernel_set.id, replace(wanted, shard=shard), cache=cache, appended=environ.get(APPENDED)
+                setup,
+                kernel_set.id,
+                replace(wanted, shard=shard),
+                cache=cache,
+                appended=environ.get(APPENDED),
+                planned=planned_sources(cell.flash_attn, release, cache, environ),
             )
             log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
             ended = _compile(setup, handed, kernels, log, part)

@@ -54,9 +54,18 @@ def ledger_path(cache: Path) -> Path:
     return cache / "ledger.jsonl"
 
 
-def hand_over(setup: Setup, set_id: str, wanted: Wanted, *, cache: Path, appended: str | None) -> Handed:
+def hand_over(
+    setup: Setup,
+    set_id: str,
+    wanted: Wanted,
+    *,
+    cache: Path,
+    appended: str | None,
+    planned: tuple[str, ...] = (),
+) -> Handed:
     """What makes setup.py compile through the factory; `appended` are the flags that hipcc itself adds (`APPENDED`).
 
+    `planned` are the names of the sources that the compile must have, empty for any.
     Raises `InputError` for an unusable archive.
     """
     place, kept, ccache_folder = setup.place, kernels_folder(cache), cache / "ccache"
@@ -72,6 +81,7 @@ def hand_over(setup: Setup, set_id: str, wanted: Wanted, *, cache: Path, appende
         cut_by=str(wanted.cut_by or ""),
         deadline=wanted.deadline,
         given=tuple(_unpacked(kept, set_id, wanted.archives)) if wanted.archives else (),
+        planned=planned,
     )
     written = setup.scratch / "order.json"
     order.write(written)

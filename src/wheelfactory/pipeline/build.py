@@ -17,6 +17,7 @@ from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import Part
+from wheelfactory.kernels.census import planned_sources
 from wheelfactory.kernels.compiler.flags import APPENDED
 from wheelfactory.kernels.compiler.order import Report
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
@@ -47,7 +48,8 @@ def build_cell(
     that was given is up.
     """
     recipe = make_recipe(matrix, cell, executor.host(cell), environ, by_hand=by_hand)
-    source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
+    release = matrix.flash_attn[cell.flash_attn]
+    source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
     if cell.backend is Backend.TRITON:
         payload = _triton_payload(executor, Handed(deadline=wanted.deadline), recipe, source, part, cache)
         return finish(payload, _record(recipe, source, Toolchain()), folder, environ)
@@ -56,7 +58,9 @@ def build_cell(
         setup, log = Setup(recipe, source, place, scratch), log_path(cache, cell.id)
         abi = matrix.torch[cell.torch].cxx11_abi
         kernel_set = KernelSet(cell.flash_attn, cell.rocm, recipe.archs, abi, (cell,))
-        handed = hand_over(setup, kernel_set.id, wanted, cache=cache, appended=environ.get(APPENDED))
+        planned = planned_sources(cell.flash_attn, release, cache, environ)
+        appended = environ.get(APPENDED)
+        handed = hand_over(setup, kernel_set.id, wanted, cache=cache, appended=appended, planned=planned)
         raw, report = _link(setup, handed, kernels_folder(cache), log, part)
         record = _record(recipe, source, raw.toolchain, report.key if report else None)
         return finish(raw.path, record, folder, environ)

@@ -55,6 +55,26 @@ def test_a_compiler_that_does_not_know_an_arch_is_refused_before_anything_is_com
     assert project.compiled() == []
 
 
+def test_kernels_that_were_planned_are_compiled(project: Project) -> None:
+    code, said = project.run(project.order(planned=tuple(reversed(KERNELS))))
+    assert code == 0, said
+
+
+def test_other_kernels_than_were_planned_are_refused_with_their_names_before_anything_is_compiled(
+    project: Project,
+) -> None:
+    planned = (*KERNELS[1:], *(f"fmha_fwd_d256_fp16_{number}" for number in range(7)))
+    code, said = project.run(project.order(planned=planned))
+    refused = json.loads((project.root / "report.json").read_text())
+    assert code == NOT_LINKED
+    assert refused["what"] == "the build compiles other kernels than `wheelfactory plan` lists"
+    named = ", ".join(f"fmha_fwd_d256_fp16_{number}" for number in range(5))
+    assert refused["which"] == f"7 missing: {named}, ...; 1 surplus: {KERNELS[0]}"
+    assert "OPT_DIM" in refused["hint"]
+    assert f"error: {refused['what']}: {refused['which']}" in said
+    assert project.compiled() == []
+
+
 def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_path: Path) -> None:
     link_order(project)
     second = make_project(tmp_path, "other/flash_attn-2.8.3", kernels=project.kernels, torch="/other/torch")

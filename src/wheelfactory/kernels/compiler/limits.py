@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from wheelfactory.core.errors import BuildError
@@ -20,6 +20,9 @@ _OTHER_ARGUMENTS = 16 << 10
 
 MOST_ARGUMENTS = 6 << 20
 """Bytes that Linux allows for arguments and environment at most: three quarters of its default stack limit (exec.c)."""
+
+_MOST_NAMED = 5
+"""Sources that an error names of each kind; with thousands, the first ones tell which kind they are."""
 
 
 def argument_limit(stack: int) -> int:
@@ -69,6 +72,26 @@ def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, 
             "; ".join(f"{arch} ({reason})" for arch, reason in refused.items()),
             "use an image with a newer ROCm, or leave the arch out",
         )
+
+
+def refuse_other_sources(found: Collection[str], planned: Collection[str]) -> None:
+    """Raises `BuildError` if the kernels of this build are not those that were planned; nothing planned fits all.
+
+    Shards, forecasts and archives count on the planned names, so a kernel too few would end as a library that lacks it.
+    """
+    missing, surplus = sorted({*planned} - {*found}), sorted({*found} - {*planned})
+    if not planned or not (missing or surplus):
+        return
+    told = [
+        f"{len(names)} {kind}: {', '.join(names[:_MOST_NAMED])}{', ...' * (len(names) > _MOST_NAMED)}"
+        for kind, names in (("missing", missing), ("surplus", surplus))
+        if names
+    ]
+    raise BuildError(
+        "the build compiles other kernels than `wheelfactory plan` lists",
+        "; ".join(told),
+        "unset what chooses kernels (OPT_DIM), in the image too; else remove census/ in the cache, and plan again",
+    )
 
 
 def refuse_other_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:

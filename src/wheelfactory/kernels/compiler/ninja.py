@@ -17,6 +17,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct
 from wheelfactory.kernels.compiler.edges import read_edges
+from wheelfactory.kernels.compiler.limits import refuse_other_sources
 from wheelfactory.kernels.compiler.order import Order
 from wheelfactory.kernels.compiler.survey import survey
 
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
         found = survey(read_edges(order.ninja, Path.cwd()), str(Path(launcher.__file__).resolve()), os.environ)
         if found is None:
             os.execv(order.ninja, [order.ninja, *arguments])
+        refuse_other_sources(found.kernels, order.planned)
         code, report = conduct(order, found, os.environ)
     except OSError as error:
         return _refuse(order, BuildError("cannot compile kernels", str(error), "mend that, and run it again"))

@@ -43,6 +43,8 @@ class Order:
     """Seconds since 1970 at which every compile should have ended."""
     given: tuple[Mapping[str, Any], ...] = ()
     """The keys, as their parts, of the archives that were handed over; one of them must fit."""
+    planned: tuple[str, ...] = ()
+    """The names of the kernel sources that `wheelfactory plan` lists; empty where it cannot list them."""
 
     def write(self, path: Path) -> None:
         """Leave the order in a file."""
@@ -52,7 +54,7 @@ class Order:
     def read(cls, environ: Mapping[str, str]) -> Order:
         """The order that the environment names."""
         document = json.loads(Path(environ[VARIABLE]).read_text(encoding="utf-8"))
-        return cls(**{**document, "given": tuple(document["given"])})
+        return cls(**{**document, "given": tuple(document["given"]), "planned": tuple(document["planned"])})
 
     def answer(self, document: Mapping[str, Any]) -> None:
         """Leave where the factory looks what became of this: a `Report`, or what, which and hint of a refusal."""
