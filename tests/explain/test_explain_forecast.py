@@ -8,7 +8,8 @@ import io
 import pytest
 
 from explain.build_logs import compiles, running, timed
-from wheelfactory.explain.forecast import CHEAPEST_S, GIB_PER_JOB, RELEASES, USUAL_MIX, forecast, mean_cost
+from wheelfactory.build.recipe import GIB_PER_COMPILE
+from wheelfactory.explain.forecast import CHEAPEST_S, RELEASES, USUAL_MIX, forecast, mean_cost
 from wheelfactory.explain.lines import read_lines
 from wheelfactory.explain.progress import Progress
 from wheelfactory.explain.reading import read_log
@@ -35,7 +36,7 @@ def test_what_is_predicted_for_a_release_is_what_facts_say_of_it() -> None:
 def test_no_kernel_is_cheaper_and_none_larger_than_is_said() -> None:
     costs = [seed_cost(name, 1) for name in USUAL_MIX]
     assert min(cost.cpu_s for cost in costs) == CHEAPEST_S
-    assert max(cost.peak_mib for cost in costs) + 100 <= GIB_PER_JOB * 1024
+    assert max(cost.peak_mib for cost in costs) + 100 <= GIB_PER_COMPILE * 1024
 
 
 def test_without_times_the_time_left_is_that_of_the_costs_at_these_jobs() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.command import Command
-from wheelfactory.explain.forecast import GIB_PER_JOB, ONE_HEAD_DIM, RELEASES, Forecast
+from wheelfactory.explain.forecast import ONE_HEAD_DIM, RELEASES, Forecast
 from wheelfactory.explain.known_causes import ROCM_TORCH
 from wheelfactory.explain.reading import FAILED, FINISHED, Reading
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
@@ -78,8 +79,8 @@ def _advice(reading: Reading, forecast: Forecast | None) -> Iterator[str]:
         yield "pip install ninja into the environment that builds"
     if forecast and not reading.cause:
         yield (
-            f"MAX_JOBS by memory: free GiB / {GIB_PER_JOB}, at most the cores; "
-            f"{forecast.jobs} jobs need {forecast.jobs * GIB_PER_JOB:.0f} GiB (measured with Debian's compiler)"
+            f"MAX_JOBS by memory: free GiB / {GIB_PER_COMPILE}, at most the cores; "
+            f"{forecast.jobs} jobs need {forecast.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
         )
     if reading.command and is_runaway(reading.command.words):
         yield f'if {_runaway(reading.command)}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'

@@ -39,9 +39,6 @@ RELEASES = {
 CHEAPEST_S = 7.9
 """No kernel of the table took less CPU time: a floor for what is left when the mix is another one."""
 
-GIB_PER_JOB = 1.3
-"""Memory to plan for a compile: 1.17 GiB the largest measured, and hipcc with its driver 0.1."""
-
 _YEAR_10000 = 253_402_300_800
 """In seconds since 1970: no calendar of Python's goes so far."""
 
