@@ -121,9 +121,15 @@ def test_max_jobs_is_taken_at_its_word(asked: str, jobs: int) -> None:
     assert choose_jobs(asked, 4) == jobs
 
 
-def test_unset_it_is_the_number_of_cores_whatever_the_memory() -> None:
-    assert choose_jobs("", 4) == 4
-    assert recipe(host=Host(cores=128, memory_gib=0.5, rocm="6.4.1")).jobs == 128
+@pytest.mark.parametrize(
+    ("cores", "free_gib", "jobs"), [(4, 16, 4), (16, 64, 16), (16, 16, 12), (2, 2.59, 1), (128, 0.5, 1)]
+)
+def test_unset_it_is_the_cores_or_what_memory_has_room_for(cores: int, free_gib: float, jobs: int) -> None:
+    assert recipe(host=Host(cores=cores, memory_gib=free_gib, rocm="6.4.1")).jobs == jobs
+
+
+def test_max_jobs_may_be_more_than_memory_is_thought_to_have_room_for() -> None:
+    assert recipe(host=Host(cores=2, memory_gib=2, rocm="6.4.1"), MAX_JOBS="8").jobs == 8
 
 
 @pytest.mark.parametrize("asked", ["0", "-1", "many", "2.5", " 4", "\N{ARABIC-INDIC DIGIT FOUR}", "1e3"])

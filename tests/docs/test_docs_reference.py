@@ -16,10 +16,8 @@ from wheelfactory.core.checkout import ROOT
 ENVIRONMENT = Page("docs/reference/environment.md")
 
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PYTHON[A-Z]+|PATH|HOME|CPATH|TMPDIR|BROWSER")
-OTHER_CONSTANTS = {"HIP_ENABLE_WARP_SYNC_BUILTINS", "RESERVED_KWS", "SC_PAGE_SIZE", "SYS_PTRACE", "FLASH_ATTN"}
+OTHER_CONSTANTS = {"HIP_ENABLE_WARP_SYNC_BUILTINS", "RESERVED_KWS", "SYS_PTRACE", "FLASH_ATTN"}
 """Constants in capitals that are no environment variable: macros and names of HIP, Triton, sysconf, Linux and ours."""
-LAUNCHERS_OWN = ("COMPILE_SOCKET", "TAME_INLINING", "CCACHE", "CACHE_STATS")
-"""As they stand in the source, where ``WHEELFACTORY_`` is put in front."""
 
 
 def quoted_errors() -> list[str]:
@@ -49,9 +47,7 @@ def test_every_command_has_its_row() -> None:
 def variables_of_python(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         name = node.value if isinstance(node, ast.Constant) else node.arg if isinstance(node, ast.keyword) else None
-        if path.name == "launcher.py" and name in LAUNCHERS_OWN:
-            yield f"WHEELFACTORY_{name}"
-        elif isinstance(name, str) and VARIABLE.fullmatch(name) and name not in OTHER_CONSTANTS:
+        if isinstance(name, str) and VARIABLE.fullmatch(name) and name not in OTHER_CONSTANTS:
             yield name
 
 

@@ -1,11 +1,13 @@
-"""Kernels compiled under a limit of memory that Linux keeps: as many at once as it allows, and what is killed again.
+"""Kernels compiled under a limit of memory that Linux keeps: what it kills is compiled again with half as many at once.
 
 The compiler is a stand-in that takes the memory predicted for the kernel, for real. See `cgroups` for the limit.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +18,10 @@ from ninja import BIN_DIR
 
 from cgroups import MemoryLimit, memory_limited, why_not
 from kernel_project import BINDING, KERNELS, Project, make_project
+from wheelfactory.core.checkout import ROOT
 from wheelfactory.kernels.compiler import ninja
 from wheelfactory.kernels.compiler.costs import Ledger, predict
+from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.order import LINK, VARIABLE
 
 pytestmark = pytest.mark.slow
@@ -25,38 +29,17 @@ pytestmark = pytest.mark.slow
 JOBS = 4
 ROOM_MIB = 2400
 """For two compiles of 800 to 930 MiB each, ninja, and the launchers; not for a third."""
-HUNGRY = "fmha_fwd_d128_fp16_group"
-"""The fifth by its cost: not one of the four that ask at the start, of which the first runs alone as nothing was
-measured yet, and with others left to run beside it."""
-
 CLANG = """
 import sys, time
-from pathlib import Path
 
-mib, name, meeting = int(sys.argv[1]), sys.argv[2], Path("meeting")
-waits, beside, over = (meeting / what for what in ("waits", "beside", "over"))
-if name == "HUNGRY" and not over.exists():
-    waits.touch()
-    while not beside.exists():
-        time.sleep(0.01)
-held = b"x" * (mib << 20)
-time.sleep(0.3)
-while name != "HUNGRY" and waits.exists() and not over.exists():
-    beside.touch()
-    time.sleep(0.01)
-""".replace("HUNGRY", HUNGRY)
-"""Takes memory. The hungry one does so when another holds its own, and that holds it until the hungry one has ended."""
+held = b"x" * (int(sys.argv[1]) << 20)
+time.sleep(0.5)
+"""
 
-HIPCC_DOES = f"""
+HIPCC_DOES = """
 mib=$(sed -n 's/.* \\([0-9]*\\) MiB$/\\1/p' "$source")
-name=${{source##*/}}
-name=${{name%.*}}
-echo "start $name" >> events
-python3 -IS clang.py "${{mib:-1}}" "$name"
-status=$?
-[ "$name" = {HUNGRY} ] && touch meeting/over
-echo "end $name" >> events
-[ "$status" = 0 ] || exit 1
+echo "$mib" >> tries
+python3 -IS clang.py "${mib:-1}" || exit 1
 """
 """Like clang's driver it ends with 1 if the process that it started was killed."""
 
@@ -72,17 +55,12 @@ def limit() -> Iterator[MemoryLimit]:
         yield limit
 
 
-def make_hungry_project(folder: Path, hungry_mib: int | None = None) -> Project:
-    """One whose kernels take what is predicted for them; the hungry one if nothing else is said (MiB)."""
+def make_hungry_project(folder: Path, *, all_mib: int | None = None) -> Project:
+    """One whose kernels take what is predicted for them, or as much as is said (MiB)."""
     project = make_project(folder)
     (project.root / "clang.py").write_text(CLANG)
-    (project.root / "meeting").mkdir()
-    if hungry_mib is None:  # nobody waits for anybody
-        (project.root / "meeting/over").touch()
     for name in KERNELS:
-        mib = predict(Ledger(), name, ("gfx942",), "").peak_mib
-        if name == HUNGRY and hungry_mib:
-            mib = hungry_mib
+        mib = all_mib or predict(Ledger(), name, ("gfx942",), "").peak_mib
         (project.root / f"build/{name}.hip").write_text(f"// {mib} MiB\n")
     return project
 
@@ -109,45 +87,47 @@ def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.Compl
 OURS = (sys.executable, "-ISB", str(ninja.__file__), "-v")
 
 
-def tries(project: Project) -> list[tuple[str, int]]:
-    """Every start of a compile, in order: its source, and the most compiles at once while it ran, itself included."""
-    running: list[int] = []
-    seen: list[tuple[str, int]] = []
-    for line in (project.root / "events").read_text().splitlines():
-        what, name = line.split()
-        if what == "start":
-            running.append(len(seen))
-            seen.append((name, 1))
-        else:
-            running.remove(next(number for number in running if seen[number][0] == name))
-        for number in running:
-            seen[number] = (seen[number][0], max(seen[number][1], len(running)))
-    return seen
-
-
-def test_as_many_compiles_run_as_memory_allows_and_none_is_killed(tmp_path: Path, limit: MemoryLimit) -> None:
+def test_what_is_killed_is_compiled_again_until_all_is_there(tmp_path: Path, limit: MemoryLimit) -> None:
     project = make_hungry_project(tmp_path)
     done = run(project, limit, *OURS)
     assert done.returncode == 0, done.stdout
     assert project.report().state == LINK
-    assert limit.kills == 0
-    assert max(at_once for _, at_once in tries(project)) == 2
-    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
+    assert 0 < limit.kills <= JOBS, "all by the one overload of the beginning"
+    assert f"{JOBS // 2} at once from now on" in done.stdout
+    assert sorted(set(project.compiled())) == sorted([*KERNELS, BINDING])
+    assert sorted(project.finished()) == sorted(KERNELS)
 
 
-def test_with_a_fixed_number_of_jobs_the_same_compiles_are_killed(tmp_path: Path, limit: MemoryLimit) -> None:
+def test_with_a_fixed_number_of_jobs_the_same_compiles_end_the_build(tmp_path: Path, limit: MemoryLimit) -> None:
     project = make_hungry_project(tmp_path)
     done = run(project, limit, f"{BIN_DIR}/ninja", f"-j{JOBS}")
     assert done.returncode != 0
     assert limit.kills > 0
 
 
-def test_a_compile_that_takes_far_more_than_predicted_is_tried_again_alone(tmp_path: Path, limit: MemoryLimit) -> None:
-    project = make_hungry_project(tmp_path, hungry_mib=1800)
+def test_where_one_finds_room_alone_all_are_compiled_one_by_one(tmp_path: Path, limit: MemoryLimit) -> None:
+    project = make_hungry_project(tmp_path, all_mib=1800)
     done = run(project, limit, *OURS)
     assert done.returncode == 0, done.stdout
-    assert limit.kills > 0
+    assert "1 at once from now on" in done.stdout
     assert sorted(project.finished()) == sorted(KERNELS)
-    first, *_, last = [at_once for name, at_once in tries(project) if name == HUNGRY]
-    assert (first, last) == (2, 1)
-    assert project.finished()[HUNGRY].peak_mib >= 1800
+    assert all(entry.peak_mib >= 1800 for entry in project.finished().values())
+
+
+def test_one_that_finds_no_room_alone_is_named_and_the_build_ends(tmp_path: Path, limit: MemoryLimit) -> None:
+    project = make_hungry_project(tmp_path, all_mib=3000)
+    done = run(project, limit, *OURS)
+    assert done.returncode == NOT_LINKED
+    refused = json.loads((project.root / "report.json").read_text())
+    assert refused["what"] == "a compile was killed for want of memory though it ran alone"
+    assert re.fullmatch(r"fmha_\w+, when it had 2\d{3} MiB", refused["which"])
+    assert 3 <= len((project.root / "tries").read_text().split()) <= 2 * JOBS
+
+
+def test_the_benchmark_of_the_rule_plays_machines(limit: MemoryLimit) -> None:
+    machine = ("--cores", "8", "--memory", "16", "--weights", "4", "--kernels", "12")
+    command = [sys.executable, str(ROOT / "benchmarks/parallelism.py"), *machine]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout.splitlines()
+    assert [line.split()[6] for line in lines] == ["halving", "admission"]
+    assert lines[0].endswith(" kills, 8 at once")
+    assert ", 0 kills" not in lines[0]

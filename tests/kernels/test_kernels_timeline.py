@@ -1,19 +1,17 @@
-"""The picture of a compile is true to what ran when, and every browser can read it."""
+"""The trace of a compile is true to what ran when, and has what its viewers need."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable
 from itertools import pairwise
 from random import Random
-from xml.etree import ElementTree
+from typing import Any
 
 import pytest
 
 from wheelfactory.kernels.compiler.store import Finished
-from wheelfactory.kernels.timeline import Bar, draw, kind_of, lay_out, memory_curve
-
-SVG = "{http://www.w3.org/2000/svg}"
+from wheelfactory.kernels.timeline import trace
 
 
 def compiled(
@@ -25,143 +23,59 @@ def compiled(
 def many(count: int, seed: int = 1) -> list[Finished]:
     random = Random(seed)  # noqa: S311 # it must be repeatable
     starts = [random.uniform(0, 5000) for _ in range(count)]
-    kinds = ("fmha_fwd", "fmha_bwd", "fmha_fwd_splitkv", "x")
-    return [
-        compiled(
-            start,
-            start + random.expovariate(1 / 60),
-            f"{random.choice(kinds)}_d64_{number}",
-            peak=random.randrange(2000),
-        )
-        for number, start in enumerate(starts)
-    ]
+    return [compiled(start, start + random.expovariate(1 / 60), f"fmha_fwd_d64_{n}") for n, start in enumerate(starts)]
 
 
-def at_once(bars: Sequence[Bar]) -> int:
-    """The most bars that run at one time, counted one by one."""
-    return max(sum(other.start <= bar.start < other.end for other in bars) for bar in bars)
+def events(entries: Iterable[Finished], phase: str = "X") -> list[dict[str, Any]]:
+    return [event for event in json.loads(trace(entries))["traceEvents"] if event["ph"] == phase]
+
+
+def test_each_compile_is_a_complete_event_in_microseconds_from_the_first_start() -> None:
+    first, second = events([compiled(20, 27.5, "fmha_bwd_d128_bf16"), compiled(0, 30)])
+    assert (first["name"], first["ts"], first["dur"]) == ("fmha_fwd_d64", 0, 30_000_000)
+    assert (second["name"], second["ts"], second["dur"]) == ("fmha_bwd_d128_bf16", 20_000_000, 7_500_000)
+
+
+def test_an_event_has_what_the_format_needs() -> None:
+    for event in events(many(300)):
+        assert event["name"]
+        assert event["ph"] == "X"
+        assert all(type(event[key]) is int and event[key] >= 0 for key in ("ts", "dur", "pid", "tid"))
+
+
+def test_an_event_says_what_the_compile_was_and_cost() -> None:
+    (event,) = events([compiled(0, 30, "fmha_fwd_splitkv_d64_fp16", peak=700, cached=True)])
+    assert event["cat"] == "fwd_splitkv"
+    assert event["args"] == {"CPU s": 30, "peak MiB": 700, "from a cache": True}
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bars_of_a_lane_never_overlap_and_there_are_as_many_lanes_as_ran_at_once(seed: int) -> None:
-    bars = lay_out(many(300, seed))
+def test_events_of_a_thread_never_overlap_and_there_are_as_many_threads_as_ran_at_once(seed: int) -> None:
+    found = events(many(300, seed))
 
-    for lane in {bar.lane for bar in bars}:
-        mine = [bar for bar in bars if bar.lane == lane]
-        assert all(one.end <= two.start for one, two in pairwise(mine))
-    assert {bar.lane for bar in bars} == set(range(at_once(bars)))
-
-
-def test_a_lane_is_used_again_by_the_next() -> None:
-    bars = lay_out([compiled(0, 10), compiled(5, 15), compiled(10, 20), compiled(15, 25)])
-
-    assert [bar.lane for bar in bars] == [0, 1, 0, 1]
+    for thread in {event["tid"] for event in found}:
+        mine = [event for event in found if event["tid"] == thread]
+        assert all(one["ts"] + one["dur"] <= two["ts"] for one, two in pairwise(mine))
+    at_once = max(sum(two["ts"] <= one["ts"] < two["ts"] + two["dur"] for two in found) for one in found)
+    assert {event["tid"] for event in found} == set(range(at_once))
 
 
-def test_a_clock_that_was_set_back_gives_a_bar_of_no_width() -> None:
-    (bar,) = lay_out([compiled(10, 4)])
+def test_a_thread_is_used_again_by_the_next() -> None:
+    found = events([compiled(0, 10), compiled(5, 15), compiled(10, 20), compiled(15, 25)])
+    assert [event["tid"] for event in found] == [0, 1, 0, 1]
 
-    assert (bar.start, bar.end) == (0, 0)
-    assert "<svg" in draw([compiled(10, 4)], "x")
+
+def test_a_clock_that_was_set_back_gives_an_event_of_no_time() -> None:
+    (event,) = events([compiled(10, 4)])
+    assert (event["ts"], event["dur"]) == (0, 0)
+    assert events([compiled(10, 4)], "C") == []
 
 
 def test_memory_is_the_sum_of_what_runs() -> None:
-    bars = lay_out([compiled(0, 10, peak=100), compiled(5, 15, peak=30), compiled(10, 20, peak=7)])
-
-    assert memory_curve(bars) == ((0.0, 0), (0.0, 100), (5.0, 130), (10.0, 37), (15.0, 7), (20.0, 0))
-
-
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [
-        ("fmha_fwd_d128_bf16", "fwd"),
-        ("fmha_fwd_splitkv_combine_d64", "fwd_splitkv"),
-        ("fmha_fwd_appendkv_d64", "fwd_appendkv"),
-        ("fmha_bwd_dq_dk_dv_d64", "bwd"),
-        ("fmha_fwd_api", "api"),
-        ("fmha_fwd_splitkv_api", "api"),
-        ("mha_bwd", "other"),
-    ],
-)
-def test_the_name_of_a_source_says_its_kind(source: str, kind: str) -> None:
-    assert kind_of(source) == kind
+    found = events([compiled(0, 10, peak=100), compiled(5, 15, peak=30), compiled(10, 20, peak=7)], "C")
+    levels = [(event["ts"] // 1_000_000, event["args"]["MiB"]) for event in found]
+    assert levels == [(0, 100), (5, 130), (10, 37), (15, 7), (20, 0)]
 
 
-def bars_of(picture: str) -> list[tuple[str, float, float, float]]:
-    """Class, x, y and width of each bar drawn."""
-    paths = ElementTree.fromstring(picture).iterfind(f".//{SVG}g/{SVG}path")  # noqa: S314 # made here
-    found = []
-    for path in paths:
-        for x, y, width in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)", path.attrib["d"]):
-            found.append((path.attrib["class"], float(x), float(y), float(width)))
-    return found
-
-
-def texts(picture: str) -> str:
-    return "\n".join(text.text or "" for text in ElementTree.fromstring(picture).iter(f"{SVG}text"))  # noqa: S314
-
-
-def test_the_width_of_a_bar_is_its_time() -> None:
-    bars = bars_of(draw([compiled(0, 100), compiled(0, 25), compiled(50, 100, "fmha_bwd_d64")], "x"))
-
-    assert sorted((kind, x, width) for kind, x, _, width in bars) == [
-        ("bwd", 624, 552),
-        ("fwd", 72, 276),
-        ("fwd", 72, 1104),
-    ]
-
-
-def test_every_compile_is_drawn_inside_of_the_picture() -> None:
-    picture = draw(many(500), "x")
-
-    root = ElementTree.fromstring(picture)  # noqa: S314 # made here
-    bars = bars_of(picture)
-    assert len(bars) == 500
-    assert root.attrib["width"] == "1200"
-    assert all(x >= 72 and x + width <= 1176.02 and 104 < y < float(root.attrib["height"]) for _, x, y, width in bars)
-
-
-def test_the_head_says_what_it_was_and_what_it_cost() -> None:
-    entries = [compiled(0, 3600, peak=2048), compiled(0, 7200, peak=512), compiled(0, 1, peak=4096, cached=True)]
-
-    assert texts(draw(entries, "a set")).startswith(
-        "a set\n3 objects, 3.0 CPU hours, 2 h 00 min from start to end, largest compile 2.0 GiB, 1 from a cache\n"
-    )
-
-
-def test_the_legend_names_the_kinds_that_there_are() -> None:
-    found = texts(draw([compiled(0, 1), compiled(0, 1), compiled(0, 1, "fmha_bwd_d64")], "x"))
-
-    assert "forward (2)" in found
-    assert "backward (1)" in found
-    assert "split" not in found
-    assert "paler" not in found
-
-
-@pytest.mark.parametrize(
-    ("seconds", "marks"), [(5, "5 s"), (600, "10 min"), (3600, "60 min"), (36000, "10 h"), (1e7, "2640 h")]
-)
-def test_the_time_axis_speaks_in_fitting_units(seconds: float, marks: str) -> None:
-    assert marks in texts(draw([compiled(0, seconds)], "x")).splitlines()
-
-
-def test_text_is_escaped() -> None:
-    title = '<script>&"\x00\x1b\ud800</script>'
-
-    assert texts(draw([compiled(0, 1, "fmha<&")], title)).startswith('<script>&"???</script>\n')
-    assert texts(draw([], title)) == '<script>&"???</script>: nothing was compiled'
-
-
-def test_a_peak_of_a_moment_is_not_lost() -> None:
-    entries = [*(compiled(number, number + 1, peak=10) for number in range(9000)), compiled(4000, 4000.01, peak=5120)]
-
-    picture = draw(entries, "x")
-
-    path = next(path for path in ElementTree.fromstring(picture).iter(f"{SVG}path") if path.get("class") == "memory")  # noqa: S314
-    heights = [float(height) for height in re.findall(r"V([\d.]+)", path.attrib["d"])]
-    assert max(heights) - min(heights) == pytest.approx(140, abs=0.2)
-    assert "5.0 GiB" in texts(picture)
-
-
-def test_a_large_set_makes_a_small_file() -> None:
-    assert len(draw(many(7500), "x").encode()) < 1_500_000
+def test_nothing_compiled_is_a_trace_without_events() -> None:
+    assert json.loads(trace([]))["traceEvents"] == []

@@ -12,6 +12,10 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 
+GIB_PER_COMPILE = 1.3
+"""Memory to plan for a compile: 1.17 GiB is the largest measured (Debian's clang 21), and hipcc with its driver takes
+0.1. Where a compiler needs more and Linux kills one, half as many run from then on (kernels/compiler/schedule.py)."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -35,7 +39,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     if by_hand:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
     _refuse_without_rocm(matrix, cell, host, by_hand=by_hand)
-    jobs = choose_jobs(environ.get("MAX_JOBS", ""), host.cores)
+    jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
     label = matrix.label(cell)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
 
@@ -104,11 +108,13 @@ def _other_backend(matrix: Matrix, cell: Cell, refused: list[str]) -> str:
     return ""
 
 
-def choose_jobs(asked: str, otherwise: int) -> int:
-    """How many compiles may run at once: as ``MAX_JOBS`` asks, else `otherwise`.
+def default_jobs(cores: int, free_gib: float) -> int:
+    """How many kernels are compiled at once: one for each core and `GIB_PER_COMPILE` of free memory, at least one."""
+    return max(1, min(cores, int(free_gib / GIB_PER_COMPILE)))
 
-    For kernels that is the number of cores: whether memory allows so many is seen while they run.
-    """
+
+def choose_jobs(asked: str, otherwise: int) -> int:
+    """How many compiles may run at once: as ``MAX_JOBS`` asks, else `otherwise`."""
     if not asked:
         return otherwise
     if not asked.isascii() or not asked.isdigit() or int(asked) < 1:

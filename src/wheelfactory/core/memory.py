@@ -1,11 +1,9 @@
-"""How much memory compiles may still take on this machine, and how many the kernel has killed for want of it."""
+"""How much memory is free on this machine, and how many processes the kernel has killed for want of it."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,28 +76,6 @@ def out_of_memory_kills() -> int:
     return in_groups + (int(machine[1]) if machine else 0)
 
 
-def resident_mib(processes: Collection[int]) -> dict[int, int]:
-    """Memory of each of these processes with all below it, in MiB; 0 for one that is gone."""
-    below: dict[int, list[int]] = defaultdict(list)
-    for folder in os.scandir("/proc"):
-        if folder.name.isdigit():
-            fields = _text(Path(folder.path, "stat")).rpartition(")")[2].split()
-            below[int(fields[1]) if len(fields) > 1 else 0].append(int(folder.name))
-    pages = os.sysconf("SC_PAGE_SIZE")
-    return {process: sum(map(_resident_pages, _tree(process, below))) * pages // MIB for process in processes}
-
-
-def _tree(process: int, below: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    yield process
-    for child in below.get(process, ()):
-        yield from _tree(child, below)
-
-
-def _resident_pages(process: int) -> int:
-    fields = _text(Path(f"/proc/{process}/statm")).split()
-    return int(fields[1]) if len(fields) > 1 else 0
-
-
 def _number(path: Path) -> int | None:
     text = _text(path).strip()
     return int(text) if text.isdigit() else None
@@ -108,5 +84,5 @@ def _number(path: Path) -> int | None:
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")  # Linux cuts the name of a program wherever it is too long
-    except OSError:  # a process that ended, a file this kernel does not have
+    except OSError:  # a file this kernel does not have
         return ""

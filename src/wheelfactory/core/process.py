@@ -166,7 +166,7 @@ def _not_outliving(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def _end(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # compiles are groups of their own, and end when they are left alone
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.command import Command
-from wheelfactory.explain.forecast import ONE_HEAD_DIM, Forecast, forecast, gib_per_job
+from wheelfactory.explain.forecast import ONE_HEAD_DIM, Forecast, forecast
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning, explain_name
 from wheelfactory.explain.reading import FAILED, FINISHED, Reading
@@ -121,8 +122,8 @@ def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
         yield "pip install ninja into the environment that builds"
     if ahead and not reading.cause:
         yield (
-            f"MAX_JOBS by memory: free GiB / {gib_per_job()}, at most the cores; "
-            f"{ahead.jobs} jobs need {ahead.jobs * gib_per_job():.0f} GiB (measured with Debian's compiler)"
+            f"MAX_JOBS by memory: free GiB / {GIB_PER_COMPILE}, at most the cores; "
+            f"{ahead.jobs} jobs need {ahead.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
         )
     if reading.command and is_runaway(reading.command.words):
         yield f'if {_runaway(reading.command)}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'

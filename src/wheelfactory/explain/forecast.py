@@ -7,7 +7,6 @@ other cores differ, so a rate that the log itself shows is preferred.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.progress import Progress
@@ -19,12 +18,6 @@ ONE_HEAD_DIM = 704
 
 _YEAR_10000 = 253_402_300_800
 """In seconds since 1970: no calendar of Python's goes so far."""
-
-
-@cache
-def gib_per_job() -> float:
-    """Memory to plan for a compile: that of the most expensive kernel."""
-    return round(max(seed_cost(source, 1).job_mib for source in glossary().usual_mix) / 1024, 1)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from wheelfactory.kernels.compiler.flags import APPENDED
 from wheelfactory.kernels.compiler.order import LATER, VARIABLE, Order, Report
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.timeline import draw
+from wheelfactory.kernels.timeline import trace
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def report_of(setup: Setup) -> Report | None:
 
 
 def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
-    """What became of the compile; None if it did not come so far. Draws its timeline beside the log.
+    """What became of the compile; None if it did not come so far. Leaves its timeline beside the log.
 
     Raises `BuildError` with the reason if it was refused, `RunAgainError` if the time was up.
     """
@@ -147,7 +147,11 @@ def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
     report = Report.read(path)
     if report is None:
         return None
-    _draw(kernels, report, log)
+    entries = [entry for entry in Store.open(kernels, report.key).finished().values() if entry.start >= report.started]
+    if entries:
+        timeline = log.with_suffix(".trace.json")
+        write_atomic(timeline, trace(entries).encode())
+        logger.info("timeline of %d compiles in %s", len(entries), timeline)
     if report.state == LATER:
         done = report.taken + report.compiled
         raise RunAgainError(
@@ -156,15 +160,6 @@ def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
             "run the same command again",
         )
     return report
-
-
-def _draw(kernels: Path, report: Report, log: Path) -> None:
-    store = Store.open(kernels, report.key)
-    entries = [entry for entry in store.finished().values() if entry.start >= report.started]
-    if entries:
-        picture = log.with_suffix(".svg")
-        write_atomic(picture, draw(entries, log.stem).encode())
-        logger.info("timeline of %d compiles in %s", len(entries), picture)
 
 
 def _report_path(setup: Setup) -> Path:

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from wheelfactory.kernels.compiler.status import Pace, duration, enriched, name_of
+from wheelfactory.kernels.compiler.status import Pace, duration, status_line
 
-PACE = Pace(elapsed_s=600.0, done=300, predicted_done_s=4000.0, predicted_left_s=8000.0, jobs=4, peak_mib=1204)
-
-
-def test_a_status_line_of_ninja_names_what_has_ended() -> None:
-    assert name_of("[111/2525] fmha_bwd_d64") == "fmha_bwd_d64"
-    assert name_of("FAILED: fmha_bwd_d64.o") is None
+PACE = Pace(
+    elapsed_s=600.0,
+    done=300,
+    total=2525,
+    predicted_done_s=4000.0,
+    predicted_left_s=8000.0,
+    jobs=4,
+    peak_mib=1204,
+)
 
 
 def test_time_left_follows_the_predictions_and_not_the_count() -> None:
@@ -26,13 +29,9 @@ def test_before_anything_has_ended_the_predictions_are_all_there_is() -> None:
 
 
 def test_a_status_line_says_rate_time_left_and_memory() -> None:
-    assert enriched("[300/2525] fmha_x", PACE) == "[300/2525] 30.0/min, 20 min left, peak 1204 MiB: fmha_x"
+    assert status_line("fmha_x", PACE) == "[300/2525] 30.0/min, 20 min left, peak 1204 MiB: fmha_x"
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.4, "0 s"), (99, "99 s"), (4521, "75 min"), (7500, "2 h 05 min")])
 def test_times_are_said_as_people_say_them(seconds: float, said: str) -> None:
     assert duration(seconds) == said
-
-
-def test_any_other_line_stays_as_it_is() -> None:
-    assert enriched("warning: [1/2] something", PACE) == "warning: [1/2] something"

@@ -1,11 +1,11 @@
-"""The build.ninja that torch wrote -> its compiles, and the build.ninja of those that are left to do."""
+"""The build.ninja that torch wrote -> its compiles."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,13 @@ class Edge:
     def is_kernel(self) -> bool:
         """Whether its source is a generated kernel."""
         return kernel_source(["-c", self.source]) is not None
+
+    def arguments(self, launcher: str) -> list[str]:
+        """hipcc and its arguments. Raises `BuildError` if hipcc is not behind the launcher."""
+        words = shlex.split(self.command)
+        if launcher in words:
+            return words[words.index(launcher) + 1 :]
+        raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
 
     @property
     def pattern(self) -> str:
@@ -58,27 +65,4 @@ def arguments_of(kernels: Sequence[Edge], launcher: str) -> list[str]:
             f"{first.name} and {other.name}",
             "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
         )
-    words = shlex.split(first.command)
-    if launcher not in words:
-        raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
-    return words[words.index(launcher) + 1 :]
-
-
-def write_ninja(edges: Iterable[Edge], path: Path) -> None:
-    """A build.ninja of these compiles; ninja starts them in this order."""
-    lines = ["rule compile", "  command = $line", "  description = $name"]
-    for edge in edges:
-        lines += [
-            f"build {_path(edge.output)}: compile {_path(edge.source)}",
-            f"  line = {_value(edge.command)}",
-            f"  name = {edge.name}",
-        ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _value(text: str) -> str:
-    return text.replace("$", "$$")
-
-
-def _path(text: str) -> str:
-    return _value(text).replace(" ", "$ ").replace(":", "$:")
+    return first.arguments(launcher)

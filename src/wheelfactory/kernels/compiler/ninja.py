@@ -1,7 +1,7 @@
 """Stands on PATH as ``ninja`` while setup.py runs: ``python -ISB ninja.py ARGUMENTS...``
 
-torch calls ninja to compile everything that its build.ninja names. This compiles what is missing instead, with the
-real ninja, and then torch links. A shard ends before the link. Any other call goes to the real ninja.
+torch calls ninja to compile everything that its build.ninja names. This compiles what is missing instead, and then
+torch links. A shard ends before the link. Any other call goes to the real ninja.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct
 from wheelfactory.kernels.compiler.edges import read_edges
 from wheelfactory.kernels.compiler.limits import refuse_other_sources
-from wheelfactory.kernels.compiler.order import Order
+from wheelfactory.kernels.compiler.order import LINK, SHARD, Order
 from wheelfactory.kernels.compiler.survey import survey
 
 NOT_LINKED = 64
@@ -31,17 +31,17 @@ def main(arguments: list[str]) -> int:
     if "--version" in arguments or not Path("build.ninja").exists():
         os.execv(order.ninja, [order.ninja, *arguments])
     try:
-        found = survey(read_edges(order.ninja, Path.cwd()), str(Path(launcher.__file__).resolve()), os.environ)
+        found = survey(read_edges(order.ninja, Path.cwd()), launcher.PATH, os.environ)
         if found is None:
             os.execv(order.ninja, [order.ninja, *arguments])
         refuse_other_sources(found.kernels, order.planned)
-        code, report = conduct(order, found, os.environ)
+        report = conduct(order, found, os.environ)
     except OSError as error:
         return _refuse(order, BuildError("cannot compile kernels", str(error), "mend that, and run it again"))
     except BuildError as refusal:
         return _refuse(order, refusal)
     report.write(order)
-    return NOT_LINKED if code == 0 and order.shard else code
+    return {LINK: 0, SHARD: NOT_LINKED}.get(report.state, 1)
 
 
 def _refuse(order: Order, refusal: BuildError) -> int:

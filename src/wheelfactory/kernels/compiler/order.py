@@ -31,7 +31,7 @@ class Order:
     report: str
     """Where to leave the `Report`, or the refusal."""
     jobs: int
-    """How many compiles may run at once, if memory allows."""
+    """How many compiles may run at once, until one is killed for want of memory."""
     ccache: str = ""
     """The compiler cache to use; empty for none."""
     ccache_dir: str = ""

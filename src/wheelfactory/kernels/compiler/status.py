@@ -1,14 +1,8 @@
-"""ninja's status lines -> the same with rate, time left by prediction, and memory."""
+"""How far a compile is, as the line that a person reads: rate, time left by prediction, memory."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-
-NINJA_STATUS = "[%f/%t] "
-"""The format that is asked of ninja: finished edges of all."""
-
-_STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 
 
 @dataclass(frozen=True)
@@ -17,6 +11,7 @@ class Pace:
 
     elapsed_s: float
     done: int
+    total: int
     predicted_done_s: float
     """CPU seconds that were predicted for what has ended."""
     predicted_left_s: float
@@ -39,20 +34,11 @@ def time_left(predicted_left_s: float, predicted_done_s: float, elapsed_s: float
     return predicted_left_s * elapsed_s / predicted_done_s
 
 
-def name_of(line: str) -> str | None:
-    """The name of the compile that a status line says has ended; None for any other line."""
-    match = _STATUS.match(line)
-    return match[3] if match else None
-
-
-def enriched(line: str, pace: Pace) -> str:
-    """A status line with what a person wants to know: ``[111/2525] 38.2/min, 75 min left, peak 1204 MiB: NAME``."""
-    match = _STATUS.match(line)
-    if match is None:
-        return line
+def status_line(name: str, pace: Pace) -> str:
+    """What has ended, in the form of ninja: ``[111/2525] 38.2/min, 75 min left, peak 1204 MiB: NAME``."""
     rate = pace.done / pace.elapsed_s * 60 if pace.elapsed_s else 0.0
     told = f"{rate:.1f}/min, {duration(pace.left_s)} left, peak {pace.peak_mib} MiB"
-    return f"[{match[1]}/{match[2]}] {told}: {match[3]}"
+    return f"[{pace.done}/{pace.total}] {told}: {name}"
 
 
 def duration(seconds: float) -> str:

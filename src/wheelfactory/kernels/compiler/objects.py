@@ -1,0 +1,171 @@
+"""Compiles of one set -> objects: each kept in the store as it ends, its cost recorded, and a line printed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheelfactory.core.digest import sha256_of
+from wheelfactory.kernels.compiler import launcher
+from wheelfactory.kernels.compiler.costs import Measured
+from wheelfactory.kernels.compiler.edges import Edge
+from wheelfactory.kernels.compiler.flags import rocm_of, source_root
+from wheelfactory.kernels.compiler.key import key_environment
+from wheelfactory.kernels.compiler.order import Order
+from wheelfactory.kernels.compiler.schedule import Command, Ended, run_compiles
+from wheelfactory.kernels.compiler.status import Pace, status_line
+from wheelfactory.kernels.compiler.store import Finished, Store
+from wheelfactory.kernels.compiler.survey import Survey
+
+BINDING_CPU_S = 60.0
+"""CPU seconds that a binding is taken to need; not measured."""
+
+LEAST_FREE = 1 << 20
+"""Bytes; with less room than this a compile that failed is taken to have failed for that."""
+
+CACHE_SIZE = "10G"
+"""Of the compiler cache: several sets, at 355 MB of objects for one arch and 550 MB for three (facts)."""
+
+_HITS = ("direct_cache_hit", "preprocessed_cache_hit")
+
+
+@dataclass
+class Objects:
+    """What a set is compiled with, and what is known while it is."""
+
+    order: Order
+    found: Survey
+    store: Store
+    environ: Mapping[str, str]
+    predicted_s: Mapping[str, float]
+    """CPU seconds of each kernel."""
+    failed: bool = False
+    """Whether a compile ended with an error of its own."""
+    late: bool = False
+    """Whether a compile was not started because the time is up."""
+    trouble: str = ""
+    """Why an object could not be kept, or written in the first place."""
+    slowest: float = 1.0
+    """The most that a compile has taken over what was predicted; at least one, as a light one says little of others."""
+    peak_mib: int = 0
+    _stats: Path = field(init=False)
+    """Where the compiler cache says whether it hit."""
+
+    def compile(self, edges: Sequence[Edge]) -> None:
+        """Compile these, and keep each that is a kernel. Raises as `run_compiles`."""
+        for edge in edges:  # what an earlier run left may be of another key
+            Path(edge.output).unlink(missing_ok=True)
+        begin, done, done_s = time.monotonic(), 0, 0.0
+        total_s = sum(map(self._predicted_s, edges))
+        with (
+            tempfile.TemporaryDirectory() as stats,
+            closing(run_compiles(edges, self.order.jobs, self._command, self._may_start)) as compiles,
+        ):
+            self._stats = Path(stats)
+            for ended in compiles:
+                if ended.code == 0 and ended.edge.is_kernel:
+                    self._keep(ended)
+                done, done_s = done + 1, done_s + self._predicted_s(ended.edge)
+                pace = Pace(
+                    elapsed_s=time.monotonic() - begin,
+                    done=done,
+                    total=len(edges),
+                    predicted_done_s=done_s,
+                    predicted_left_s=total_s - done_s,
+                    jobs=self.order.jobs,
+                    peak_mib=self.peak_mib,
+                )
+                print(status_line(ended.edge.name, pace))
+                if ended.code:
+                    self._note_failure(ended)
+                sys.stdout.write(ended.output)
+                sys.stdout.flush()
+
+    def _predicted_s(self, edge: Edge) -> float:
+        return self.predicted_s.get(edge.name, BINDING_CPU_S)
+
+    def _may_start(self, edge: Edge) -> bool:
+        """Whether it would end in time, and what it makes could be kept, or linked if it is a binding."""
+        deadline = self.order.deadline
+        late = deadline is not None and time.time() + self._predicted_s(edge) * self.slowest > deadline
+        of_no_use = self.trouble or (self.late and not edge.is_kernel)
+        self.late = self.late or late
+        return not late and not of_no_use
+
+    def _command(self, edge: Edge) -> Command:
+        if not edge.is_kernel:
+            return Command(["/bin/sh", "-c", edge.command], str(Path.cwd()), self.environ)
+        words, environ = launcher.compile_command(
+            edge.arguments(launcher.PATH), edge.source, dict(self.environ), tame=self.found.tamed
+        )
+        if self.order.ccache:
+            words = [self.order.ccache, *words]
+            environ.update(self._cache_settings(), CCACHE_STATSLOG=str(self._stats / edge.name))
+        return Command(words, source_root(edge.source), environ)
+
+    def _cache_settings(self) -> dict[str, str]:
+        """ccache's own variables, with who the compiler is: it could only look at the compiler's first file."""
+        identity = [
+            self.found.compiler.content,
+            *(f"{k}={v}" for k, v in sorted(key_environment(self.environ, rocm_of(self.found.hipcc)).items())),
+        ]
+        return {
+            "CCACHE_DIR": self.order.ccache_dir,
+            "CCACHE_CONFIGPATH": os.devnull,
+            "CCACHE_COMPILERCHECK": f"string:{' '.join(identity)}",
+            "CCACHE_MAXSIZE": CACHE_SIZE,
+        }
+
+    def _was_cached(self, source: str) -> bool:
+        """Whether ccache says of this compile that it had the object."""
+        stats = self._stats / source
+        said = stats.read_text(encoding="utf-8", errors="replace") if stats.exists() else ""
+        return any(hit in said for hit in _HITS)
+
+    def _keep(self, ended: Ended) -> None:
+        """Keep an object in the store and its cost in the ledger; `trouble` if there is no room."""
+        source, built = ended.edge.name, Path(ended.edge.output)
+        try:
+            entry = Finished(
+                source=source,
+                archs=self.found.archs,
+                sha256=sha256_of(built),
+                size=built.stat().st_size,
+                cpu_s=ended.cpu_s,
+                peak_mib=ended.peak_mib,
+                start=ended.start,
+                end=ended.end,
+                cached=self._was_cached(source),
+            )
+            self.store.keep(built, entry)
+            if not entry.cached:
+                self._record(entry)
+        except OSError as error:
+            self.trouble = f"{self.store.folder}: {error.strerror}"
+            print(f"error: not kept: {source}: {error.strerror}", file=sys.stderr)
+
+    def _record(self, entry: Finished) -> None:
+        self.peak_mib = max(self.peak_mib, entry.peak_mib)
+        self.slowest = max(self.slowest, (entry.end - entry.start) / self.predicted_s[entry.source])
+        compiler = self.found.compiler.content
+        line = Measured(entry.source, entry.archs, compiler, entry.cpu_s, entry.peak_mib, entry.size).to_line()
+        with Path(self.order.ledger).open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    def _note_failure(self, ended: Ended) -> None:
+        """Print it as ninja does. A compiler that finds no room to write says so in words of its own."""
+        self.failed = True
+        folder = Path(ended.edge.output).parent
+        if shutil.disk_usage(folder).free < LEAST_FREE:
+            self.trouble = f"{folder}: {os.strerror(errno.ENOSPC)}"
+        print(f"FAILED: [code={ended.code}] {shlex.quote(ended.edge.output)} ")
+        print(ended.edge.command)

@@ -1,0 +1,123 @@
+"""How many compiles run at once, and what becomes of one that is killed for want of memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.core import memory
+from wheelfactory.core.errors import BuildError
+from wheelfactory.kernels.compiler.edges import Edge
+from wheelfactory.kernels.compiler.schedule import Command, Ended, jobs_after_kill, run_compiles
+
+KILLED_ONCE = "[ -e killed ] || { touch killed; kill -KILL $$; }"
+
+Compile = Callable[..., list[Ended]]
+
+
+@pytest.fixture
+def compile_all(tmp_path: Path) -> Compile:
+    """Runs shell scripts as compiles, in a folder of the test."""
+
+    def run(scripts: Sequence[str], jobs: int, *, left_out: Sequence[str] = ()) -> list[Ended]:
+        edges = [Edge(script, f"{number}.hip", f"{number}.o") for number, script in enumerate(scripts)]
+        started = run_compiles(edges, jobs, shell(tmp_path), lambda edge: edge.name not in left_out)
+        return list(started)
+
+    return run
+
+
+def shell(folder: Path) -> Callable[[Edge], Command]:
+    return lambda edge: Command(["sh", "-c", edge.command], str(folder), {"PATH": os.environ["PATH"]})
+
+
+def most_at_once(ended: Sequence[Ended]) -> int:
+    return max(sum(other.start <= one.start < other.end for other in ended) for one in ended)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_as_many_run_at_once_as_are_allowed(jobs: int, compile_all: Compile) -> None:
+    ended = compile_all(["sleep 0.2"] * 7, jobs)
+    assert len(ended) == 7
+    assert most_at_once(ended) == jobs
+
+
+def test_they_start_in_their_order(compile_all: Compile, tmp_path: Path) -> None:
+    compile_all([f"echo {number} >> order" for number in range(5)], 1)
+    assert (tmp_path / "order").read_text().split() == list("01234")
+
+
+def test_what_a_compile_prints_takes_and_ends_with_is_known(compile_all: Compile) -> None:
+    before = time.time()
+    work = "head -c 20000000 /dev/zero | sha256sum > /dev/null"
+    (ended,) = compile_all([f"echo out; echo err >&2; cat; {work}; exit 3"], 1)
+    assert (ended.edge.name, ended.code, ended.output) == ("0", 3, "out\nerr\n")
+    assert ended.cpu_s > 0
+    assert ended.peak_mib > 0
+    assert before - 1 < ended.start < ended.end < time.time() + 1
+
+
+def test_after_a_failure_what_runs_ends_and_nothing_more_is_started(compile_all: Compile) -> None:
+    ended = compile_all(["exit 3", "sleep 0.5", "touch third"], 2)
+    assert {one.edge.name: one.code for one in ended} == {"0": 3, "1": 0}
+
+
+def test_one_that_may_not_start_is_left_out_and_the_next_takes_its_place(compile_all: Compile) -> None:
+    ended = compile_all(["true"] * 3, 1, left_out=["1"])
+    assert [one.edge.name for one in ended] == ["0", "2"]
+
+
+@pytest.mark.parametrize(("jobs", "started_with", "then"), [(16, 16, 8), (8, 16, 8), (8, 8, 4), (1, 16, 1), (1, 1, 1)])
+def test_after_a_kill_half_as_many_run_as_when_it_started(jobs: int, started_with: int, then: int) -> None:
+    assert jobs_after_kill(jobs, started_with) == then
+
+
+def test_a_killed_compile_is_done_again_and_nothing_has_failed(
+    compile_all: Compile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = compile_all([KILLED_ONCE, *["sleep 0.2"] * 8], 4)
+    assert sorted(one.edge.name for one in ended) == list("012345678")
+    assert {one.code for one in ended} == {0}
+    assert "wheelfactory: 0 was killed for want of memory and is compiled again; 2 at once" in capsys.readouterr().out
+    assert most_at_once(sorted(ended, key=lambda one: one.start)[3:]) == 2
+
+
+def test_a_driver_whose_compiler_was_killed_is_recognized_by_the_kernels_count(
+    compile_all: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "out_of_memory_kills", lambda: int((tmp_path / "killed").exists()))
+    (ended,) = compile_all(["[ -e killed ] || { touch killed; exit 1; }"], 4)
+    assert ended.code == 0
+
+
+def test_one_that_is_killed_again_though_it_ran_alone_ends_the_build_with_its_name(compile_all: Compile) -> None:
+    with pytest.raises(BuildError, match="killed for want of memory though it ran alone: 0, when it had") as caught:
+        compile_all(["echo >> tries; kill -KILL $$"], 4)
+    assert "--memory" in caught.value.hint
+
+
+def test_it_is_tried_with_ever_fewer_beside_it_before(tmp_path: Path, compile_all: Compile) -> None:
+    with pytest.raises(BuildError):
+        compile_all(["echo >> tries; kill -KILL $$"], 4)
+    assert len((tmp_path / "tries").read_text()) == 3, "with 4, with 2, and alone"
+
+
+def test_a_compile_that_needs_all_memory_once_is_tried_again_alone(compile_all: Compile) -> None:
+    (ended,) = compile_all([KILLED_ONCE], 1)
+    assert ended.code == 0
+
+
+def test_who_stops_listening_leaves_no_compile_behind(tmp_path: Path) -> None:
+    edges = [Edge("true", "0.hip", "0.o"), Edge("echo $$ > process; exec sleep 100", "1.hip", "1.o")]
+    with closing(run_compiles(edges, 2, shell(tmp_path), lambda edge: True)) as compiles:
+        assert next(compiles).edge.name == "0"
+        while not (tmp_path / "process").exists() or not (tmp_path / "process").read_text():
+            time.sleep(0.01)
+    process = int((tmp_path / "process").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
