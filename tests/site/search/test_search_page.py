@@ -352,7 +352,7 @@ def test_rx_6800_with_ck_is_told_why_and_takes_the_triton_wheel(page: Page, whee
         ),
         pytest.param(
             "?rocm=6.2&python=3.14",
-            "torch 2.5.1 for ROCm has no Python 3.14; it has 3.12, 3.11, 3.10",
+            "torch 2.5.1 for ROCm has no Python 3.14; it has 3.12, 3.11, 3.10, 3.9",
             "Drop Python 3.14",
             id="two-rules-together",
         ),
@@ -422,6 +422,13 @@ def test_what_is_possible_and_missing_can_be_asked_for(visit: Visit, site: str) 
     fields = {"torch": ["2.10.0"], "rocm": ["7.0"], "python": ["3.12"], "gpu": ["MI300X"]}
     assert parse_qs(asked.query) == {"template": ["wheel-request.yml"], **fields}
     assert any(way.startswith(("Drop ROCm 7.0", "Drop torch 2.10.0")) for way in ways(page))
+
+
+def test_of_several_ways_out_the_cheapest_change_is_offered_first(visit: Visit, site: str) -> None:
+    page = visit(site).open("?rocm=7.14&torch=2.9.1")
+    first, second = ways(page)
+    assert first.startswith("Drop ROCm 7.14 ")
+    assert second.startswith("Drop torch 2.9.1 ")
 
 
 @pytest.mark.parametrize(
