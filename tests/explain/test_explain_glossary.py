@@ -62,6 +62,11 @@ def test_a_flag_has_its_meaning_by_name_else_by_its_beginning(tmp_path: Path) ->
     assert found.meaning_of("-ffrobnicate") is None
 
 
+def test_what_goes_to_the_linker_is_no_warning_flag() -> None:
+    assert glossary().meaning_of("-Wl,-rpath,/opt") == ("for the linker", "")
+    assert glossary().meaning_of("-Wno-unused") == ("which warnings are printed or are errors", "")
+
+
 def test_no_name_part_hides_that_it_stands_for_two_things() -> None:
     found = glossary()
     assert not set(found.name_parts) & set(found.types)

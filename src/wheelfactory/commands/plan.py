@@ -39,12 +39,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--budget", type=amount, default="5", metavar="HOURS", help="or into as few as end in time (default: 5)"
     )
     for name, kind, default, what in (
-        ("--runners", count, "20", "machines that compile at once"),
-        ("--cores", count, "4", "cores of each"),
-        ("--memory", amount, "16", "GiB of each"),
-        ("--disk", amount, "14", "GB of each, which hold the image as well"),
+        ("--runners", count, Runners.count, "machines that compile at once"),
+        ("--cores", count, Runners.cores, "cores of each"),
+        ("--memory", amount, Runners.memory_gib, "GiB of each"),
+        ("--disk", amount, Runners.disk_gb, "GB of each, which hold the image as well"),
     ):
-        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default})")
+        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
     parser.add_argument(
         "--ledger",
         type=Path,

@@ -176,7 +176,7 @@ def test_two_gigabytes_are_refused_before_anything_is_sent(
 def test_a_file_just_under_the_limit_is_sent(
     github: FakeGitHub, publisher: NewPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "TOO_LARGE", 8)
+    monkeypatch.setattr(parts, "ASSET_BYTES", 8)
     publisher().ensure(asset("a.whl", b"7 bytes"))
     assert [draft.files() for draft in github.repository.drafts()] == [{"a.whl": sha256(b"7 bytes")}]
 

@@ -108,7 +108,7 @@ def test_a_release_without_its_archive_is_told(github: FakeGitHub, shelf: Shelf,
 def test_an_archive_that_is_too_large_is_refused_before_anything_is_sent(
     github: FakeGitHub, shelf: Shelf, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "TOO_LARGE", len(CONTENT))
+    monkeypatch.setattr(parts, "ASSET_BYTES", len(CONTENT))
     with pytest.raises(PublishError, match="too large for a release"):
         shelf.put(NAME, archive)
     assert github.calls == []

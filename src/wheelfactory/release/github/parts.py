@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.kernels.forecast import ASSET_BYTES
 from wheelfactory.kernels.kernel_set import KEPT
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow
 from wheelfactory.release.transaction import SUMS_NAME, Asset
@@ -21,16 +22,13 @@ MOST_ASSETS = 1000
 MOST_WHEELS = (MOST_ASSETS - len(WRITTEN_LAST)) // 2
 """Wheels of one part: each is two assets."""
 
-TOO_LARGE = 1 << 31
-"""Bytes: every asset must be under 2 GiB (documentation of releases); exactly 2 GiB is refused."""
-
 _MORE = "wheels-"
 _TAG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+])?")
 
 
 def require_size(asset: Asset) -> None:
     """Raises `PublishError` for a file that GitHub would not take."""
-    if asset.size >= TOO_LARGE:
+    if asset.size >= ASSET_BYTES:
         hint = "GitHub takes files under 2 GiB: build it for fewer offload archs"
         raise PublishError("too large for a release", f"{asset.name} has {asset.size} bytes", hint)
 
