@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from doctor.known import WRITTEN
 from doctor_installs import CK_RECORD, CK_VERSION, EINOPS, MODULE, PACKAGE, TORCH_MODULE, Site, ck_site, good_module
 from elf_factory import code_object, hip_bundle, library, packed, section
 from pythons import find_python
@@ -190,10 +191,12 @@ def test_every_python_examines_itself(site: Site, python: Path) -> None:
 import os, sys
 sys.path.insert(0, {str(SOURCES)!r})
 from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.installed import read_installed
 from wheelfactory.doctor.machine import Machine, Python, Torch
 installed = read_installed(sys.executable, os.environ)
-for found in diagnose(Machine(Python(sys.executable, "3", "cp3"), Torch("2.10.0", hip="6.4.1"), installed)):
+machine = Machine(Python(sys.executable, "3", "cp3"), Torch("2.10.0", hip="6.4.1"), installed)
+for found in diagnose(machine, Facts.parse({WRITTEN!r})):
     print(found.name, found.what)
 """
     done = subprocess.run([python, "-B", "-c", code], env=site.environ, capture_output=True, text=True)
