@@ -93,7 +93,11 @@ def run_compiles(
                 yield ended
                 continue
             if compile_.jobs == 1 and compile_.edge in killed:
-                raise _too_large(ended)
+                raise BuildError(
+                    "a compile was killed for want of memory though it ran alone",
+                    f"{ended.edge.name}, when it had {ended.peak_mib} MiB",
+                    "give the build more memory (--memory of a container), or add swap",
+                )
             killed.add(compile_.edge)
             waiting.appendleft(compile_.edge)
             jobs = jobs_after_kill(jobs, compile_.jobs)
@@ -142,11 +146,3 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
 def _was_killed(compile_: _Running, ended: Ended) -> bool:
     """A driver whose compiler was killed ends with a status of its own, so the kernel's count is asked too."""
     return ended.code == -signal.SIGKILL or (ended.code != 0 and memory.out_of_memory_kills() > compile_.kills)
-
-
-def _too_large(ended: Ended) -> BuildError:
-    return BuildError(
-        "a compile was killed for want of memory though it ran alone",
-        f"{ended.edge.name}, when it had {ended.peak_mib} MiB",
-        "give the build more memory (--memory of a container), or add swap",
-    )
