@@ -76,8 +76,7 @@ def run_compiles(
     `BuildError` if one was killed for want of memory twice, the second time though it ran alone; `OSError` if a
     command cannot be started.
     """
-    waiting, running = deque(edges), dict[int, _Running]()
-    killed, failed = set[Edge](), False
+    waiting, running, killed, failed = deque(edges), dict[int, _Running](), set[Edge](), False
     try:
         while True:
             while waiting and not failed and len(running) < jobs:
