@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from cgroups import why_not
 from wheelfactory.core.checkout import ROOT
 
 pytestmark = pytest.mark.slow
@@ -53,3 +56,17 @@ def test_a_further_wheel_compiles_no_kernel() -> None:
     assert all(figure > 0 for pair in seconds for figure in pair)
     assert figures(unpacking)[0] >= 0
     assert figures(ratio) == pytest.approx([seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1]], rel=0.1)
+
+
+def test_machines_are_played_under_both_rules_for_compiles_at_once(skip: Callable[[str], NoReturn]) -> None:
+    if reason := why_not():
+        skip(reason)
+    halving, admission = run(
+        *("parallelism.py", "--cores", "8", "--memory", "16", "--weights", "4", "--kernels", "12")
+    ).splitlines()
+    assert halving.startswith("8 cores, 16 GiB, weight 4: halving ")
+    assert admission.startswith("8 cores, 16 GiB, weight 4: admission ")
+    seconds, kills, most = figures(halving)[3:]
+    assert seconds > 12 * 10 / 8, "each of the kernels takes at least 9 s"
+    assert kills > 0
+    assert most == 8

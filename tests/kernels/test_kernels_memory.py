@@ -18,7 +18,6 @@ from ninja import BIN_DIR
 
 from cgroups import MemoryLimit, memory_limited, why_not
 from kernel_project import BINDING, KERNELS, Project, make_project
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.kernels.compiler import ninja
 from wheelfactory.kernels.compiler.costs import Ledger, predict
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
@@ -122,12 +121,3 @@ def test_one_that_finds_no_room_alone_is_named_and_the_build_ends(tmp_path: Path
     assert refused["what"] == "a compile was killed for want of memory though it ran alone"
     assert re.fullmatch(r"fmha_\w+, when it had 2\d{3} MiB", refused["which"])
     assert 3 <= len((project.root / "tries").read_text().split()) <= 2 * JOBS
-
-
-def test_the_benchmark_of_the_rule_plays_machines(limit: MemoryLimit) -> None:
-    machine = ("--cores", "8", "--memory", "16", "--weights", "4", "--kernels", "12")
-    command = [sys.executable, str(ROOT / "benchmarks/parallelism.py"), *machine]
-    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout.splitlines()
-    assert [line.split()[6] for line in lines] == ["halving", "admission"]
-    assert lines[0].endswith(" kills, 8 at once")
-    assert ", 0 kills" not in lines[0]

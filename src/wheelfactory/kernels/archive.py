@@ -76,7 +76,8 @@ def pack(
     manifest = describe_set(store.key, set_id, shard, entries.values(), wanted)
     path = folder / manifest.file_name
     with _written(path), atomic_path(path) as written, written.open("wb") as file, packing(file) as packed:
-        _write(packed, MANIFEST, manifest.to_bytes())
+        content = manifest.to_bytes()
+        packed.write(header(MANIFEST, len(content)) + content + padding(len(content)))
         for same in manifest.contents():
             _write_object(packed, store, same[0])
             for entry in same[1:]:
@@ -92,10 +93,6 @@ def _require(wanted: Collection[str], have: Container[str], note: str = "") -> N
     if missing:
         which = f"{len(missing)} of {len(wanted)} sources have no object: {_named(missing)}{note}"
         raise NotWholeError("kernel set is not whole", which, "compile what is missing, by the same command as before")
-
-
-def _write(packed: Sink, name: str, content: bytes) -> None:
-    packed.write(header(name, len(content)) + content + padding(len(content)))
 
 
 def _write_object(packed: Sink, store: Store, entry: Finished) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.forecast import Forecast, Limit, Runners
+from wheelfactory.kernels.forecast import Forecast, Runners
 from wheelfactory.kernels.kernel_set import KernelSet
 
 _HOUR = 3600
@@ -29,11 +29,8 @@ def lines_of(kernel_set: KernelSet, forecast: Forecast, runners: Runners) -> Ite
         f"and archive {forecast.archive_bytes / 1e9:.2f}"
     )
     for limit in forecast.limits:
-        yield f"  {'pass' if limit.passed else 'FAIL'}       {_limit(limit)}"
-
-
-def _limit(limit: Limit) -> str:
-    return f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"
+        held = f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"
+        yield f"  {'pass' if limit.passed else 'FAIL'}       {held}"
 
 
 def lines_without(kernel_set: KernelSet, reason: str) -> Iterator[str]:

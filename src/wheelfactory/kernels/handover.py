@@ -87,7 +87,9 @@ def hand_over(
     order.write(written)
     bin_folder = setup.scratch / "bin"
     bin_folder.mkdir()
-    _write_program(bin_folder / "ninja", _python_program(place.python, our_ninja.__file__))
+    program = bin_folder / "ninja"
+    program.write_text(f'#!/bin/sh\nexec {_python_program(place.python, our_ninja.__file__)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
     hipcc = shlex.quote(f"{place.host.rocm_path}/bin/hipcc")
     environ = {
         VARIABLE: str(written),
@@ -105,11 +107,6 @@ def hand_over(
 def _python_program(python: Path, file: str | None) -> str:
     """A program of `compiler`, as a shell starts it: without the packages of that Python, which it does not need."""
     return f"{shlex.quote(str(python))} -ISB {shlex.quote(str(Path(str(file)).resolve()))}"
-
-
-def _write_program(path: Path, command: str) -> None:
-    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
-    path.chmod(0o755)
 
 
 def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, object]]:

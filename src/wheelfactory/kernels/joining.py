@@ -34,16 +34,11 @@ def join_set(folder: Path, set_id: str, kernels: Path) -> Path:
         return join(shards, folder, kernels)
     except NotWholeError:
         whole = [read_manifest(path) for path in shards]
-        left = _left(whole, begun)
+        there = {manifest.shard for manifest in whole}
+        left = [manifest for manifest in begun if manifest.shard not in there and manifest.key == whole[0].key]
         if left:
             raise _not_whole_yet(whole, left, folder) from None
         raise
-
-
-def _left(whole: Sequence[Manifest], begun: Sequence[Manifest]) -> list[Manifest]:
-    """The begun shards that are not there whole, of the same key."""
-    there = {manifest.shard for manifest in whole}
-    return [manifest for manifest in begun if manifest.shard not in there and manifest.key == whole[0].key]
 
 
 def _not_whole_yet(whole: Sequence[Manifest], begun: Sequence[Manifest], folder: Path) -> RunAgainError:

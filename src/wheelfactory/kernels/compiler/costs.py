@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -177,7 +177,7 @@ class Ledger:
     @classmethod
     def parse(cls, lines: Iterable[str]) -> Ledger:
         """The measurements of a ledger's lines; a line that is torn or something else is ignored."""
-        return cls(tuple(_entries(lines)))
+        return cls(tuple(filter(None, map(Measured.from_line, lines))))
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -221,13 +221,6 @@ class Ledger:
             compiler: (median(r[0] for r in ratios), max(1.0, *(r[1] for r in ratios)), median(r[2] for r in ratios))
             for compiler, ratios in found.items()
         }
-
-
-def _entries(lines: Iterable[str]) -> Iterator[Measured]:
-    for line in lines:
-        entry = Measured.from_line(line)
-        if entry:
-            yield entry
 
 
 def _middle(costs: list[Cost]) -> Cost:

@@ -76,8 +76,7 @@ def run_compiles(
     `BuildError` if one was killed for want of memory twice, the second time though it ran alone; `OSError` if a
     command cannot be started.
     """
-    waiting, running = deque(edges), dict[int, _Running]()
-    killed, failed = set[Edge](), False
+    waiting, running, killed, failed = deque(edges), dict[int, _Running](), set[Edge](), False
     try:
         while True:
             while waiting and not failed and len(running) < jobs:
@@ -93,7 +92,11 @@ def run_compiles(
                 yield ended
                 continue
             if compile_.jobs == 1 and compile_.edge in killed:
-                raise _too_large(ended)
+                raise BuildError(
+                    "a compile was killed for want of memory though it ran alone",
+                    f"{ended.edge.name}, when it had {ended.peak_mib} MiB",
+                    "give the build more memory (--memory of a container), or add swap",
+                )
             killed.add(compile_.edge)
             waiting.appendleft(compile_.edge)
             jobs = jobs_after_kill(jobs, compile_.jobs)
@@ -142,11 +145,3 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
 def _was_killed(compile_: _Running, ended: Ended) -> bool:
     """A driver whose compiler was killed ends with a status of its own, so the kernel's count is asked too."""
     return ended.code == -signal.SIGKILL or (ended.code != 0 and memory.out_of_memory_kills() > compile_.kills)
-
-
-def _too_large(ended: Ended) -> BuildError:
-    return BuildError(
-        "a compile was killed for want of memory though it ran alone",
-        f"{ended.edge.name}, when it had {ended.peak_mib} MiB",
-        "give the build more memory (--memory of a container), or add swap",
-    )
