@@ -16,7 +16,7 @@ from pathlib import Path
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
-from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.key import differences
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Finished, Store
 from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, describe_set, parse_manifest

@@ -9,7 +9,7 @@ from pathlib import Path
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import check, find_archives, read_manifest, unpack
-from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.key import differences
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, shard_suffix
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler.costs import Ledger, Measured, predict, shard_costs
-from wheelfactory.kernels.compiler.edges import Edge
+from wheelfactory.kernels.compiler.edges import Edge, Survey
 from wheelfactory.kernels.compiler.limits import allow_link, refuse_other_key, refuse_untargetable
 from wheelfactory.kernels.compiler.objects import Objects
 from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, SHARD, Order, Report
 from wheelfactory.kernels.compiler.shards import Shard, cut, longest_first
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.compiler.survey import Survey
 
 
 def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> Report:

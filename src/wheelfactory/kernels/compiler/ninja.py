@@ -16,10 +16,9 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct
-from wheelfactory.kernels.compiler.edges import read_edges
+from wheelfactory.kernels.compiler.edges import read_edges, survey
 from wheelfactory.kernels.compiler.limits import refuse_other_sources
 from wheelfactory.kernels.compiler.order import LINK, SHARD, Order
-from wheelfactory.kernels.compiler.survey import survey
 
 NOT_LINKED = 64
 """Exit status that ends setup.py before the link: only a shard was asked for, or something is refused."""
