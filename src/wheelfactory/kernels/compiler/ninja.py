@@ -35,18 +35,14 @@ def main(arguments: list[str]) -> int:
             os.execv(order.ninja, [order.ninja, *arguments])
         refuse_other_sources(found.kernels, order.planned)
         report = conduct(order, found, os.environ)
-    except OSError as error:
-        return _refuse(order, BuildError("cannot compile kernels", str(error), "mend that, and run it again"))
-    except BuildError as refusal:
-        return _refuse(order, refusal)
+    except (BuildError, OSError) as error:
+        what, hint = "cannot compile kernels", "mend that, and run it again"
+        refusal = error if isinstance(error, BuildError) else BuildError(what, str(error), hint)
+        print(f"error: {refusal}", file=sys.stderr)
+        order.answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
+        return NOT_LINKED
     report.write(order)
     return {LINK: 0, SHARD: NOT_LINKED}.get(report.state, 1)
-
-
-def _refuse(order: Order, refusal: BuildError) -> int:
-    print(f"error: {refusal}", file=sys.stderr)
-    order.answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
-    return NOT_LINKED
 
 
 if __name__ == "__main__":

@@ -133,12 +133,13 @@ class Objects:
             )
             self.store.keep(built, entry)
             if not entry.cached:
-                self._record(entry)
+                self._learn(entry)
         except OSError as error:
             self.trouble = f"{self.store.folder}: {error.strerror}"
             print(f"error: not kept: {source}: {error.strerror}", file=sys.stderr)
 
-    def _record(self, entry: Finished) -> None:
+    def _learn(self, entry: Finished) -> None:
+        """Remember what a compile cost, for the rest of them and in the ledger."""
         self.peak_mib = max(self.peak_mib, entry.peak_mib)
         self.slowest = max(self.slowest, (entry.end - entry.start) / self.predicted_s[entry.source])
         compiler = self.found.compiler.content
