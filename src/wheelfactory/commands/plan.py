@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_on
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
 from wheelfactory.core.host import Host, read_host
-from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
 from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
-from wheelfactory.kernels.outlook import Outlook, Wish, make_outlooks, read_knowledge
+from wheelfactory.kernels.outlook import Outlook, Wish, entry_of, lines_of, make_outlooks, read_knowledge
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -75,11 +74,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     outlooks = make_outlooks(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
     images = _images(matrix, sets, outlooks, runners)
     if options.json:
-        kernels = _kernel_entries(sets, outlooks, wish)
+        kernels = [entry_of(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)]
         show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
-        for line in _lines(kernel_set, outlook, runners):
+        for line in lines_of(kernel_set, outlook, runners):
             show(line)
     for line in outlook_lines(images, runners.disk_gb):
         show(line)
@@ -136,16 +135,3 @@ def _images(
         for cell in kernel_set.cells
     }
     return image_outlooks(facts, kernel_bytes, runners.disk_gb)
-
-
-def _lines(kernel_set: KernelSet, outlook: Outlook, runners: Runners) -> Iterator[str]:
-    return lines_without(kernel_set, outlook) if isinstance(outlook, str) else lines_of(kernel_set, outlook, runners)
-
-
-def _kernel_entries(sets: Sequence[KernelSet], outlooks: Sequence[Outlook], wish: Wish) -> list[dict[str, Any]]:
-    return [
-        entry_without(kernel_set, outlook, wish.shards)
-        if isinstance(outlook, str)
-        else entry_of(kernel_set, outlook, wish.runners)
-        for kernel_set, outlook in zip(sets, outlooks, strict=True)
-    ]
