@@ -41,13 +41,11 @@ class NotWholeError(BuildError):
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What came out of an archive, by source."""
+    """What came out of an archive."""
 
     store: Store
-    taken: tuple[str, ...]
-    """Objects that are in the store now, or were there already."""
     damaged: tuple[str, ...]
-    """Objects whose sha256 is not that of the manifest; they are to be compiled again."""
+    """Sources of objects whose sha256 is not that of the manifest; they are to be compiled again."""
 
 
 def pack(
@@ -155,19 +153,16 @@ def unpack(path: Path, kernels: Path) -> Unpacked:
         manifest = _manifest(tape, path)
         _refuse_bomb(manifest, path)
         store = Store(kernels, manifest.set_key)
-        taken: list[str] = []
         damaged: list[str] = []
         with _written(store.folder), scratch_dir(store.folder) as scratch:
             store.make()
             known = store.finished()
             for same in manifest.contents():
                 new = [entry for entry in same if not _is_there(store, known.get(entry.source), entry)]
-                good = _take(tape, store, same[0], new, scratch / "object")
-                left_out = set() if good else {entry.source for entry in new}
-                damaged += left_out
-                taken += [entry.source for entry in same if entry.source not in left_out]
+                if not _take(tape, store, same[0], new, scratch / "object"):
+                    damaged += [entry.source for entry in new]
         tape.finish()
-    return Unpacked(store, tuple(sorted(taken)), tuple(sorted(damaged)))
+    return Unpacked(store, tuple(sorted(damaged)))
 
 
 def _is_there(store: Store, known: Finished | None, entry: Finished) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -88,28 +88,23 @@ def join_set(folder: Path, set_id: str, kernels: Path) -> Path:
     if not shards and not begun:
         hint = f"compile them: wheelfactory kernels {set_id} --shard 1/N --dest {folder}"
         raise InputError("no shards to join", f"of {set_id} in {folder}", hint)
-    if not shards:
-        raise _not_whole_yet((), begun, folder)
+    whole = [read_manifest(path) for path in shards]
+    there = {manifest.shard for manifest in whole}
     try:
-        return join(shards, folder, kernels)
+        if shards:
+            return join(shards, folder, kernels)
     except NotWholeError:
-        whole = [read_manifest(path) for path in shards]
-        there = {manifest.shard for manifest in whole}
-        left = [manifest for manifest in begun if manifest.shard not in there and manifest.key == whole[0].key]
-        if left:
-            raise _not_whole_yet(whole, left, folder) from None
-        raise
-
-
-def _not_whole_yet(whole: Sequence[Manifest], begun: Sequence[Manifest], folder: Path) -> RunAgainError:
-    progress = {manifest.shard or "1/1": manifest for manifest in begun}
-    which = "; ".join(_far({manifest.shard for manifest in whole}, progress))
+        begun = [manifest for manifest in begun if manifest.shard not in there and manifest.key == whole[0].key]
+        if not begun:
+            raise
+    which = "; ".join(_far(there, begun))
     hint = f"compile the rest by the same commands as before, with --dest {folder}, then join again"
-    return RunAgainError("kernel set is not whole yet", which, hint)
+    raise RunAgainError("kernel set is not whole yet", which, hint)
 
 
-def _far(there: set[str | None], progress: Mapping[str, Manifest]) -> Iterator[str]:
+def _far(there: Collection[str | None], begun: Iterable[Manifest]) -> Iterator[str]:
     """How far each shard is that is not there whole."""
+    progress = {manifest.shard or "1/1": manifest for manifest in begun}
     for shard in _every_shard([*there, *progress]):
         if shard in progress:
             manifest = progress[shard]
@@ -119,13 +114,11 @@ def _far(there: set[str | None], progress: Mapping[str, Manifest]) -> Iterator[s
 
 
 def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
-    """Make the archive of a set of those of its shards, through the store below `kernels`; its path.
+    """Make the archive of a set of those of its shards, one at least, through the store below `kernels`; its path.
 
     Raises `InputError` if the archives are not of one set, or one of them is damaged, `NotWholeError` if a source has
     no object in any, and `BuildError` if that is damaged.
     """
-    if not paths:
-        raise InputError("nothing to join", "no kernel archives", "name the archives of all shards")
     manifests = [read_manifest(path) for path in paths]
     first = manifests[0]
     for path, manifest in zip(paths, manifests, strict=True):
@@ -165,9 +158,8 @@ def _sound(path: Path, kernels: Path) -> Manifest | None:
     try:
         manifest = check(path)
         if path.name != manifest.file_name:
-            raise InputError(
-                "kernel archive under another name", f"{path} says that it is {manifest.file_name}", "compile it again"
-            )
+            which = f"{path} says that it is {manifest.file_name}"
+            raise InputError("kernel archive under another name", which, "compile it again")
     except InputError as error:
         logger.warning("%s; what is sound of it is taken over, and it is removed", error)
         with suppress(InputError):

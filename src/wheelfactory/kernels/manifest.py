@@ -107,14 +107,10 @@ def describe_set(
 ) -> Manifest:
     """The manifest of these objects of a set, or of a shard of it with the sources `wanted`.
 
-    Raises `InputError` for a name or a shard that cannot be.
+    Raises `InputError` for a name that cannot be, and `BuildError` for objects.
     """
     if not _SET_ID.fullmatch(set_id):
         raise InputError("not a name for a kernel set", ascii(set_id), "use letters, digits and . _ + -")
-    try:
-        shard = None if shard is None else str(Shard.parse(shard))
-    except ValueError as error:
-        raise InputError("not a shard", str(error), "name such as 2/6, the second of six") from None
     objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
     sources = tuple(sorted(set(key.sources)))
     names = sources if shard is None else tuple(sorted(set(wanted)))

@@ -14,6 +14,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler.costs import Ledger, Measured, predict, shard_costs
 from wheelfactory.kernels.compiler.edges import Survey
+from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import allow_link, refuse_other_key, refuse_untargetable
 from wheelfactory.kernels.compiler.objects import Objects
 from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, SHARD, Order, Report
@@ -113,7 +114,9 @@ def _take(store: Store, found: Survey, selected: Sequence[str]) -> list[str]:
 
 
 def _notes(order: Order, store: Store, found: Survey, missing: Sequence[str]) -> Iterator[str]:
-    yield from found.notes
+    if found.tamed:
+        pair = f"{EARLY_INLINE}=true with {FUNCTION_CALLS}=false"
+        yield f"{found.compiler.version} runs away on {pair}: kernels are compiled without early inlining"
     damaged = sorted(set(missing) & set(store.finished()))
     if damaged:
         yield f"{len(damaged)} kept objects are missing or damaged and are compiled again: {damaged[0]}"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.flags import (
-    EARLY_INLINE,
-    FUNCTION_CALLS,
     is_runaway,
     kernel_flags,
     kernel_name,
@@ -42,11 +41,11 @@ class Edge:
         """Whether its source is a generated kernel."""
         return kernel_source(["-c", self.source]) is not None
 
-    def arguments(self, launcher: str) -> list[str]:
+    def arguments(self) -> list[str]:
         """hipcc and its arguments. Raises `BuildError` if hipcc is not behind the launcher."""
         words = shlex.split(self.command)
-        if launcher in words:
-            return words[words.index(launcher) + 1 :]
+        if launcher.PATH in words:
+            return words[words.index(launcher.PATH) + 1 :]
         raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
 
     @property
@@ -77,16 +76,8 @@ class Survey:
     tamed: bool
     """Whether flags were taken back with which this compiler runs away."""
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know of how kernels are compiled."""
-        if not self.tamed:
-            return ()
-        pair = f"{EARLY_INLINE}=true with {FUNCTION_CALLS}=false"
-        return (f"{self.compiler.version} runs away on {pair}: kernels are compiled without early inlining",)
 
-
-def survey(edges: Sequence[Edge], launcher: str, environ: Mapping[str, str]) -> Survey | None:
+def survey(edges: Sequence[Edge], environ: Mapping[str, str]) -> Survey | None:
     """What these compiles are; None if no generated kernel is among them.
 
     Raises `BuildError` if they are not compiled alike, or read what the key does not hold; `OSError` if there is no
@@ -103,7 +94,7 @@ def survey(edges: Sequence[Edge], launcher: str, environ: Mapping[str, str]) -> 
             f"{first.name} and {other.name}",
             "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
         )
-    hipcc, *arguments = first.arguments(launcher)
+    hipcc, *arguments = first.arguments()
     compiler, rocm, root = read_compiler(hipcc, environ), rocm_of(hipcc), str(Path(first.source).parents[1])
     archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
     if not archs:

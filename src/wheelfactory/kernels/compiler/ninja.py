@@ -14,7 +14,6 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct
 from wheelfactory.kernels.compiler.edges import read_edges, survey
 from wheelfactory.kernels.compiler.limits import refuse_other_sources
@@ -30,7 +29,7 @@ def main(arguments: list[str]) -> int:
     if "--version" in arguments or not Path("build.ninja").exists():
         os.execv(order.ninja, [order.ninja, *arguments])
     try:
-        found = survey(read_edges(order.ninja, Path.cwd()), launcher.PATH, os.environ)
+        found = survey(read_edges(order.ninja, Path.cwd()), os.environ)
         if found is None:
             os.execv(order.ninja, [order.ninja, *arguments])
         refuse_other_sources(found.kernels, order.planned)

@@ -98,7 +98,7 @@ class Objects:
         if not edge.is_kernel:
             return Command(["/bin/sh", "-c", edge.command], str(Path.cwd()), self.environ)
         words, environ = launcher.compile_command(
-            edge.arguments(launcher.PATH), edge.source, dict(self.environ), tame=self.found.tamed
+            edge.arguments(), edge.source, dict(self.environ), tame=self.found.tamed
         )
         if self.order.ccache:
             words = [self.order.ccache, *words]
