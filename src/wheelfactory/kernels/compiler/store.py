@@ -183,10 +183,8 @@ class Store:
         with self.journal.open("ab+") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
-                if (
-                    file.read(1) != b"\n"
-                ):  # the last line was cut short, and what is appended must not become part of it
-                    file.write(b"\n")
+                # what is appended must not become part of a last line that was cut short
+                file.write(b"\n" * (file.read(1) != b"\n"))
             file.write(entry.to_line().encode())
 
 
