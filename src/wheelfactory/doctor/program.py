@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -29,28 +28,13 @@ SITE = ""
 FACTS = ""
 """What matrix.yaml knows, as JSON; filled in beside the site."""
 
+TORCH_PROBE = ""
+"""The program that asks torch, as text; filled in likewise."""
+
 EXIT_CODES = (
     "exit codes: 0 flash-attn works, or a wheel fits; 1 something is wrong, or none fits; "
     "2 bad arguments, or no manifest to be read"
 )
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the doctor is to do, and where its words go."""
-
-    python: str
-    """The interpreter to examine."""
-    facts: Facts
-    site: str
-    """Where wheels are listed; empty for nowhere."""
-    environ: Mapping[str, str]
-    show: Callable[[str], None]
-    """Takes a line of the result."""
-    tell: Callable[[str], None]
-    """Takes a line for a person who waits."""
-    root: Path = Path("/")
-    """The machine."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,38 +53,43 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flash-attn", metavar="VERSION", help="wheels of this release only, such as 2.8.3")
 
 
-def perform(options: argparse.Namespace, task: Task) -> int:
-    """Examine, say what was found, and install if asked to; gives the exit code.
+def perform(
+    options: argparse.Namespace,
+    python: str,
+    facts: Facts,
+    probe: str,
+    site: str,
+    environ: Mapping[str, str],
+    *,
+    show: Callable[[str], None],
+    tell: Callable[[str], None],
+    root: Path = Path("/"),
+) -> int:
+    """Examine the interpreter `python`, say what was found, and install if asked to; gives the exit code.
 
-    Raises `InputError` if the Python cannot be examined, or if there is no manifest to be read: then after everything
-    else was said.
+    `probe` is the program that asks torch, `site` is where wheels are listed (empty for nowhere), `show` takes a line
+    of the result, `tell` one for a person who waits, `root` is the machine. Raises `InputError` if the Python cannot be
+    examined, or if there is no manifest to be read: then after everything else was said.
     """
-    if options.install and not task.site:
+    if options.install and not site:
         raise InputError("no site to install from", "--install", "name the address of a site, or a release directory")
-    task.tell(f"examining {task.python}: this imports torch, which may take a minute")
-    machine = detect(task.python, task.environ, task.root)
-    report, error = Report(machine, diagnose(machine, task.facts), task.site or None), None
+    tell(f"examining {python}: this imports torch, which may take a minute")
+    machine = detect(python, environ, probe, facts.rocm_tritons, root)
+    report, error = Report(machine, diagnose(machine, facts), site or None), None
     try:
-        if task.site:
-            report = _with_wheels(report, options, task)
+        if site:
+            source = find_source(site)
+            wheels = read_wheels(read_source(source), source.manifest, source.base)
+            backend = Backend(options.backend) if options.backend else None
+            fit = find_fit(wheels, machine, facts, backend=backend, flash_attn=options.flash_attn)
+            report = make_report(machine, report.diagnoses, source.manifest, wheels, fit)
     except InputError as caught:
         error = caught
-    if options.json:
-        task.show(json.dumps(as_json(report, error), indent=2))
-    else:
-        for line in report_lines(report):
-            task.show(line)
+    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report):
+        show(line)
     if error:
         raise error
-    return install_best(report, task.facts, task.environ, task.show) if options.install else report.exit_code
-
-
-def _with_wheels(report: Report, options: argparse.Namespace, task: Task) -> Report:
-    source = find_source(task.site)
-    wheels = read_wheels(read_source(source), source.manifest, source.base)
-    backend = Backend(options.backend) if options.backend else None
-    fit = find_fit(wheels, report.machine, task.facts, backend=backend, flash_attn=options.flash_attn)
-    return make_report(report.machine, report.diagnoses, source.manifest, wheels, fit)
+    return install_best(report, facts, environ, show) if options.install else report.exit_code
 
 
 class _DoctorParser(argparse.ArgumentParser):
@@ -119,9 +108,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser)
     try:
         options = parser.parse_args(arguments)
-        site = options.site or SITE or _own_folder()
-        python = options.python or sys.executable
-        code = perform(options, Task(python, Facts.parse(FACTS), site, os.environ, _show_line, _tell_line))
+        own = globals().get("__file__")  # not there if the file is piped to Python
+        folder = Path(own).resolve().parent if own else None  # a release or a copy of a site, if a manifest is there
+        site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
+        python, facts = options.python or sys.executable, Facts.parse(FACTS)
+        code = perform(options, python, facts, TORCH_PROBE, site, os.environ, show=_show_line, tell=_tell_line)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain when it ends
@@ -135,13 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = "when that is mended, run the same command again"
         return _fail_with(FactoryError(error.strerror or type(error).__name__, str(which), hint))
     return code
-
-
-def _own_folder() -> str:
-    """The folder that this file lies in, if it is a release or a copy of a site; else nothing."""
-    own = globals().get("__file__")  # not there if the file is piped to Python
-    folder = Path(own).resolve().parent if own else None
-    return str(folder) if folder and (folder / MANIFEST_FILE).is_file() else ""
 
 
 def _show_line(line: str) -> None:
