@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.gpus import product
-from wheelfactory.doctor.diagnosis import dotted, numbers
+from wheelfactory.doctor.diagnosis import abi_age, dotted, numbers
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
@@ -145,7 +145,8 @@ def _torch_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
     elif rocm != wheel.label.rocm:
         yield f"for ROCm {dotted(wheel.label.rocm)}, your torch is of {dotted(rocm)}"
     if None not in (wheel.cxx11_abi, torch.cxx11_abi) and wheel.cxx11_abi != torch.cxx11_abi:
-        yield f"built with the {_abi_age(wheel.cxx11_abi)} C++ ABI, your torch has the {_abi_age(torch.cxx11_abi)} one"
+        wants, has = abi_age(new=wheel.cxx11_abi), abi_age(new=torch.cxx11_abi)
+        yield f"built with the {wants} C++ ABI, your torch has the {has} one"
 
 
 def torch_rocm(torch: Torch) -> tuple[int, int] | None:
@@ -261,7 +262,3 @@ def seen_gpus(machine: Machine) -> list[tuple[str, str]]:
         arch = f"gfx{override[1]}{int(override[2]):x}{int(override[3]):x}"
         return [(arch, f"{name or own} as HSA_OVERRIDE_GFX_VERSION says") for own, name in seen]
     return seen
-
-
-def _abi_age(new: bool | None) -> str:
-    return "new" if new else "old"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.doctor.access import about_code
-from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, install, numbers, shown_torch, uninstall
+from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, installer_of, numbers, shown_torch, uninstall
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.machine import Installed, Machine
 from wheelfactory.doctor.origin import built_for_rocm, has_label, is_compiled, shown
-from wheelfactory.doctor.symbols import explain_symbol
-from wheelfactory.doctor.torches import another_rocm, rocm_torch
+from wheelfactory.doctor.torches import another_rocm, explain_symbol, rocm_torch
 from wheelfactory.doctor.triton import VARIABLE, no_triton, outside_window
 
 _IMPORT_LINE = "from flash_attn.flash_attn_interface import flash_attn_func"
@@ -31,32 +29,43 @@ _NO_CODE = re.compile(r"hipErrorNoBinaryForGpu|invalid device function|no kernel
 """What HIP says where there is no code object for the GPU."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A flash-attn that does not import, and the machine on which it does not."""
-
-    machine: Machine
-    installed: Installed
-    facts: Facts
-
-    @property
-    def error(self) -> str:
-        """What the import said last."""
-        return self.installed.error
-
-
 def explain_error(machine: Machine, installed: Installed, facts: Facts) -> Diagnosis | None:
     """Why flash-attn does not import; None if it does, or if torch is what does not."""
     if not installed.error or machine.torch is None or machine.torch.error:
         return None
-    failure = Failure(machine, installed, facts)
-    found = (explain(failure) for explain in _EXPLANATIONS)
-    return next((diagnosis for diagnosis in found if diagnosis), None) or _unknown(failure)
+    found = next(filter(None, _explanations(machine, installed, facts)), None)
+    if found:
+        return found
+    more = shlex.join([machine.python.executable, "-X", "faulthandler", "-c", _IMPORT_LINE])
+    if ".so" in installed.error:
+        more = f"LD_DEBUG=libs {more}"
+    what = f"importing {shown(installed)} failed for a reason that is not known here: `{installed.error}`"
+    return Diagnosis("unknown import error", what, f"see more with: {more}")
 
 
-def _leftover(failure: Failure) -> Diagnosis | None:
-    stray = next((path for path in leftovers(failure.installed) if path in failure.error), None)
-    return leftover(failure.installed, stray) if stray else None
+def _explanations(machine: Machine, installed: Installed, facts: Facts) -> Iterator[Diagnosis | None]:
+    """The first that is one counts."""
+    error = installed.error
+    yield from (leftover(installed, path) for path in leftovers(installed) if path in error)
+    if match := re.search(r"undefined symbol: ([^\s,]+)", error):
+        yield explain_symbol(machine, installed, match[1])
+    if match := re.search(rf"(lib[^\s:/]+): {_NOT_FOUND}", error):
+        yield _missing_library(machine, installed, match[1])
+    if match := _TOO_OLD.search(error):
+        yield _too_old(machine, installed, *match.groups())
+    if match := re.search(r"No module named '(\w+)", error):
+        yield _missing_module(machine, installed, match[1])
+    if match := _DAMAGED.search(error):
+        what = f"files of {shown(installed)} are damaged or gone: `{match[0]}`"
+        yield Diagnosis("damaged files", what, f"{uninstall(machine, 'flash-attn')}; then {TAKE_FITTING}")
+    if _REFUSED_BY_TRITON.search(error):
+        yield outside_window(machine, installed, facts, error)
+    if error.startswith(f"ImportError: {VARIABLE}="):  # our Triton wheels, where it asks for the compiled kernels
+        what = error.partition(": ")[2]
+        yield Diagnosis("the other backend is asked for", what, f"unset {VARIABLE}; or, for ck, {TAKE_FITTING}")
+    if _NO_CODE.search(error):
+        yield from about_code(machine, installed)
+        yield Diagnosis("no code for this GPU", f"{shown(installed)} has no code for this GPU: `{error}`", TAKE_FITTING)
 
 
 def leftovers(installed: Installed) -> list[str]:
@@ -82,30 +91,19 @@ def leftover(installed: Installed, stray: str) -> Diagnosis:
     return Diagnosis("leftover of an earlier install", what, f"rm {shlex.quote(stray)}")
 
 
-def _undefined_symbol(failure: Failure) -> Diagnosis | None:
-    match = re.search(r"undefined symbol: ([^\s,]+)", failure.error)
-    return explain_symbol(failure.machine, failure.installed, match[1]) if match else None
-
-
-def _missing_library(failure: Failure) -> Diagnosis | None:
-    match = re.search(rf"(lib[^\s:/]+): {_NOT_FOUND}", failure.error)
-    if match is None:
-        return None
-    if _CUDA_LIBRARY.match(match[1]):
-        return cuda_build(failure.installed, f": `{match[1]}: {_NOT_FOUND}`")
-    return _missing_rocm(failure, match[1]) if _HIP_LIBRARY.match(match[1]) else None
-
-
 def cuda_build(installed: Installed, said: str = "") -> Diagnosis:
     """For a flash-attn that is for CUDA; what pip builds from PyPI's sources beside a CUDA compiler is."""
     why = "" if has_label(installed) else ", and has no label: it was made from the sources on PyPI, or by others"
     return Diagnosis("built for CUDA", f"{shown(installed)} is built for CUDA{why}{said}", TAKE_FITTING)
 
 
-def _missing_rocm(failure: Failure, library: str) -> Diagnosis:
-    """A library of ROCm, which torch brings, or one of torch for ROCm."""
-    machine, installed, torch = failure.machine, failure.installed, failure.machine.torch
-    said = f"`{library}: {_NOT_FOUND}`"
+def _missing_library(machine: Machine, installed: Installed, library: str) -> Diagnosis | None:
+    """A library of CUDA; or one of ROCm, which torch brings, or of torch for ROCm."""
+    torch, said = machine.torch, f"`{library}: {_NOT_FOUND}`"
+    if _CUDA_LIBRARY.match(library):
+        return cuda_build(installed, f": {said}")
+    if not _HIP_LIBRARY.match(library):
+        return None
     if torch is None or torch.hip is None:
         what = f"{shown(installed)} needs a torch that is built for ROCm, {shown_torch(machine)} is not: {said}"
         return Diagnosis("torch is not for ROCm", what, rocm_torch(machine, installed))
@@ -124,15 +122,11 @@ def _is_of_other_major(library: str, hip: str) -> bool:
     return number is not None and have is not None and int(number[1]) != min(have[0], 7)
 
 
-def _too_old(failure: Failure) -> Diagnosis | None:
+def _too_old(machine: Machine, installed: Installed, library: str, kind: str, version: str) -> Diagnosis:
     """glibc or libstdc++ of the machine is older than that of the build."""
-    match = _TOO_OLD.search(failure.error)
-    if match is None:
-        return None
-    library, kind, version = match.groups()
-    name, said = shown(failure.installed), f"`version {kind}_{version} not found` in {library}"
+    name, said = shown(installed), f"`version {kind}_{version} not found` in {library}"
     if kind == "GLIBC":
-        have = f"{failure.machine.python.glibc or 'an older one'}"
+        have = machine.python.glibc or "an older one"
         what = f"{name} needs glibc {version} or newer, this machine has {have}: {said}"
         return Diagnosis("glibc too old", what, f"{TAKE_FITTING}; or use a newer distribution, or a container of one")
     cure = "use a newer distribution, or a container of one"
@@ -141,38 +135,25 @@ def _too_old(failure: Failure) -> Diagnosis | None:
     return Diagnosis("libstdc++ too old", f"{name} needs a newer libstdc++ than the one it was given: {said}", cure)
 
 
-def _damaged(failure: Failure) -> Diagnosis | None:
-    match = _DAMAGED.search(failure.error)
-    if match is None:
-        return None
-    what = f"files of {shown(failure.installed)} are damaged or gone: `{match[0]}`"
-    return Diagnosis("damaged files", what, f"{uninstall(failure.machine, 'flash-attn')}; then {TAKE_FITTING}")
-
-
-def _missing_module(failure: Failure) -> Diagnosis | None:
-    match = re.search(r"No module named '(\w+)", failure.error)
-    if match is None:
-        return None
-    name, installed = match[1], failure.installed
+def _missing_module(machine: Machine, installed: Installed, name: str) -> Diagnosis | None:
     if name == "flash_attn_2_cuda":
-        return _no_kernels(failure)
+        return _no_kernels(machine, installed)
     if name == "triton":
-        return no_triton(failure.machine, installed)
+        return no_triton(machine, installed)
     if name == "aiter":
         what = f"the Triton backend of {shown(installed)} is another package, aiter: `No module named 'aiter'`"
         return Diagnosis("no aiter", what, f"{TAKE_FITTING}; the Triton wheels of 2.8.3 and older need no aiter")
-    return missing_requirement(failure.machine, installed, name) if name in installed.missing else None
+    return missing_requirement(machine, installed, name) if name in installed.missing else None
 
 
 def missing_requirement(machine: Machine, installed: Installed, name: str) -> Diagnosis:
     """For a package that flash-attn requires and nobody installed, as ``--no-deps`` does not."""
     what = f"{shown(installed)} requires {name}, which this Python does not have"
-    return Diagnosis("missing requirement", what, install(machine, "--no-deps", name))
+    return Diagnosis("missing requirement", what, shlex.join(installer_of(machine).exactly(name)))
 
 
-def _no_kernels(failure: Failure) -> Diagnosis:
+def _no_kernels(machine: Machine, installed: Installed) -> Diagnosis:
     """A compiled module for another Python, or a wheel without one."""
-    machine, installed = failure.machine, failure.installed
     if installed.extension:
         python, module = machine.python, Path(installed.extension).name
         what = f"Python {python.version} ({python.tag}, {python.machine}) does not take {module} of {shown(installed)}"
@@ -184,47 +165,3 @@ def _no_kernels(failure: Failure) -> Diagnosis:
     seen = f"{VARIABLE} is not set" if value is None else f"{VARIABLE} is {value!r} and not exactly 'TRUE'"
     what = f"{shown(installed)} has no compiled kernels, only the Triton backend, and {seen}: {_NO_KERNELS}"
     return Diagnosis("Triton is not enabled", what, f"export {VARIABLE}=TRUE")
-
-
-def _refused_by_triton(failure: Failure) -> Diagnosis | None:
-    if _REFUSED_BY_TRITON.search(failure.error):
-        return outside_window(failure.machine, failure.installed, failure.facts, failure.error)
-    return None
-
-
-def _other_backend(failure: Failure) -> Diagnosis | None:
-    """The activation of our Triton wheels, which refuses where the variable asks for the compiled kernels."""
-    if not failure.error.startswith(f"ImportError: {VARIABLE}="):
-        return None
-    what = failure.error.partition(": ")[2]
-    return Diagnosis("the other backend is asked for", what, f"unset {VARIABLE}; or, for ck, {TAKE_FITTING}")
-
-
-def _no_code(failure: Failure) -> Diagnosis | None:
-    if not _NO_CODE.search(failure.error):
-        return None
-    what = f"{shown(failure.installed)} has no code for this GPU: `{failure.error}`"
-    known = next(about_code(failure.machine, failure.installed), None)
-    return known or Diagnosis("no code for this GPU", what, TAKE_FITTING)
-
-
-def _unknown(failure: Failure) -> Diagnosis:
-    """A crash, a hang, or words that are not known here."""
-    more = shlex.join([failure.machine.python.executable, "-X", "faulthandler", "-c", _IMPORT_LINE])
-    if ".so" in failure.error:
-        more = f"LD_DEBUG=libs {more}"
-    what = f"importing {shown(failure.installed)} failed for a reason that is not known here: `{failure.error}`"
-    return Diagnosis("unknown import error", what, f"see more with: {more}")
-
-
-_EXPLANATIONS: tuple[Callable[[Failure], Diagnosis | None], ...] = (
-    _leftover,
-    _undefined_symbol,
-    _missing_library,
-    _too_old,
-    _missing_module,
-    _damaged,
-    _refused_by_triton,
-    _other_backend,
-    _no_code,
-)

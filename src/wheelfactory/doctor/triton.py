@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from wheelfactory.doctor.diagnosis import (
     TAKE_FITTING,
     Diagnosis,
     dotted,
-    install,
+    installer_of,
     numbers,
     shown_torch,
     torch_index,
@@ -32,11 +33,6 @@ def find_tritons(machine: Machine, facts: Facts) -> list[tuple[str, str]]:
     return [(name, machine.packages[name]) for name in (*facts.rocm_tritons, "triton") if name in machine.packages]
 
 
-def _is_of_rocm(name: str, version: str, facts: Facts) -> bool:
-    """By its name; that of AMD's own builds is ``triton``, and its version ``3.5.1+rocm7.1.1``."""
-    return name in facts.rocm_tritons or "+" in version
-
-
 def no_triton(machine: Machine, installed: Installed) -> Diagnosis:
     """For flash-attn that fails as there is no module triton."""
     torch = machine.torch
@@ -45,8 +41,8 @@ def no_triton(machine: Machine, installed: Installed) -> Diagnosis:
     if torch is None or index is None:
         cure = f"install the Triton that {shown_torch(machine)} requires, from where that torch came"
         return Diagnosis("no Triton", what, cure)
-    again = install(machine, f"torch=={torch.version}", "--index-url", index)  # torch stays, and what it lacks comes
-    return Diagnosis("no Triton", what, again)
+    again = installer_of(machine).torch(f"torch=={torch.version}", index)  # torch stays, and what it lacks comes
+    return Diagnosis("no Triton", what, shlex.join(again))
 
 
 def outside_window(machine: Machine, installed: Installed, facts: Facts, said: str) -> Diagnosis:
@@ -59,21 +55,19 @@ def outside_window(machine: Machine, installed: Installed, facts: Facts, said: s
         return Diagnosis("another Triton", what, TAKE_FITTING)
     first, end = window
     what = f"{shown(installed)} works with Triton {dotted(first)} and newer before {dotted(end)}, you have {found}"
-    return Diagnosis(
-        "another Triton", f"{what}: `{said}`" if said else what, _replace_triton(machine, facts, first, end)
-    )
+    return Diagnosis("another Triton", f"{what}: `{said}`" if said else what, _replace_triton(machine, facts, window))
 
 
-def _replace_triton(machine: Machine, facts: Facts, first: tuple[int, int], end: tuple[int, int]) -> str:
+def _replace_triton(machine: Machine, facts: Facts, window: tuple[tuple[int, int], tuple[int, int]]) -> str:
     """PyPI's can be replaced by another; that of torch belongs to it, so the torch is what to change."""
-    brought = [found for found in find_tritons(machine, facts) if _is_of_rocm(*found, facts)]
-    if not brought:
-        return install(machine, "--no-deps", f"triton>={dotted(first)},<{dotted(end)}")
-    name, version = brought[0]
-    return (
-        f"{shown_torch(machine)} brings {name} {version}: install a compiled wheel (ck), or another torch; "
-        "the doctor prints the lines when it is given a site"
-    )
+    for name, version in find_tritons(machine, facts):
+        if name in facts.rocm_tritons or "+" in version:  # that of AMD's own builds is triton 3.5.1+rocm7.1.1
+            return (
+                f"{shown_torch(machine)} brings {name} {version}: install a compiled wheel (ck), or another torch; "
+                "the doctor prints the lines when it is given a site"
+            )
+    first, end = map(dotted, window)
+    return shlex.join(installer_of(machine).exactly(f"triton>={first},<{end}"))
 
 
 def _window(installed: Installed, facts: Facts) -> tuple[tuple[int, int], tuple[int, int]] | None:
@@ -104,8 +98,10 @@ def _overwritten(machine: Machine, facts: Facts, tritons: list[tuple[str, str]])
     what = f"{both} are both installed, and both are the folder triton: one has written over the other"
     others = uninstall(machine, *(other for other, _ in tritons if other != name))
     index = torch_index(machine.torch.version) if machine.torch else None
+    installer = installer_of(machine)
     if index is None:  # PyPI has none of this version, and without the folder nothing of Triton would be left
-        from_there = f"{name}=={version} from where {shown_torch(machine)} came, with --force-reinstall --no-deps"
+        from_there = f"{name}=={version} from where {shown_torch(machine)} came, with {installer.reinstall} --no-deps"
         return Diagnosis("two Tritons", what, f"{others}; then install {from_there}")
-    again = install(machine, "--force-reinstall", "--no-deps", "--index-url", index, f"{name}=={version}")
+    options = (installer.reinstall, "--no-deps", installer.only_index, index)
+    again = shlex.join([*installer.install, *options, f"{name}=={version}"])
     return Diagnosis("two Tritons", what, f"{others} && {again}")
