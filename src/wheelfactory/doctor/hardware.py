@@ -27,7 +27,9 @@ def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> 
     if archs:
         names = list(_driver_names(root))
         return tuple(archs), tuple(names if len(names) == len(archs) else [""] * len(archs))
-    found = _agents(_tool("rocminfo", rocm_path, environ))
+    # of each agent that rocminfo prints, its name and, a line or two on, its marketing name
+    agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
+    found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
     if not found:
         listed = _tool("rocm_agent_enumerator", rocm_path, environ).split()
         found = [(arch, "") for arch in listed if arch.startswith("gfx") and arch != "gfx000"]  # gfx000: a processor
@@ -42,12 +44,6 @@ def _driver_names(root: Path) -> Iterator[str]:
             minor = re.search(r"^drm_render_minor (\d+)$", text, re.MULTILINE)
             device = root / f"sys/class/drm/renderD{minor[1] if minor else 0}/device"
             yield _text_of(device / "product_name").strip()
-
-
-def _agents(text: str) -> list[tuple[str, str]]:
-    """The GPUs in what rocminfo prints: of each agent its name and, a line or two on, its marketing name."""
-    agents = re.findall(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", text, re.M | re.S)
-    return [(arch, name.strip()) for arch, name in agents]
 
 
 def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:

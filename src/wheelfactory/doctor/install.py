@@ -15,9 +15,8 @@ from wheelfactory.doctor.detect import IMPORT_SECONDS
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.installed import read_installed
-from wheelfactory.doctor.lines import managed_trouble
 from wheelfactory.doctor.machine import Machine
-from wheelfactory.doctor.report import Offer, Report
+from wheelfactory.doctor.report import Offer, Report, managed_trouble
 
 
 def install_best(report: Report, facts: Facts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
