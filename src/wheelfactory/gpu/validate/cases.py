@@ -25,37 +25,31 @@ def cases_of(found: Numbers, limits: Sequence[Limit]) -> Iterator[Case]:
     """The cases that ran, and those that a limit left out."""
     standard = find_standard(found.backend)
     for case in found.cases:
-        if standard:
-            yield _case(case, standard, limits)
-        else:
+        if standard is None:
             yield Case(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
+        elif case.error:
+            yield Case(name=case.name, status=Status.FAILED, detail=case.error)
+        else:
+            yield _judged(case, standard, limits)
     for name in found.left_out:
         yield Case(name=name, status=Status.NOT_RUN, detail=_reason(name, limits))
 
 
-def _case(case: numbers.Case, standard: Standard, limits: Sequence[Limit]) -> Case:
-    if case.error:
-        return Case(name=case.name, status=Status.FAILED, detail=case.error)
+def _judged(case: numbers.Case, standard: Standard, limits: Sequence[Limit]) -> Case:
     bounded = numbers.bounded(case, standard)
     right = bool(bounded) and all(is_within(*pair) for pair in bounded.values())
+    # a report is JSON, which has no other numbers
+    finite = {name: pair for name, pair in bounded.items() if all(map(math.isfinite, pair))}
+    not_finite = "; ".join(
+        f"{name} is off by {error:g} (at most {bound:g})"
+        for name, (error, bound) in bounded.items()
+        if name not in finite
+    )
     return Case(
         name=case.name,
         status=Status.PASSED if right else Status.FAILED,
-        # a report is JSON, which has no other numbers
-        errors=tuple(_error(name, pair) for name, pair in bounded.items() if all(map(math.isfinite, pair))),
-        detail=_not_finite(bounded) or _reason(case.name, [limit for limit in limits if not limit.whole]),
-    )
-
-
-def _error(name: str, pair: tuple[float, float]) -> Error:
-    return Error(result=name, error=pair[0], bound=pair[1])
-
-
-def _not_finite(bounded: dict[str, tuple[float, float]]) -> str:
-    return "; ".join(
-        f"{name} is off by {error:g} (at most {bound:g})"
-        for name, (error, bound) in bounded.items()
-        if not (math.isfinite(error) and math.isfinite(bound))
+        errors=tuple(Error(result=name, error=error, bound=bound) for name, (error, bound) in finite.items()),
+        detail=not_finite or _reason(case.name, [limit for limit in limits if not limit.whole]),
     )
 
 
