@@ -8,7 +8,7 @@ from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, shown_torch
 from wheelfactory.doctor.fit import named_gpu, seen_gpus
 from wheelfactory.doctor.machine import Device, Installed, Machine
 from wheelfactory.doctor.origin import archs_of, is_compiled, shown
-from wheelfactory.doctor.triton import triton_in_use
+from wheelfactory.doctor.torches import triton_in_use
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")

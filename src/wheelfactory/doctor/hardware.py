@@ -72,17 +72,17 @@ def _numbers(text: str) -> list[int]:
 def read_devices(root: Path) -> tuple[Device, ...]:
     """``/dev/kfd``, and the render nodes that there are."""
     nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: _numbers(path.name))
-    return tuple(_device(path, "/" + path.relative_to(root).as_posix()) for path in [root / "dev/kfd", *nodes])
-
-
-def _device(path: Path, name: str) -> Device:
-    if not path.exists():
-        return Device(name, exists=False, usable=False)
-    try:
-        group = path.group()
-    except KeyError:
-        group = str(path.stat().st_gid)
-    return Device(name, exists=True, usable=os.access(path, os.R_OK | os.W_OK), group=group)
+    found = []
+    for path in (root / "dev/kfd", *nodes):
+        exists, group = path.exists(), ""
+        if exists:
+            try:
+                group = path.group()
+            except KeyError:
+                group = str(path.stat().st_gid)
+        name = f"/{path.relative_to(root).as_posix()}"
+        found.append(Device(name, exists, usable=os.access(path, os.R_OK | os.W_OK), group=group))
+    return tuple(found)
 
 
 def find_container(root: Path, environ: Mapping[str, str]) -> str | None:

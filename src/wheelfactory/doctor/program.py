@@ -1,24 +1,31 @@
-"""The doctor as a program: its options, and what it does; alone as ``doctor.py``, or as ``wheelfactory doctor``."""
+"""The doctor as a program: its options, what it does, and what it installs; alone, or as ``wheelfactory doctor``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TextIO
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
+from wheelfactory.core.installer import Command
 from wheelfactory.doctor.describe import report_lines
-from wheelfactory.doctor.detect import detect
+from wheelfactory.doctor.detect import IMPORT_SECONDS, detect
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.install import install_best
-from wheelfactory.doctor.report import Report, as_json, make_report
+from wheelfactory.doctor.installed import read_installed
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.report import Offer, Report, as_json, make_report, managed_trouble
 from wheelfactory.doctor.source import MANIFEST_FILE, find_source, read_source
 from wheelfactory.doctor.wheels import read_wheels
 
@@ -112,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(own).resolve().parent if own else None  # a release or a copy of a site, if a manifest is there
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
         python, facts = options.python or sys.executable, Facts.parse(FACTS)
-        code = perform(options, python, facts, TORCH_PROBE, site, os.environ, show=_show_line, tell=_tell_line)
+        show, tell = partial(_write_line, sys.stdout), partial(_write_line, sys.stderr)
+        code = perform(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain when it ends
@@ -128,21 +136,75 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _show_line(line: str) -> None:
-    _write_line(line, sys.stdout)
-
-
-def _tell_line(line: str) -> None:
-    _write_line(line, sys.stderr)
-
-
-def _write_line(line: str, stream: TextIO) -> None:
+def _write_line(stream: TextIO, line: str) -> None:
     encoding = stream.encoding or "ascii"
     stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")  # a driver's name of a GPU has (R) and (TM)
 
 
 def _fail_with(error: FactoryError) -> int:
-    _tell_line(f"error: {error}")
+    _write_line(sys.stderr, f"error: {error}")
     if error.hint:
-        _tell_line(f"hint: {error.hint}")
+        _write_line(sys.stderr, f"hint: {error.hint}")
     return error.exit_code
+
+
+def install_best(report: Report, facts: Facts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
+    """Run the command of the best wheel, if the answer on stdin is yes; gives the exit code.
+
+    That is `DONE` if the wheel is installed and imports in the end. Raises `FactoryError` if there is no answer,
+    nothing to install with, or the installation fails.
+    """
+    if not report.offers:
+        show("")
+        show("Nothing was installed, as no wheel fits.")
+        return FAILED
+    if report.offers[0].installed:
+        return DONE
+    command = _command(report.machine, report.offers[0], environ)
+    show("")
+    show(shlex.join(command))
+    if not _is_wanted():
+        show("Nothing was installed.")
+        return FAILED
+    code = subprocess.call(command, env=dict(environ))
+    if code:
+        raise FactoryError("the installation failed", f"{command[0]} ended with exit code {code}", "it said why above")
+    installed = read_installed(report.machine.python.executable, environ, IMPORT_SECONDS)
+    if installed is None:
+        raise FactoryError("the installation failed", "flash-attn is not there afterwards", "it said why above")
+    if not installed.error:
+        show(f"flash-attn {installed.version} is installed and imports.")
+        return DONE
+    show(f"flash-attn {installed.version} is installed and does not import: {installed.error}")
+    for diagnosis in diagnose(replace(report.machine, installed=installed), facts):
+        show(f"Wrong: {diagnosis.what}")
+        show(f"Cure:  {diagnosis.cure}")
+    return FAILED
+
+
+def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> Command:
+    """By pip, or by uv in an environment without pip."""
+    if machine.python.managed:
+        raise FactoryError("cannot install", *managed_trouble(machine.python))
+    if machine.python.pip is not None:
+        return offer.pip
+    if shutil.which("uv", path=environ.get("PATH")) is None:
+        hint = f"{machine.python.executable} -m ensurepip"
+        raise FactoryError(
+            "nothing to install with", f"neither pip in {machine.python.executable} nor uv on PATH", hint
+        )
+    return offer.uv
+
+
+def _is_wanted() -> bool:
+    """Whether the answer is yes. Raises `FactoryError` if nobody answers."""
+    sys.stdout.flush()
+    sys.stderr.write("Install it? [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline() if sys.stdin else ""
+    if not answer:
+        sys.stderr.write("\n")
+        raise FactoryError(
+            "nothing was installed", "nobody answered", "run the line above, or pipe the answer: echo y |"
+        )
+    return answer.strip().lower() in ("y", "yes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel
@@ -52,7 +51,13 @@ class Point:
 
 def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, hardware: Hardware) -> None:
     """Raises `InputError` unless the report `name` is of this configuration and this hardware."""
-    found = [*_differences(old.config, config), *_differences(old.hardware, hardware)]
+    pairs: tuple[tuple[FrozenModel, FrozenModel], ...] = ((old.config, config), (old.hardware, hardware))
+    found = [
+        f"{field} {getattr(there, field)} there, {getattr(here, field)} here"
+        for there, here in pairs
+        for field in type(there).model_fields
+        if getattr(there, field) != getattr(here, field)
+    ]
     if found:
         raise InputError(
             "these trainings cannot be compared",
@@ -70,14 +75,6 @@ def require_shared(old: TrainingReport, implementations: Collection[str]) -> Non
             f"measured there: {', '.join(measured) or 'nothing'}",
             "train with one of those: --implementations",
         )
-
-
-def _differences(one: FrozenModel, other: FrozenModel) -> Iterator[str]:
-    """The fields in which two values of one kind differ, with what each says."""
-    for name in type(one).model_fields:
-        before, now = getattr(one, name), getattr(other, name)
-        if before != now:
-            yield f"{name} {before} there, {now} here"
 
 
 def compare(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[Change, ...]:
@@ -113,7 +110,7 @@ def trend(reports: Mapping[str, TrainingReport]) -> tuple[Point, ...]:
     """
     ordered = sorted(reports.items(), key=lambda item: item[1].time)
     newest = ordered[-1][1]
-    for name, report in islice(ordered, len(ordered) - 1):
+    for name, report in ordered[:-1]:
         require_comparable(name, report, newest.config, newest.hardware)
     points: list[Point] = []
     last: dict[str, float] = {}

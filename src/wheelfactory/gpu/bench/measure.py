@@ -212,15 +212,13 @@ def ratio(one: float | None, other: float | None) -> float | None:
 def with_ratios(rows: Sequence[AttentionRow]) -> tuple[AttentionRow, ...]:
     """The rows, each compared with the one of ``plain`` at its length."""
     plain = {row.seqlen: row for row in rows if row.implementation == "plain"}
-
-    def compared(row: AttentionRow) -> AttentionRow:
+    found = []
+    for row in rows:
         beside = plain.get(row.seqlen)
-        if beside is None:
-            return row
-        ratios = {"speedup": ratio(beside.ms, row.ms), "memory_ratio": ratio(beside.extra_mib, row.extra_mib)}
-        return row.model_copy(update=ratios)
-
-    return tuple(map(compared, rows))
+        if beside:
+            ratios = {"speedup": ratio(beside.ms, row.ms), "memory_ratio": ratio(beside.extra_mib, row.extra_mib)}
+        found.append(row.model_copy(update=ratios if beside else {}))
+    return tuple(found)
 
 
 def summarize(results: Sequence[TrainingResult]) -> Summary:

@@ -12,8 +12,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
 from wheelfactory.gpu.torch_python import AUTOTUNE, TorchPython, require_foreign_gpu, require_no_autotune
-from wheelfactory.gpu.validate.cases import cases_of
-from wheelfactory.gpu.validate.checks import judged, not_run
+from wheelfactory.gpu.validate.checks import cases_of, judged, not_run
 from wheelfactory.gpu.validate.installed import Installed
 from wheelfactory.gpu.validate.report import Case, Check, Hardware, Software, hardware_of, software_of
 from wheelfactory.matrix.expand import expand
