@@ -28,8 +28,16 @@ from doctor.fake_machines import (
 from doctor.known import FACTS, PROBE_TEXT
 from wheelfactory.core.ask import ask
 from wheelfactory.core.errors import InputError
-from wheelfactory.doctor.detect import ask_python, ask_torch, detect
-from wheelfactory.doctor.hardware import find_container, find_rocm, read_devices, read_gpus, read_user
+from wheelfactory.doctor.detect import (
+    ask_python,
+    ask_torch,
+    detect,
+    find_container,
+    find_rocm,
+    read_devices,
+    read_gpus,
+    read_user,
+)
 from wheelfactory.doctor.machine import Torch
 
 SECONDS = 60.0
@@ -142,7 +150,7 @@ def test_the_user_and_the_groups_are_told_by_name() -> None:
 _AS_NOBODY = """
 import grp, os, sys  # grp while the interpreter's own files can be read
 from pathlib import Path
-from wheelfactory.doctor.hardware import read_devices
+from wheelfactory.doctor.detect import read_devices
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(read_devices(Path(sys.argv[1]))[0].usable)

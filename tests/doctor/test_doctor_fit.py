@@ -14,7 +14,7 @@ from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product
-from wheelfactory.doctor.detect import ask_torch
+from wheelfactory.doctor.detect import ask_torch, read_gpus
 from wheelfactory.doctor.fit import (
     Fit,
     condition,
@@ -24,7 +24,6 @@ from wheelfactory.doctor.fit import (
     seen_gpus,
     version_key,
 )
-from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
 from wheelfactory.release.manifest import WheelRow
