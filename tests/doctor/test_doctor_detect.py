@@ -308,3 +308,12 @@ def test_rocm_that_came_as_wheels_is_known_by_their_version(tmp_path: Path) -> N
     write_metadata(site, "rocm-sdk-core", "7.14.0")
     machine = detect(executable, {}, PROBE_TEXT, FACTS.rocm_tritons, tmp_path / "empty", SECONDS)
     assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)
+
+
+def test_the_tritons_that_are_looked_for_are_those_of_the_facts(tmp_path: Path) -> None:
+    """A torch with a Triton of another name is one edit of matrix.yaml."""
+    executable = make_python(tmp_path / "env")
+    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
+    write_metadata(site, "triton-of-next-year", "4.0.0")
+    machine = detect(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
+    assert machine.packages == {"triton-of-next-year": "4.0.0"}
