@@ -132,7 +132,7 @@ def test_a_site_that_could_be_code_is_refused(site: str) -> None:
 
 
 def modules(**sources: str) -> list[Module]:
-    return in_order({f"wheelfactory.{name}": Module.of(f"wheelfactory.{name}", text) for name, text in sources.items()})
+    return in_order({f"wheelfactory.{name}": Module(f"wheelfactory.{name}", text) for name, text in sources.items()})
 
 
 def test_a_module_follows_what_it_needs() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -40,16 +40,9 @@ def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:
     return {row.cell: row for row in ordered if row.cell}
 
 
-def state_of(row: WheelRow | None) -> State:
-    """What a cell is whose decisive row is `row`: the one rule for what counts as published."""
-    if row is None:
-        return State.MISSING
-    return State.PUBLISHED if row.yanked is None else State.YANKED
-
-
 def available_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
     """The ids of the cells that can be installed: published, and not yanked."""
-    return frozenset(cell for cell, row in decisive_rows(rows).items() if state_of(row) is State.PUBLISHED)
+    return frozenset(row.cell for row in rows if row.cell and row.yanked is None)
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,9 @@ class Covered:
     @property
     def state(self) -> State:
         """Published, yanked or missing."""
-        return state_of(self.row)
+        if self.row is None:
+            return State.MISSING
+        return State.PUBLISHED if self.row.yanked is None else State.YANKED
 
 
 @dataclass(frozen=True)
@@ -101,21 +96,21 @@ class Coverage:
 
     def tallies(self, key: Callable[[Cell], Key]) -> dict[Key, Tally]:
         """The sums of each group that `key` makes; the cell of an excluded combination counts like a wanted one."""
-        states: dict[Key, Counter[State]] = {}
-        reasons: dict[Key, Counter[str]] = {}
+        states: dict[Key, Counter[State]] = defaultdict(Counter)
+        reasons: dict[Key, Counter[str]] = defaultdict(Counter)
         for covered in self.cells:
-            states.setdefault(key(covered.cell), Counter())[covered.state] += 1
+            states[key(covered.cell)][covered.state] += 1
         for item in self.excluded:
-            reasons.setdefault(key(Cell.of(*item.combination)), Counter())[item.reason] += 1
+            reasons[key(Cell.of(*item.combination))][item.reason] += 1
         return {
-            group: _tally(states.get(group, Counter()), reasons.get(group, Counter()))
+            group: Tally(
+                states[group][State.PUBLISHED],
+                states[group][State.YANKED],
+                states[group][State.MISSING],
+                tuple(sorted(reasons[group].items(), key=lambda item: (-item[1], item[0]))),
+            )
             for group in {**states, **reasons}
         }
-
-
-def _tally(states: Counter[State], reasons: Counter[str]) -> Tally:
-    ordered = tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
-    return Tally(states[State.PUBLISHED], states[State.YANKED], states[State.MISSING], ordered)
 
 
 def cover(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Coverage:

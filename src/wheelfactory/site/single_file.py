@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
@@ -47,12 +48,11 @@ class Module:
 
     name: str
     source: str
-    tree: ast.Module
 
-    @classmethod
-    def of(cls, name: str, source: str) -> Module:
-        """The module of that source."""
-        return cls(name, source, ast.parse(source))
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its source as Python reads it."""
+        return ast.parse(self.source)
 
     @property
     def imports(self) -> list[Import]:
@@ -70,14 +70,9 @@ class Module:
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 yield node.name
-            for target in _targets(node):
-                yield from (found.id for found in ast.walk(target) if isinstance(found, ast.Name))
-
-
-def _targets(node: ast.stmt) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    return [node.target] if isinstance(node, ast.AnnAssign) else []
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
 def _source_of(node: Import) -> str:
@@ -124,7 +119,7 @@ def _read_modules() -> list[Module]:
         name = waiting.pop()
         if name not in found:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
-            found[name] = Module.of(name, path.read_text(encoding="utf-8"))
+            found[name] = Module(name, path.read_text(encoding="utf-8"))
             waiting += found[name].needs
     return in_order(found)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from wheelfactory.core.cell import Backend
-from wheelfactory.site.coverage import Coverage, Covered, State, Tally
+from wheelfactory.site.coverage import Coverage, State, Tally
 from wheelfactory.site.markdown import code, count_text, details, prose, table
 
 SHOWN_REASONS = 10
@@ -14,11 +13,8 @@ SHOWN_REASONS = 10
 
 def cell_lines(coverage: Coverage) -> list[str]:
     """A line a cell: its id, and published, missing, or why it is yanked."""
-    return [f"{covered.cell.id}  {_state(covered)}" for covered in coverage.cells]
-
-
-def _state(covered: Covered) -> str:
-    return f"yanked: {covered.row.yanked}" if covered.row and covered.row.yanked is not None else str(covered.state)
+    found = ((covered, covered.row.yanked if covered.row else None) for covered in coverage.cells)
+    return [f"{covered.cell.id}  {covered.state}{'' if why is None else f': {why}'}" for covered, why in found]
 
 
 def sum_lines(coverage: Coverage, place: str) -> list[str]:
@@ -44,17 +40,26 @@ def _excluded(tally: Tally) -> str:
 
 def as_json(coverage: Coverage, place: str) -> dict[str, object]:
     """Everything: the sums, by backend and by (ROCm, torch) too, every reason and every cell."""
-    squares = coverage.tallies(lambda cell: (cell.backend, cell.rocm, cell.torch))
+    backends = coverage.tallies(lambda cell: str(cell.backend))
+    squares = coverage.tallies(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     return {
         "target": place,
         **_numbers(coverage.tally),
         "excluded": _reasons(coverage.tally),
-        "backends": {str(backend): _numbers(tally) for backend, tally in _by_backend(coverage).items()},
+        "backends": {backend: _numbers(tally) for backend, tally in backends.items()},
         "squares": [
-            {"backend": str(backend), "rocm": rocm, "torch": torch, **_numbers(tally), "excluded": _reasons(tally)}
+            {"backend": backend, "rocm": rocm, "torch": torch, **_numbers(tally), "excluded": _reasons(tally)}
             for (backend, rocm, torch), tally in squares.items()
         ],
-        "cells": [_cell(covered) for covered in coverage.cells],
+        "cells": [
+            {
+                "id": covered.cell.id,
+                "state": str(covered.state),
+                "filename": covered.row.filename if covered.row else None,
+                "yanked": covered.row.yanked if covered.row else None,
+            }
+            for covered in coverage.cells
+        ],
         "unwanted": list(coverage.unwanted),
     }
 
@@ -73,47 +78,28 @@ def _reasons(tally: Tally) -> list[dict[str, object]]:
     return [{"reason": reason, "combinations": number} for reason, number in tally.excluded]
 
 
-def _cell(covered: Covered) -> dict[str, object]:
-    row = covered.row
-    return {
-        "id": covered.cell.id,
-        "state": str(covered.state),
-        "filename": row.filename if row else None,
-        "yanked": row.yanked if row else None,
-    }
-
-
-def _by_backend(coverage: Coverage) -> dict[Backend, Tally]:
-    return coverage.tallies(lambda cell: cell.backend)
-
-
 def as_markdown(coverage: Coverage) -> str:
     """For a page or a job summary: sums by backend, by ROCm and torch, what is missing or yanked, and why not."""
     header = ("", "wanted", "published", "yanked", "missing", "excluded combinations")
-    backends = [(str(backend), *_counts(tally)) for backend, tally in _by_backend(coverage).items()]
-    squares = coverage.tallies(lambda cell: (cell.rocm, cell.torch))
-    wanted = [
-        (f"ROCm {rocm}, torch {torch}", *_counts(tally)) for (rocm, torch), tally in squares.items() if tally.wanted
-    ]
-    excluded = coverage.tally.excluded
+    tally = coverage.tally
+    backends = coverage.tallies(lambda cell: str(cell.backend))
+    squares = coverage.tallies(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
+    wanted = {square: own for square, own in squares.items() if own.wanted}
     missing = [f"- {code(covered.cell.id)}" for covered in coverage.cells if covered.state is State.MISSING]
-    lines = ["## Coverage", "", *table(header, [*backends, ("**all**", *_counts(coverage.tally))]), ""]
-    lines += [*table(header, wanted), ""]
-    lines += _yanked(coverage)
+    lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": tally})), ""]
+    lines += [*table(header, _counts(wanted)), ""]
+    lines += [
+        f"- {code(covered.cell.id)} is yanked: {prose(covered.row.yanked)}"
+        for covered in coverage.cells
+        if covered.row and covered.row.yanked is not None
+    ]
     lines += [f"- {code(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
     lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
-    if excluded:
-        reasons = table(("combinations", "reason"), ((str(number), prose(reason)) for reason, number in excluded))
-        lines += ["", *details(f"Excluded: {_excluded(coverage.tally)}", reasons)]
+    if tally.excluded:
+        reasons = table(("combinations", "reason"), ((str(number), prose(reason)) for reason, number in tally.excluded))
+        lines += ["", *details(f"Excluded: {_excluded(tally)}", reasons)]
     return "\n".join([*lines, ""])
 
 
-def _counts(tally: Tally) -> tuple[str, ...]:
-    return tuple(str(number) for number in _numbers(tally).values())
-
-
-def _yanked(coverage: Coverage) -> Iterator[str]:
-    """A line for each cell whose wheel was withdrawn."""
-    for covered in coverage.cells:
-        if covered.row and covered.row.yanked is not None:
-            yield f"- {code(covered.cell.id)} is yanked: {prose(covered.row.yanked)}"
+def _counts(tallies: Mapping[str, Tally]) -> list[list[str]]:
+    return [[name, *map(str, _numbers(tally).values())] for name, tally in tallies.items()]
