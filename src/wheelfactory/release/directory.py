@@ -43,16 +43,13 @@ class DirectoryPublisher:
         metadata = self.wheels / f"{row.filename}.metadata"
         if not (path.is_file() and metadata.is_file()):
             return False
-        if not self._publishes(row):
+        manifest = self.folder / MANIFEST_NAME
+        # by its line, because to parse the manifest for every row would take long
+        if not (manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()):
             return (sha256_of(path), sha256_of(metadata)) == (row.sha256, row.metadata_sha256)
         if path.stat().st_size != row.size:
             raise _changed(path)
         return True
-
-    def _publishes(self, row: WheelRow) -> bool:
-        """Whether the manifest has this row, by its line: to parse the manifest for every row would take long."""
-        manifest = self.folder / MANIFEST_NAME
-        return manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()
 
     def ensure(self, asset: Asset, _part: Part = unseen) -> None:
         """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""

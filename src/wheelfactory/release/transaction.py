@@ -7,8 +7,8 @@ running the same command.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -62,10 +62,9 @@ Step: TypeAlias = Callable[[str], AbstractContextManager[Part]]
 """Begins a step of what a person sees, such as `Steps.step`."""
 
 
-@contextmanager
-def unseen_step(_text: str) -> Iterator[Part]:
+def unseen_step(_text: str) -> AbstractContextManager[Part]:
     """A `Step` for what nobody waits for."""
-    yield unseen
+    return nullcontext(unseen)
 
 
 class Publisher(Protocol):
@@ -90,27 +89,12 @@ class Publisher(Protocol):
         """Make exactly these rows what is published; the last step, and the one that counts."""
 
 
-def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> None:
+def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
     """Bring wheels to where they will be published, and publish nothing.
 
-    Raises `PublishError` if a name is published with other bytes, or a file is neither given nor there.
+    Gives the rows that are published and these, sorted by file name. Raises `PublishError` if a name is published with
+    other bytes, or a file is neither given nor there.
     """
-    _stage(publisher, additions, step)
-
-
-def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
-    """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
-
-    Raises as `stage` does; nothing is committed then.
-    """
-    rows = _stage(publisher, additions, step)
-    with step("publish"):
-        publisher.commit(rows)
-    return rows
-
-
-def _stage(publisher: Publisher, additions: Iterable[Addition], step: Step) -> tuple[WheelRow, ...]:
-    """Make the place hold the additions; gives all rows that there then are, sorted by file name."""
     rows = {row.filename: row for row in publisher.rows()}
     for row, path in additions:
         present = rows.setdefault(row.filename, row)
@@ -122,16 +106,23 @@ def _stage(publisher: Publisher, additions: Iterable[Addition], step: Step) -> t
                 "and publish the new one under another version or build tag",
             )
         with step(row.filename) as part:
-            _bring(publisher, row, path, part)
+            for asset in wheel_assets(row, path) if path else ():
+                publisher.ensure(asset, part)
+            if not (path or publisher.holds(row)):
+                hint = "stage it: publish with --stage and its file"
+                raise PublishError("neither given nor staged", row.filename, hint)
     return tuple(rows[name] for name in sorted(rows))
 
 
-def _bring(publisher: Publisher, row: WheelRow, path: Path | None, part: Part) -> None:
-    if path is not None:
-        for asset in wheel_assets(row, path):
-            publisher.ensure(asset, part)
-    elif not publisher.holds(row):
-        raise PublishError("neither given nor staged", row.filename, "stage it: publish with --stage and its file")
+def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
+    """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
+
+    Raises as `stage` does; nothing is committed then.
+    """
+    rows = stage(publisher, additions, step)
+    with step("publish"):
+        publisher.commit(rows)
+    return rows
 
 
 def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:
