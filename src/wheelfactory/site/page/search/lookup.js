@@ -5,15 +5,7 @@
   const VERSIONED = ["rocm", "torch", "python", "backend", "flash-attn"];
   const AXES = [...VERSIONED, "gpu"];
 
-  const NAMES = {
-    rocm: "ROCm",
-    torch: "torch",
-    python: "Python",
-    backend: "backend",
-    "flash-attn": "flash-attn",
-    gpu: "GPU",
-  };
-
+  const NAMES = { rocm: "ROCm", torch: "torch", python: "Python", "flash-attn": "flash-attn" };
   const BACKENDS = { ck: "CK", triton: "Triton" };
 
   function nameOf(axis, value) {
@@ -27,21 +19,7 @@
     for (const axis of AXES) {
       options[axis] = [...new Set([...data.axes[axis], ...wheels.flatMap((wheel) => valuesOf(wheel, axis))])];
     }
-    return {
-      axes: data.axes,
-      changes: data.changes,
-      options,
-      lines: data.lines,
-      products: data.products,
-      torch: data.torch,
-      rocm: data.rocm,
-      rules: data.rules.map((rule) => makeRule(data, rule)),
-      texts: data.texts,
-      coverage: data.coverage,
-      docs: data.docs,
-      request: data.request,
-      wheels,
-    };
+    return { ...data, options, rules: data.rules.map((rule) => makeRule(data, rule)), wheels };
   }
 
   function makeWheel(data, row) {
@@ -83,14 +61,10 @@
     return axis === "gpu" ? wheel.archs.includes(value) : wheel[axis] === value;
   }
 
-  function tokensOf(text) {
-    return text.toLowerCase().split(/\s+/).filter(Boolean);
-  }
-
   // The wheels that match, those that would but are yanked, and for every option how many wheels it would leave.
   function find(model, choices, text, withYanked) {
     const chosen = AXES.filter((axis) => choices[axis] !== undefined);
-    const tokens = tokensOf(text);
+    const tokens = text.toLowerCase().split(/\s+/).filter(Boolean);
     const found = { wheels: [], yanked: [], counts: Object.fromEntries(AXES.map((axis) => [axis, new Map()])) };
     for (const wheel of model.wheels) {
       const missed = chosen.filter((axis) => !fits(wheel, axis, choices[axis]));
@@ -107,20 +81,12 @@
     if (wheel.yanked !== null && matches) found.yanked.push(wheel);
     if (wheel.yanked !== null && !withYanked) return;
     if (matches) found.wheels.push(wheel);
-    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], wheel, axis);
+    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], valuesOf(wheel, axis));
   }
 
-  function countIn(counts, wheel, axis) {
-    for (const value of valuesOf(wheel, axis)) counts.set(value, (counts.get(value) || 0) + 1);
+  function countIn(counts, values) {
+    for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
   }
 
-  globalThis.wheelfactory = Object.assign(globalThis.wheelfactory || {}, {
-    AXES,
-    NAMES,
-    VERSIONED,
-    fits,
-    find,
-    makeModel,
-    nameOf,
-  });
+  globalThis.wheelfactory = { AXES, VERSIONED, find, makeModel, nameOf };
 })();
