@@ -19,8 +19,8 @@ from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
 from pythons import find_python
 from validations import a_validation, foreign
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
-from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.transaction import add_evidence
 from wheelfactory.site.single_file import Module, assemble, in_order, single_file
 
 SITE = "https://me.github.io/wheels/"
