@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.matrix.facts import Matrix
@@ -127,19 +127,17 @@ def _gates(wheels: Sequence[WheelRow]) -> Section:
     silent = sum(not wheel.gates for wheel in wheels)
     told = "What was checked before publishing. A gate that did not run says nothing about a wheel."
     more = ("", f"{count_text(silent, 'wheel')} without any recorded gate.") if silent else ()
-    rows = ([*_gate_cells(gate, said)] for gate, said in results.items())
+    rows = (_gate_cells(gate, said) for gate, said in results.items())
     return Section(("## Gates", "", told, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
 
 
-def _gate_cells(gate: str, results: Sequence[GateResult]) -> Iterator[str]:
+def _gate_cells(gate: str, results: Sequence[GateResult]) -> list[str]:
     counts = Counter(result.status for result in results)
     details = dict.fromkeys(one_line(result.detail) for result in results if result.status is Status.NOT_RUN)
     reasons = [prose(detail) for detail in details if detail]
     shown = [*reasons[:_REASONS], *([f"and {len(reasons) - _REASONS} more reasons"] if reasons[_REASONS:] else [])]
-    yield prose(gate)
-    yield str(counts[Status.PASSED])
-    yield str(counts[Status.FAILED])
-    yield f"{counts[Status.NOT_RUN]} ({'; '.join(shown)})" if shown else str(counts[Status.NOT_RUN])
+    not_run = f"{counts[Status.NOT_RUN]}" + (f" ({'; '.join(shown)})" if shown else "")
+    return [prose(gate), str(counts[Status.PASSED]), str(counts[Status.FAILED]), not_run]
 
 
 def _verify(repository: str) -> Section:

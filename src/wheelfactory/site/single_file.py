@@ -24,7 +24,6 @@ Import: TypeAlias = ast.Import | ast.ImportFrom
 PROGRAM = "wheelfactory.doctor.program"
 """What the file runs; it holds what this module imports, and what that imports in turn."""
 OLDEST_PYTHON = (3, 9)
-_SITE_LINE, _FACTS_LINE, _PROBE_LINE = 'SITE = ""\n', 'FACTS = ""\n', 'TORCH_PROBE = ""\n'
 
 _HEADER = '''\
 #!/usr/bin/env python3
@@ -100,15 +99,16 @@ def single_file(facts: str, site: str = "") -> str:
         raise InputError("not the address of a site", repr(site), "give it without blanks and quotes")
     text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
     lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
-    text = _filled(text, _SITE_LINE, f'SITE = "{site}"\n')
-    text = _filled(text, _FACTS_LINE, f'FACTS = """\n{lines}\n"""\n')
-    return _filled(text, _PROBE_LINE, f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''\n")
-
-
-def _filled(text: str, line: str, value: str) -> str:
-    if text.count(f"\n{line}") != 1:
-        raise FactoryError("no one place for a value", line.strip(), "the modules of the doctor have it once")
-    return text.replace(f"\n{line}", f"\n{value}")
+    values = {
+        'SITE = ""': f'SITE = "{site}"',
+        'FACTS = ""': f'FACTS = """\n{lines}\n"""',
+        'TORCH_PROBE = ""': f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''",
+    }
+    for line, value in values.items():
+        if text.count(f"\n{line}\n") != 1:
+            raise FactoryError("no one place for a value", line, "the modules of the doctor have it once")
+        text = text.replace(f"\n{line}\n", f"\n{value}\n")
+    return text
 
 
 def _read_modules() -> list[Module]:

@@ -1,6 +1,7 @@
 "use strict";
 
-// The data -> a model of it, and which wheels match. Pure: nothing here touches the page.
+// The data -> a model of it, what is chosen <-> the query of the address, and which wheels match. Pure: nothing here
+// touches the page.
 (() => {
   const VERSIONED = ["rocm", "torch", "python", "backend", "flash-attn"];
   const AXES = [...VERSIONED, "gpu"];
@@ -88,5 +89,52 @@
     for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
   }
 
-  globalThis.wheelfactory = { AXES, VERSIONED, find, makeModel, nameOf };
+  // GPU and text are kept as a person wrote them.
+  function readState(model, query) {
+    const given = new URLSearchParams(query);
+    const label = /\+rocm([\d.]*\d)/i.exec(given.get("torch"));
+    if (label && !given.get("rocm")) given.set("rocm", label[1]);
+    const state = { text: given.get("q") || "", gpu: given.get("gpu") || "" };
+    for (const axis of VERSIONED) {
+      const written = given.get(axis);
+      if (written) state[axis] = readValue(model.options[axis], axis, written);
+    }
+    state.yanked = given.get("yanked") === "1";
+    state.view = given.get("view") === "coverage" ? "coverage" : "wheels";
+    return state;
+  }
+
+  // Also as people and programs write it: torch=2.9, torch=2.9.0+rocm6.4, python=3.12.7, flash-attn=v2.8.3. A wheel fits
+  // every patch release but flash-attn's own. What is not known is kept, and so is what is built for a CPU or for CUDA.
+  function readValue(known, axis, written) {
+    const value = written
+      .toLowerCase()
+      .replace(/^[a-z][a-z -]*(?=\d)/, "")
+      .replace(/\+(?!cpu|cu\d).*/, "");
+    const minor = axis === "flash-attn" ? value : value.split(".").slice(0, 2).join(".");
+    if (value.includes("+")) return value;
+    if (known.includes(value) || known.includes(minor)) return known.includes(value) ? value : minor;
+    const longer = known.filter((own) => own.startsWith(`${minor}.`));
+    return longer.length === 1 ? longer[0] : value;
+  }
+
+  function writeState(state) {
+    const query = new URLSearchParams();
+    for (const axis of VERSIONED) if (state[axis] !== undefined) query.set(axis, state[axis]);
+    if (state.gpu) query.set("gpu", state.gpu);
+    if (state.text) query.set("q", state.text);
+    if (state.yanked) query.set("yanked", "1");
+    if (state.view === "coverage") query.set("view", "coverage");
+    return `?${query}`;
+  }
+
+  // What is chosen on each axis, the GPU as gfx name; a GPU that means nothing or several chooses nothing.
+  function choicesOf(model, state) {
+    const chosen = VERSIONED.filter((axis) => state[axis] !== undefined);
+    const choices = Object.fromEntries(chosen.map((axis) => [axis, state[axis]]));
+    const { arch } = globalThis.wheelfactory.readGpu(model, state.gpu);
+    return arch === undefined ? choices : { ...choices, gpu: arch };
+  }
+
+  globalThis.wheelfactory = { AXES, VERSIONED, choicesOf, find, makeModel, nameOf, readState, writeState };
 })();
