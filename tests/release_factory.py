@@ -17,9 +17,8 @@ from pypi_simple import Link, RepositoryPage
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.label import Label
 from wheelfactory.release.additions import wheel_row
-from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import make_pages
 from wheelfactory.wheel.metadata import labelled, protect

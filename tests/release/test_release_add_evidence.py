@@ -12,12 +12,11 @@ from validations import CASES, LATER, TIME, a_validation, foreign, written
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, InputError, PublishError
 from wheelfactory.gpu.validate.report import Validation
-from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.additions import wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.evidence import evidence_of
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_on
-from wheelfactory.release.transaction import publish
+from wheelfactory.release.transaction import add_evidence, publish
 from wheelfactory.verify.result import Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"

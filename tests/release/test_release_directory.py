@@ -26,11 +26,9 @@ from validations import a_validation
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import remove_scratch
-from wheelfactory.release.add_evidence import add_evidence
-from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
-from wheelfactory.release.pages import write_pages
-from wheelfactory.release.transaction import Asset, stage, yank
+from wheelfactory.release.transaction import Asset, add_evidence, stage, yank
 from wheelfactory.site.index import make_pages
 from wheelfactory.wheel.read import Wheel
 

@@ -23,8 +23,8 @@ from release_factory import (
     stand_in_wheel,
 )
 from wheelfactory.core.digest import sha256_of
+from wheelfactory.release.directory import write_pages
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.pages import write_pages
 from wheelfactory.site.index import index_path, make_pages
 from wheelfactory.wheel.read import Wheel
 
@@ -267,7 +267,7 @@ def test_pages_that_stay_the_same_are_not_written_again(tmp_path: Path) -> None:
 
 def test_leaves_are_written_before_what_links_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
-    monkeypatch.setattr("wheelfactory.release.pages.write_atomic", lambda path, data: written.append(path))
+    monkeypatch.setattr("wheelfactory.release.directory.write_atomic", lambda path, data: written.append(path))
     write_pages(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14")]))
     depths = [len(path.parts) for path in written]
     assert depths == sorted(depths, reverse=True)

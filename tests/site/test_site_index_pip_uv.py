@@ -19,9 +19,8 @@ from packaging.version import Version
 
 from loopback import served
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
-from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
-from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import yank
 from wheelfactory.site.advice import install_lines
 from wheelfactory.site.index import make_pages

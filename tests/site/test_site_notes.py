@@ -12,8 +12,8 @@ from small_matrix import small_matrix
 from validations import H200, LATER, a_validation, foreign, validated
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.markdown import Section, fitted
 from wheelfactory.site.notes import BODY_LIMIT, changes, release_notes
-from wheelfactory.site.sections import Section, fitted
 from wheelfactory.verify.result import Finding, GateResult
 
 OLD = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

@@ -19,8 +19,8 @@ from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
 from pythons import find_python
 from validations import a_validation, foreign
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
-from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.transaction import add_evidence
 from wheelfactory.site.single_file import Module, assemble, in_order, single_file
 
 SITE = "https://me.github.io/wheels/"
@@ -132,7 +132,7 @@ def test_a_site_that_could_be_code_is_refused(site: str) -> None:
 
 
 def modules(**sources: str) -> list[Module]:
-    return in_order({f"wheelfactory.{name}": Module.of(f"wheelfactory.{name}", text) for name, text in sources.items()})
+    return in_order({f"wheelfactory.{name}": Module(f"wheelfactory.{name}", text) for name, text in sources.items()})
 
 
 def test_a_module_follows_what_it_needs() -> None:

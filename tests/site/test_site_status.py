@@ -12,8 +12,7 @@ from small_matrix import small_matrix
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import Coverage, cover
-from wheelfactory.site.status import SHOWN_REASONS, as_json, as_markdown, cell_lines, sum_lines
+from wheelfactory.site.coverage import SHOWN_REASONS, Coverage, as_json, as_markdown, cell_lines, cover, sum_lines
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

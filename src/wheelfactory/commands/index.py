@@ -13,9 +13,8 @@ from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import locked, write_atomic
 from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.directory import DirectoryPublisher, index_pages, write_pages
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
-from wheelfactory.release.pages import index_pages, write_pages
 from wheelfactory.release.transaction import Publisher
 from wheelfactory.site.markdown import count_text
 from wheelfactory.site.packages import packages_page

@@ -20,11 +20,10 @@ from wheelfactory.core.progress import Steps, announcing
 from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.add_evidence import add_evidence
 from wheelfactory.release.additions import addition, missing_dependencies, recorded, without_published
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Addition, Publisher, Step, stage, unseen_step
+from wheelfactory.release.transaction import Addition, Publisher, Step, add_evidence, stage, unseen_step
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.notes import release_notes

@@ -10,8 +10,7 @@ from wheelfactory.commands.published import add_published, published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import cover
-from wheelfactory.site.status import as_json, as_markdown, cell_lines, sum_lines
+from wheelfactory.site.coverage import as_json, as_markdown, cell_lines, cover, sum_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -56,13 +56,13 @@ def publisher_of(
     if repository is None:
         folder = directory(Path(text))
         return DirectoryRehearsal(folder, show) if show else DirectoryPublisher(folder)
-    from wheelfactory.release.github.publisher import GitHubPublisher, no_notes
+    from wheelfactory.release.github.publisher import GitHubPublisher
     from wheelfactory.release.github.rehearsal import Rehearsal
     from wheelfactory.release.github.releases import Releases
 
     client = _client(repository, environ)
     releases = Rehearsal(client, show) if show else Releases(client)
-    return GitHubPublisher(releases, tag, notes or no_notes)
+    return GitHubPublisher(releases, tag, notes)
 
 
 def shelf_of(text: str, environ: Environ) -> Shelf:

@@ -24,9 +24,8 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import unpublished
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.release.additions import addition, missing_dependencies, missing_fallback
-from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import published_cells
-from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import Publisher, publish
 from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import verify

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from wheelfactory.pipeline.account import Account
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import decisive_rows
-from wheelfactory.site.markdown import code, prose, size_text, table
-from wheelfactory.site.sections import Section, fitted
+from wheelfactory.site.markdown import Section, code, fitted, prose, size_text, table
 from wheelfactory.verify.result import GateResult, Status
 
 SUMMARY_LIMIT = 1_000_000

@@ -68,13 +68,14 @@ def recorded(
     for row in read_manifest(folder / MANIFEST_NAME):
         path = DirectoryPublisher(folder).wheels / row.filename
         there = path.is_file()
-        wrong = _unexpected(row, expected) or _not_verified(row, matrix)
+        unexpected = row.cell and expected is not None and row.cell not in expected
+        wrong = f"{row.cell} was not expected" if unexpected else _not_verified(row, matrix)
         wrong = wrong or (_differs(row, path) if there else None)
         if not wrong and there and is_of_other_sources(row.project, row.version):
             logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
             continue
         if not wrong and there:
-            wrong = _refused(_asked_again(row, path, matrix=matrix, host=host, environ=environ, cache=cache))
+            wrong = _refused_again(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
         if wrong:
             hint = f"nothing was published of {folder}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
@@ -82,20 +83,19 @@ def recorded(
     return tuple(additions)
 
 
-def _asked_again(
+def _refused_again(
     row: WheelRow, path: Path, *, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
-) -> tuple[GateResult, ...]:
-    """What the gates say that look at nothing but the wheel; none are asked about a dependency, which is pinned."""
+) -> str | None:
+    """What gates find against a wheel that look at nothing else, or None.
+
+    None are asked about a dependency, which is pinned.
+    """
+    results: tuple[GateResult, ...] = ()
     if row.cell:
         cell = Cell.parse(row.cell)
-        return verify(path, cell, gates=ALONE, matrix=matrix, host=host, environ=environ, cache=cache)
-    if row.project == FALLBACK_NAME:
-        return verify_fallback(path, FALLBACK_ALONE, environ=environ, cache=cache)
-    return ()
-
-
-def _refused(results: Sequence[GateResult]) -> str | None:
-    """What gates found against a wheel, or None."""
+        results = verify(path, cell, gates=ALONE, matrix=matrix, host=host, environ=environ, cache=cache)
+    elif row.project == FALLBACK_NAME:
+        results = verify_fallback(path, FALLBACK_ALONE, environ=environ, cache=cache)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
     return "; ".join(found) or "a gate did not pass" if results and refused(results) else None
 
@@ -124,11 +124,6 @@ def _differs(row: WheelRow, path: Path) -> str | None:
         if name not in ("published", "yanked", "evidence") and getattr(found, name) != getattr(row, name)
     ]
     return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
-
-
-def _unexpected(row: WheelRow, expected: Collection[str] | None) -> str | None:
-    """Why a row is not one of those that were asked for, or None."""
-    return f"{row.cell} was not expected" if row.cell and expected is not None and row.cell not in expected else None
 
 
 def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:

@@ -1,4 +1,7 @@
-"""Publishes into a directory: ``wheels/``, ``SHA256SUMS`` and the manifest, which is what makes a wheel published."""
+"""Publishes into a directory: ``wheels/``, ``SHA256SUMS`` and the manifest, which is what makes a wheel published.
+
+What is generated from a manifest is written here too: each page whole, those that nothing leads to removed.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import Part, unseen
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
-from wheelfactory.release.pages import index_pages, write_pages
 from wheelfactory.release.transaction import SUMS_NAME, Asset, digests, sums
+
+INDEX = "simple/"
+"""The folder of the index, which has nothing else in it."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +48,13 @@ class DirectoryPublisher:
         metadata = self.wheels / f"{row.filename}.metadata"
         if not (path.is_file() and metadata.is_file()):
             return False
-        if not self._publishes(row):
+        manifest = self.folder / MANIFEST_NAME
+        # by its line, because to parse the manifest for every row would take long
+        if not (manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()):
             return (sha256_of(path), sha256_of(metadata)) == (row.sha256, row.metadata_sha256)
         if path.stat().st_size != row.size:
             raise _changed(path)
         return True
-
-    def _publishes(self, row: WheelRow) -> bool:
-        """Whether the manifest has this row, by its line: to parse the manifest for every row would take long."""
-        manifest = self.folder / MANIFEST_NAME
-        return manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()
 
     def ensure(self, asset: Asset, _part: Part = unseen) -> None:
         """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
@@ -108,3 +110,25 @@ def _changed(path: Path) -> PublishError:
         str(path),
         "restore it from a backup, or remove it and run the same command again",
     )
+
+
+def write_pages(folder: Path, pages: Mapping[str, bytes]) -> None:
+    """Write pages by their paths below `folder`, and make its index hold exactly those that are given.
+
+    The index comes last, and its leaves before what leads to them, so that no link leads nowhere.
+    """
+    index = [name for name in pages if name.startswith(INDEX)]
+    others = [name for name in pages if not name.startswith(INDEX)]
+    for name in [*others, *sorted(index, key=lambda name: (-name.count("/"), name))]:
+        write_atomic(folder / name, pages[name])
+    for path in (folder / INDEX).rglob("index.html"):
+        if path.relative_to(folder).as_posix() not in pages:
+            path.unlink()
+    for path in sorted((folder / INDEX).rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+
+def index_pages(pages: Mapping[str, bytes]) -> int:
+    """How many of these pages are of the index."""
+    return sum(name.startswith(INDEX) for name in pages)

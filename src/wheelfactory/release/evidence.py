@@ -70,13 +70,17 @@ class Evidence(FrozenModel, allow_inf_nan=False):
 
 def evidence_of(validation: Validation) -> Evidence:
     """What a manifest row keeps of a validation. Raises `InputError` with the reason if it is no evidence."""
-    reason = next(filter(None, _doubts(validation)), None)
+    reason = next(_doubts(validation), None)
     hardware, software, validated = validation.hardware, validation.software, validation.validated
     if reason or not (hardware.vendor and hardware.device and hardware.arch):
         named = validated.filename or f"{validated.project} {validated.version}"
         where = f" on {hardware.device}" if hardware.device else ""
         raise InputError("no evidence", f"{named}{where} ({reason or 'its GPU has no name or arch'})", _AGAIN)
     passed = _passed(validation)
+    case, nearest = max(
+        ((case, error) for case in passed for error in case.errors),
+        key=lambda found: found[1].error / found[1].bound if found[1].bound else 0.0,
+    )
     return Evidence(
         vendor=hardware.vendor,
         device=hardware.device,
@@ -88,7 +92,7 @@ def evidence_of(validation: Validation) -> Evidence:
         modules=tuple(sorted({symbol.rpartition(".")[0] for symbol in validation.symbols})),
         cases=len(passed),
         not_run=len(validation.cases) - len(passed),
-        nearest=_nearest(passed),
+        nearest=Nearest(case=case.name, result=nearest.result, error=nearest.error, bound=nearest.bound),
         time=validation.time,
         factory=validation.factory,
         dropped_launch_options=validation.dropped_launch_options,
@@ -98,8 +102,15 @@ def evidence_of(validation: Validation) -> Evidence:
 def _doubts(validation: Validation) -> Iterator[str]:
     """Why a validation says nothing about its wheel on a GPU."""
     yield from (f"failed: {part.name}" for part in validation.parts if part.status is Status.FAILED)
-    yield from map(_doubt_of_case, validation.cases)
-    if validation.hardware.vendor is None:
+    for case in validation.cases:
+        if case.status is Status.NOT_RUN and not case.detail:
+            yield f"not run, and no reason given: {case.name}"
+        # a file may say anything, so its numbers are asked
+        right = case.errors and all(is_within(error.error, error.bound) for error in case.errors)
+        if case.status is Status.PASSED and not right:
+            yield f"said to have passed, and its numbers do not: {case.name}"
+    vendor, foreign = validation.hardware.vendor, validation.dropped_launch_options is not None
+    if vendor is None:
         yield "no GPU computed"
     if not _passed(validation):
         yield "no case was computed"
@@ -107,40 +118,15 @@ def _doubts(validation: Validation) -> Iterator[str]:
         yield "no function was seen to be called"
     if validation.validated.sha256 is None:
         yield "it does not say of which file: validate the wheel and not what is installed"
-    yield _doubt_of_mode(validation)
-
-
-def _doubt_of_case(case: Case) -> str:
-    """What is wrong with a case that did not fail, or nothing; a file may say anything, so its numbers are asked."""
-    if case.status is Status.NOT_RUN and not case.detail:
-        return f"not run, and no reason given: {case.name}"
-    right = case.errors and all(is_within(error.error, error.bound) for error in case.errors)
-    if case.status is Status.PASSED and not right:
-        return f"said to have passed, and its numbers do not: {case.name}"
-    return ""
-
-
-def _doubt_of_mode(validation: Validation) -> str:
-    """What is wrong with the mode on this GPU, or nothing. The fallback, which has no label, runs on every GPU."""
-    vendor, foreign = validation.hardware.vendor, validation.dropped_launch_options is not None
     if vendor == "amd" and foreign:
-        return "the foreign-GPU test mode proves nothing on a GPU of AMD"
+        yield "the foreign-GPU test mode proves nothing on a GPU of AMD"
+    # the fallback, which has no label, runs on every GPU
     if vendor == "nvidia" and not foreign and validation.validated.label is not None:
-        return "kernels for AMD run on another GPU in the foreign-GPU test mode alone"
-    return ""
+        yield "kernels for AMD run on another GPU in the foreign-GPU test mode alone"
 
 
 def _passed(validation: Validation) -> list[Case]:
     return [case for case in validation.cases if case.status is Status.PASSED]
-
-
-def _nearest(cases: Iterable[Case]) -> Nearest:
-    """Of cases that all have errors within their bounds."""
-    case, nearest = max(
-        ((case, error) for case in cases for error in case.errors),
-        key=lambda found: found[1].error / found[1].bound if found[1].bound else 0.0,
-    )
-    return Nearest(case=case.name, result=nearest.result, error=nearest.error, bound=nearest.bound)
 
 
 def with_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:

@@ -114,12 +114,9 @@ def write_rows(rows: Iterable[WheelRow]) -> bytes:
     A row without evidence does not name it: it stays what it was before there was any, byte for byte, so that nothing
     published changes, and older factories, which refuse keys that they do not know, read it.
     """
-    lines = map(_line, sorted(rows, key=lambda row: row.filename))
+    ordered = sorted(rows, key=lambda row: row.filename)
+    lines = (row.model_dump_json(exclude=None if row.evidence else {"evidence"}) for row in ordered)
     return "".join(f"{line}\n" for line in lines).encode("utf-8")
-
-
-def _line(row: WheelRow) -> str:
-    return row.model_dump_json(exclude=None if row.evidence else {"evidence"})
 
 
 def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:

@@ -7,8 +7,8 @@ running the same command.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -16,6 +16,8 @@ from typing import Protocol, TypeAlias
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import Part, unseen
+from wheelfactory.gpu.validate.report import Validated, Validation
+from wheelfactory.release.evidence import evidence_of, with_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.wheel.read import Wheel
 
@@ -62,10 +64,9 @@ Step: TypeAlias = Callable[[str], AbstractContextManager[Part]]
 """Begins a step of what a person sees, such as `Steps.step`."""
 
 
-@contextmanager
-def unseen_step(_text: str) -> Iterator[Part]:
+def unseen_step(_text: str) -> AbstractContextManager[Part]:
     """A `Step` for what nobody waits for."""
-    yield unseen
+    return nullcontext(unseen)
 
 
 class Publisher(Protocol):
@@ -90,27 +91,12 @@ class Publisher(Protocol):
         """Make exactly these rows what is published; the last step, and the one that counts."""
 
 
-def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> None:
+def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
     """Bring wheels to where they will be published, and publish nothing.
 
-    Raises `PublishError` if a name is published with other bytes, or a file is neither given nor there.
+    Gives the rows that are published and these, sorted by file name. Raises `PublishError` if a name is published with
+    other bytes, or a file is neither given nor there.
     """
-    _stage(publisher, additions, step)
-
-
-def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
-    """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
-
-    Raises as `stage` does; nothing is committed then.
-    """
-    rows = _stage(publisher, additions, step)
-    with step("publish"):
-        publisher.commit(rows)
-    return rows
-
-
-def _stage(publisher: Publisher, additions: Iterable[Addition], step: Step) -> tuple[WheelRow, ...]:
-    """Make the place hold the additions; gives all rows that there then are, sorted by file name."""
     rows = {row.filename: row for row in publisher.rows()}
     for row, path in additions:
         present = rows.setdefault(row.filename, row)
@@ -122,16 +108,23 @@ def _stage(publisher: Publisher, additions: Iterable[Addition], step: Step) -> t
                 "and publish the new one under another version or build tag",
             )
         with step(row.filename) as part:
-            _bring(publisher, row, path, part)
+            for asset in wheel_assets(row, path) if path else ():
+                publisher.ensure(asset, part)
+            if not (path or publisher.holds(row)):
+                hint = "stage it: publish with --stage and its file"
+                raise PublishError("neither given nor staged", row.filename, hint)
     return tuple(rows[name] for name in sorted(rows))
 
 
-def _bring(publisher: Publisher, row: WheelRow, path: Path | None, part: Part) -> None:
-    if path is not None:
-        for asset in wheel_assets(row, path):
-            publisher.ensure(asset, part)
-    elif not publisher.holds(row):
-        raise PublishError("neither given nor staged", row.filename, "stage it: publish with --stage and its file")
+def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
+    """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
+
+    Raises as `stage` does; nothing is committed then.
+    """
+    rows = stage(publisher, additions, step)
+    with step("publish"):
+        publisher.commit(rows)
+    return rows
 
 
 def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:
@@ -161,3 +154,34 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
     )
     publisher.commit(changed)
     return changed
+
+
+def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tuple[WheelRow, ...]:
+    """Add what validations found on GPUs to the rows of the wheels with their sha256, and commit; gives all rows.
+
+    No file changes. Of several for one wheel, arch and mode the newest stays. Raises `InputError` for one that is no
+    evidence, and `PublishError` for one of a file that is not published, or if newer evidence is; nothing is committed
+    then.
+    """
+    rows = {row.filename: row for row in publisher.rows()}
+    for validation in sorted(validations, key=lambda validation: validation.time):
+        piece = evidence_of(validation)
+        row = _row_of(validation.validated, tuple(rows.values()))
+        for held in row.evidence:
+            if held.key == piece.key and held.time > piece.time:
+                which = f"{row.filename} on {piece.arch} ({held.time:%Y-%m-%d %H:%M})"
+                raise PublishError("newer evidence is published", which, "leave this report out, or validate again")
+        rows[row.filename] = row.model_copy(update={"evidence": with_evidence(row.evidence, piece)})
+    changed = tuple(rows.values())
+    publisher.commit(changed)
+    return changed
+
+
+def _row_of(validated: Validated, rows: Sequence[WheelRow]) -> WheelRow:
+    for row in rows:
+        if row.sha256 == validated.sha256:
+            return row
+    name = validated.filename or f"{validated.project} {validated.version}"
+    if any(row.filename == validated.filename for row in rows):
+        raise PublishError("validated with other bytes than are published", name, "validate the file that is published")
+    raise PublishError("not published, so nothing can be added to it", name, "publish the wheel first")

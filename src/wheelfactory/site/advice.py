@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from wheelfactory.core.installer import pip_of, uv_of, with_digest
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.index import IndexKey, index_path
+from wheelfactory.site.wheels import by_index
 
 _PYPROJECT = """\
 [project]
@@ -49,9 +51,7 @@ def install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
 
     The index alone is named, so that nothing can be taken from elsewhere.
     """
-    keys = dict.fromkeys(row.index_key for row in rows if row.index_key)
-    root = site_of(folder)
-    return [index_line(key, root) for key in keys]
+    return [index_line(key, site_of(folder)) for key in by_index(rows)]
 
 
 def site_of(folder: Path) -> str:
@@ -94,17 +94,9 @@ def page_lines() -> dict[str, str]:
 def trial_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
     """The line for a machine without ROCm: CPU torch and the Triton of the cell, pinned, beside the full label."""
     triton = matrix.torch[Cell.parse(str(row.cell)).torch].triton
-    return shlex.join(
-        [
-            *pip_of().install,
-            *cpu_torch_options(),
-            "--find-links",
-            str(folder.resolve() / "wheels"),
-            cpu_torch(),
-            f"triton=={triton}",
-            f"flash-attn=={row.version}",
-        ]
-    )
+    options = [*cpu_torch_options(), "--find-links", str(folder.resolve() / "wheels")]
+    pins = [cpu_torch(), f"triton=={triton}", f"flash-attn=={row.version}"]
+    return shlex.join([*pip_of().install, *options, *pins])
 
 
 def pick_for_trial(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
@@ -113,12 +105,9 @@ def pick_for_trial(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
     Of several it is the one that the matrix lists first, which is the newest.
     """
     torch = cpu_torch_version()
-    releases, rocms = list(matrix.flash_attn), list(matrix.rocm)
-    fitting: list[tuple[int, int, WheelRow]] = []
-    for row in rows:
-        cell = Cell.parse(row.cell) if row.cell else None
-        if cell is None or row.yanked or cell.torch != torch or cell.backend is not Backend.TRITON:
-            continue
-        if cell.flash_attn in releases and cell.rocm in rocms:
-            fitting.append((releases.index(cell.flash_attn), rocms.index(cell.rocm), row))
-    return min(fitting, key=lambda item: item[:2])[2] if fitting else None
+    cells = [(Cell.parse(row.cell), row) for row in rows if row.cell and not row.yanked]
+    for release, rocm in product(matrix.flash_attn, matrix.rocm):
+        for cell, row in cells:
+            if (cell.flash_attn, cell.rocm, cell.torch, cell.backend) == (release, rocm, torch, Backend.TRITON):
+                return row
+    return None

@@ -15,17 +15,18 @@ from wheelfactory.matrix.facts import Matrix
 
 def doctor_facts(matrix: Matrix) -> str:
     """The text that `doctor.facts.Facts.parse` reads. Raises `InputError` without the fallback's project."""
+    # the one requirement of the fallback is ``torch>=2.5``
+    ((fallback_torch,),) = (Requirement(line).specifier for line in read_project().requires)
     torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
     facts = {
         "windows": {
             name: _bounds(release.triton.window) for name, release in matrix.flash_attn.items() if release.triton
         },
         "torches": [
-            (version, (_dotted(min(pythons)), _dotted(max(pythons))), torch.triton_package)
+            (version, (min(torch.python, key=major_minor), max(torch.python, key=major_minor)), torch.triton_package)
             for version, torch in torches
-            if (pythons := [major_minor(python) for python in torch.python])
         ],
-        "fallback_torch": _fallback_torch(),
+        "fallback_torch": fallback_torch.version,
     }
     return json.dumps(facts)
 
@@ -33,13 +34,3 @@ def doctor_facts(matrix: Matrix) -> str:
 def _bounds(window: str) -> list[str]:
     """The versions of ``>=3.2.0,<3.9``, which is the form of every window (`matrix.facts.TritonWindow`)."""
     return [bound.version for bound in sorted(SpecifierSet(window), key=lambda bound: Version(bound.version))]
-
-
-def _fallback_torch() -> str:
-    """The version of its one requirement, ``torch>=2.5``."""
-    ((bound,),) = (Requirement(line).specifier for line in read_project().requires)
-    return bound.version
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"

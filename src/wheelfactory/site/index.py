@@ -19,11 +19,6 @@ IndexKey = tuple[str, str, str]
 """ROCm, torch and backend of an index, as folder names."""
 
 
-def _url(row: WheelRow, depth: int) -> str:
-    """The file, from a page `depth` folders down; ``+`` as ``%2B``, for servers that read it as a blank."""
-    return row.url or "../" * depth + "wheels/" + quote(row.filename)
-
-
 def index_path(key: IndexKey) -> str:
     """The folder of an index below the release: ``simple/rocm64/torch2.9/ck``."""
     return "/".join(("simple", *key))
@@ -45,11 +40,13 @@ def make_pages(rows: Iterable[WheelRow]) -> dict[str, bytes]:
     for key, projects in _by_index(rows).items():
         for project, members in projects.items():
             folder = f"{index_path(key)}/{project}"
-            depth = folder.count("/") + 1
-            listed = [(row, _url(row, depth)) for row in members]
+            above = folder.split("/")
+            wheels = "../" * len(above) + "wheels/"
+            # quoted, so that + is %2B, for servers that read it as a blank
+            listed = [(row, row.url or wheels + quote(row.filename)) for row in members]
             pages[f"{folder}/index.html"] = files.render(title=project, files=listed).encode()
-            for parent, child in _parents(folder):
-                children[parent].add(child)
+            for end in range(1, len(above)):
+                children["/".join(above[:end])].add(above[end])
     for folder, names in children.items():
         pages[f"{folder}/index.html"] = links.render(title=folder, names=sorted(names)).encode()
     return pages
@@ -58,18 +55,10 @@ def make_pages(rows: Iterable[WheelRow]) -> dict[str, bytes]:
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:
     """The rows of each index by project; those without a key of their own (dependencies) are in every index."""
     ordered = sorted(rows, key=lambda row: row.filename)
-    everywhere = [row for row in ordered if row.index_key is None]
     indexes: dict[IndexKey, dict[str, list[WheelRow]]] = {}
-    for row in ordered:
-        if row.index_key is not None:
-            indexes.setdefault(row.index_key, defaultdict(list))[row.project].append(row)
-    for projects in indexes.values():
-        for row in everywhere:
-            projects[row.project].append(row)
+    for key in dict.fromkeys(row.index_key for row in ordered if row.index_key):
+        projects = indexes[key] = defaultdict(list)
+        for row in ordered:
+            if row.index_key in (key, None):
+                projects[row.project].append(row)
     return indexes
-
-
-def _parents(folder: str) -> Iterable[tuple[str, str]]:
-    """Each folder above, with the name below it that leads here."""
-    parts = folder.split("/")
-    return [("/".join(parts[:end]), parts[end]) for end in range(1, len(parts))]

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.advice import file_line, index_line
-from wheelfactory.site.markdown import code, count_text, fence, gpu_text, one_line, prose, size_text, table
-from wheelfactory.site.sections import Section, fitted
+from wheelfactory.site.markdown import (
+    Section,
+    code,
+    count_text,
+    fence,
+    fitted,
+    gpu_text,
+    one_line,
+    prose,
+    size_text,
+    table,
+)
 from wheelfactory.site.wheels import axes, by_index, evidence_lines, newest_first, pythons, versions
 from wheelfactory.verify.result import GateResult, Status
 
@@ -34,14 +44,13 @@ class Changes:
     """Files of the manifest afterwards, dependencies and yanked ones included."""
 
 
-def changes(before: Iterable[WheelRow], after: Sequence[WheelRow]) -> Changes:
+def changes(before: Sequence[WheelRow], after: Sequence[WheelRow]) -> Changes:
     """The difference of two manifests, by file name."""
-    known = {old.filename: old for old in before}
-    yanked = {old.filename for old in known.values() if old.yanked is not None}
-    evidence = {old.filename: old.evidence for old in known.values()}
+    evidence = {old.filename: old.evidence for old in before}
+    yanked = {old.filename for old in before if old.yanked is not None}
     ordered = sorted(after, key=newest_first)
     return Changes(
-        tuple(now for now in ordered if now.filename not in known and now.yanked is None),
+        tuple(now for now in ordered if now.filename not in evidence and now.yanked is None),
         tuple(now for now in ordered if now.yanked is not None and now.filename not in yanked),
         tuple(now for now in ordered if now.evidence and now.evidence != evidence.get(now.filename)),
         len(after),
@@ -49,7 +58,7 @@ def changes(before: Iterable[WheelRow], after: Sequence[WheelRow]) -> Changes:
 
 
 def release_notes(
-    before: Iterable[WheelRow],
+    before: Sequence[WheelRow],
     after: Sequence[WheelRow],
     *,
     matrix: Matrix,
@@ -66,9 +75,10 @@ def release_notes(
     wheels = tuple(wheel for wheel in found.new if wheel.label)
     sections = [Section((_headline(found),))]
     if wheels:
-        sections += [_by_index(wheels, site) if site else _by_file(wheels, matrix)]
+        sections += [_install(wheels, matrix, site)]
     if found.yanked:
-        sections += [_yanked(found.yanked)]
+        rows = tuple(f"- {code(wheel.filename)}: {prose(str(wheel.yanked))}" for wheel in found.yanked)
+        sections += [Section(("## Yanked", "", "Installers pass these over unless they are pinned.", ""), rows)]
     if found.validated:
         sections += [_validated(found.validated)]
     if wheels:
@@ -85,29 +95,17 @@ def _headline(found: Changes) -> str:
     return f"{count_text(wheels, 'new flash-attn wheel')}{yanked}{validated}; {count_text(found.total, 'file')} in all."
 
 
-def _by_index(wheels: Iterable[WheelRow], site: str) -> Section:
-    rows = [
-        [*axes(members[0]), versions(members), pythons(members), code(index_line(key, site))]
-        for key, members in by_index(wheels).items()
-    ]
-    told = "One index for each ROCm, torch and backend; install ROCm's torch first."
-    return _install(told, rows)
-
-
-def _by_file(wheels: Sequence[WheelRow], matrix: Matrix) -> Section:
-    rows = [[*axes(wheel), versions([wheel]), pythons([wheel]), code(file_line(wheel, matrix))] for wheel in wheels]
-    download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it where it lies."
-    return _install(f"Install ROCm's torch first.{download}", rows)
-
-
-def _install(told: str, rows: Iterable[Sequence[str]]) -> Section:
+def _install(wheels: Sequence[WheelRow], matrix: Matrix, site: str | None) -> Section:
+    if site:
+        told = "One index for each ROCm, torch and backend; install ROCm's torch first."
+        groups = [(members, index_line(key, site)) for key, members in by_index(wheels).items()]
+    else:
+        download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it where it lies."
+        told = f"Install ROCm's torch first.{download}"
+        groups = [([wheel], file_line(wheel, matrix)) for wheel in wheels]
+    rows = ([*axes(members[0]), versions(members), pythons(members), code(line)] for members, line in groups)
     header, rule, *lines = table(("ROCm", "torch", "backend", "flash-attn", "Python", "install"), rows)
     return Section(("## Install", "", told, "", header, rule), tuple(lines))
-
-
-def _yanked(wheels: Iterable[WheelRow]) -> Section:
-    rows = tuple(f"- {code(wheel.filename)}: {prose(str(wheel.yanked))}" for wheel in wheels)
-    return Section(("## Yanked", "", "Installers pass these over unless they are pinned.", ""), rows)
 
 
 def _validated(wheels: Iterable[WheelRow]) -> Section:
@@ -129,19 +127,17 @@ def _gates(wheels: Sequence[WheelRow]) -> Section:
     silent = sum(not wheel.gates for wheel in wheels)
     told = "What was checked before publishing. A gate that did not run says nothing about a wheel."
     more = ("", f"{count_text(silent, 'wheel')} without any recorded gate.") if silent else ()
-    rows = ([*_gate_cells(gate, said)] for gate, said in results.items())
+    rows = (_gate_cells(gate, said) for gate, said in results.items())
     return Section(("## Gates", "", told, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
 
 
-def _gate_cells(gate: str, results: Sequence[GateResult]) -> Iterator[str]:
+def _gate_cells(gate: str, results: Sequence[GateResult]) -> list[str]:
     counts = Counter(result.status for result in results)
     details = dict.fromkeys(one_line(result.detail) for result in results if result.status is Status.NOT_RUN)
     reasons = [prose(detail) for detail in details if detail]
     shown = [*reasons[:_REASONS], *([f"and {len(reasons) - _REASONS} more reasons"] if reasons[_REASONS:] else [])]
-    yield prose(gate)
-    yield str(counts[Status.PASSED])
-    yield str(counts[Status.FAILED])
-    yield f"{counts[Status.NOT_RUN]} ({'; '.join(shown)})" if shown else str(counts[Status.NOT_RUN])
+    not_run = f"{counts[Status.NOT_RUN]}" + (f" ({'; '.join(shown)})" if shown else "")
+    return [prose(gate), str(counts[Status.PASSED]), str(counts[Status.FAILED]), not_run]
 
 
 def _verify(repository: str) -> Section:

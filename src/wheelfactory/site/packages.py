@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.advice import index_line
 from wheelfactory.site.markdown import code, count_text, fence, gpu_text, link, prose, size_text, table
-from wheelfactory.site.wheels import axes, by_index, flash_attn_version, marks, newest_first, pythons
+from wheelfactory.site.wheels import axes, by_index, marks, newest_first, pythons, versions
 
 GENERATED = (
     "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"
@@ -28,32 +28,28 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     linked there.
     """
     ordered = sorted(rows, key=newest_first)
-    lines = [GENERATED, "", "# Packages", "", _headline(ordered), ""]
+    wheels = [row for row in ordered if row.label]
+    yanked = sum(row.yanked is not None for row in wheels)
+    headline = count_text(len(wheels), "flash-attn wheel") + (f", {yanked} of them yanked." if yanked else ".")
+    lines = [GENERATED, "", "# Packages", "", headline, ""]
     for key, members in by_index(ordered).items():
         rocm, torch, backend = axes(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
         lines += [*fence([index_line(key, site)]), ""] if site else []
-        lines += [*_files(members, site), ""]
+        lines += [*table(_HEADER, ([*_file(row, site)] for row in members)), ""]
     others = [row for row in ordered if not row.label]
     if others:
-        lines += ["## Dependencies", "", "Every index has them too.", "", *_files(others, site), ""]
-    return "\n".join([*lines, *_gpus(ordered)])
-
-
-def _headline(rows: Sequence[WheelRow]) -> str:
-    wheels = [row for row in rows if row.label]
-    yanked = sum(row.yanked is not None for row in wheels)
-    return f"{count_text(len(wheels), 'flash-attn wheel')}" + (f", {yanked} of them yanked." if yanked else ".")
-
-
-def _files(rows: Iterable[WheelRow], site: str) -> list[str]:
-    return table(_HEADER, ([*_file(row, site)] for row in rows))
+        files = table(_HEADER, ([*_file(row, site)] for row in others))
+        lines += ["## Dependencies", "", "Every index has them too.", "", *files, ""]
+    if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
+        lines += ["## GPUs", "", *table(("arch", "GPUs"), ((prose(arch), gpu_text(arch)) for arch in archs)), ""]
+    return "\n".join(lines)
 
 
 def _file(row: WheelRow, site: str) -> Iterator[str]:
     """The cells of a row; the link ends in the whole sha256, as pip and uv read it."""
     address = row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
-    yield prose(row.version if row.label is None else flash_attn_version(row))
+    yield prose(row.version) if row.label is None else versions([row])
     yield pythons([row])
     yield " ".join(map(prose, row.offload_archs)) or "any"
     yield size_text(row.size)
@@ -63,11 +59,3 @@ def _file(row: WheelRow, site: str) -> Iterator[str]:
     yanked = f" **yanked**: {prose(row.yanked)}" if row.yanked is not None else ""
     told = "".join(f", {prose(mark)}" for mark in marks(row))
     yield link("wheel", f"{address}#sha256={row.sha256}") + told + yanked
-
-
-def _gpus(rows: Iterable[WheelRow]) -> list[str]:
-    archs = sorted({arch for row in rows for arch in row.offload_archs})
-    if not archs:
-        return []
-    known = ((prose(arch), gpu_text(arch)) for arch in archs)
-    return ["## GPUs", "", *table(("arch", "GPUs"), known), ""]

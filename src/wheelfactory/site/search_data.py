@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import product
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from packaging.utils import parse_wheel_filename
@@ -48,29 +49,18 @@ _COMPONENT = "!'()*~"
 """What JavaScript's encodeURIComponent leaves as it is, besides letters, digits and ``-_.``."""
 
 
-class Table:
-    """Values that are pointed to by their position; equal ones stand once."""
-
-    def __init__(self, *first: object) -> None:
-        self.values: list[object] = list(first)
-        self._positions = {repr(value): position for position, value in enumerate(first)}
-
-    def at(self, value: object) -> int:
-        """The position of a value, which is added if it is new."""
-        position = self._positions.setdefault(repr(value), len(self.values))
-        if position == len(self.values):
-            self.values.append(value)
-        return position
+Table: TypeAlias = dict[Hashable, int]
+"""Values with the positions by which they are pointed to; equal ones stand once."""
 
 
-def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict[str, object]:
+def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict[str, Any]:
     """Everything that the page knows.
 
     Rows without a cell are dependencies, which no page needs to find: every index has them.
     """
     wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first)
     expansion = expand(matrix)
-    texts = Table("")
+    texts: Table = {"": 0}
     axes = axes_of(matrix, wheels)
     return {
         "axes": axes,
@@ -81,7 +71,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
         "rules": [rule_table(rule, axes, texts) for rule in (*rules_of(matrix), *gpu_rules_of(matrix))],
         "coverage": list(_coverage(expansion, wheels, texts)),
-        "texts": texts.values,
+        "texts": list(texts),
         "docs": docs,
         "request": _request_form(wheels),
         **_wheels(expansion, wheels),
@@ -110,30 +100,34 @@ def _plain(arch: str) -> str:
 def rule_table(rule: Rule, axes: dict[str, list[str]], texts: Table) -> dict[str, object]:
     """What a rule says of each point of its axes, the last axis fastest, as positions in `texts`; 0 is nothing."""
     points = product(*(map(Backend, axes[axis]) if axis == "backend" else axes[axis] for axis in rule.axes))
-    return {"axes": rule.axes, "reasons": [texts.at(rule.refuse(*point)) for point in points]}
+    return {"axes": rule.axes, "reasons": [_at(texts, rule.refuse(*point)) for point in points]}
+
+
+def _at(table: Table, value: Hashable) -> int:
+    """The position of a value, which is added if it is new."""
+    return table.setdefault(value, len(table))
 
 
 def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) -> Iterator[list[object]]:
     """Backend, ROCm, torch, cells published, yanked and missing, and the reasons with their combinations."""
     squares = cover(expansion, wheels).tallies(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     for key, tally in squares.items():
-        excluded = [[texts.at(reason), number] for reason, number in tally.excluded]
+        excluded = [[_at(texts, reason), number] for reason, number in tally.excluded]
         yield [*key, tally.published, tally.yanked, tally.missing, excluded]
 
 
 def _request_form(wheels: Iterable[WheelRow]) -> str | None:
     """The form for a wheel that is not there yet, of the repository on GitHub that has most of the wheels."""
     found = Counter(match[1] for row in wheels if (match := _RELEASE.match(row.url or "")))
-    if not found:
-        return None
-    ((repository, _),) = found.most_common(1)
-    return f"https://github.com/{repository}/issues/new?template=wheel-request.yml"
+    for repository, _ in found.most_common(1):
+        return f"https://github.com/{repository}/issues/new?template=wheel-request.yml"
+    return None
 
 
 def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
     """The wheels, and the tables that they point into."""
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
-    tables = {name: Table() for name in ("pythons", "archs", "checks", "evidence", "base", "index")}
+    tables: dict[str, Table] = {name: {} for name in ("pythons", "archs", "checks", "evidence", "base", "index")}
     listed = []
     for row in wheels:
         cell = Cell.parse(str(row.cell))
@@ -141,16 +135,16 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
         listed.append(
             [
                 *(row.filename, row.version, cell.flash_attn, cell.python, cell.torch, cell.rocm, str(cell.backend)),
-                tables["pythons"].at(list(pythons)),
-                tables["archs"].at([_plain(arch) for arch in row.offload_archs]),
+                _at(tables["pythons"], tuple(pythons)),
+                _at(tables["archs"], tuple(map(_plain, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
-                tables["checks"].at([_check(gate) for gate in row.gates]),
-                tables["evidence"].at([list(verified_on(row)), list(evidence_lines(row))]),
+                _at(tables["checks"], tuple(map(_check, row.gates))),
+                _at(tables["evidence"], (verified_on(row), tuple(evidence_lines(row)))),
                 _base(row, tables["base"]),
-                tables["index"].at(index_path(row.index_key) if row.index_key else ""),
+                _at(tables["index"], index_path(row.index_key) if row.index_key else ""),
             ]
         )
-    return {"columns": COLUMNS, **{name: table.values for name, table in tables.items()}, "wheels": listed}
+    return {"columns": COLUMNS, **{name: list(table) for name, table in tables.items()}, "wheels": listed}
 
 
 def _tagged(row: WheelRow) -> list[str]:
@@ -159,12 +153,12 @@ def _tagged(row: WheelRow) -> list[str]:
     return sorted({f"3.{tag.removeprefix('cp3')}" for tag in tags if tag.startswith("cp3")})
 
 
-def _check(gate: GateResult) -> list[str]:
+def _check(gate: GateResult) -> tuple[str, ...]:
     """Name and status, and for a gate that did not pass the detail, which says why."""
-    return [gate.gate, str(gate.status), *([gate.detail] if gate.status is not Status.PASSED else [])]
+    return (gate.gate, str(gate.status), *([gate.detail] if gate.status is not Status.PASSED else []))
 
 
 def _base(row: WheelRow, bases: Table) -> int | str:
     name = quote(row.filename, safe=_COMPONENT)
     url = row.url or _BESIDE + name
-    return bases.at(url.removesuffix(name)) if url.endswith(name) else url
+    return _at(bases, url.removesuffix(name)) if url.endswith(name) else url

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +24,6 @@ Import: TypeAlias = ast.Import | ast.ImportFrom
 PROGRAM = "wheelfactory.doctor.program"
 """What the file runs; it holds what this module imports, and what that imports in turn."""
 OLDEST_PYTHON = (3, 9)
-_SITE_LINE, _FACTS_LINE, _PROBE_LINE = 'SITE = ""\n', 'FACTS = ""\n', 'TORCH_PROBE = ""\n'
 
 _HEADER = '''\
 #!/usr/bin/env python3
@@ -47,12 +47,11 @@ class Module:
 
     name: str
     source: str
-    tree: ast.Module
 
-    @classmethod
-    def of(cls, name: str, source: str) -> Module:
-        """The module of that source."""
-        return cls(name, source, ast.parse(source))
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its source as Python reads it."""
+        return ast.parse(self.source)
 
     @property
     def imports(self) -> list[Import]:
@@ -70,14 +69,9 @@ class Module:
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 yield node.name
-            for target in _targets(node):
-                yield from (found.id for found in ast.walk(target) if isinstance(found, ast.Name))
-
-
-def _targets(node: ast.stmt) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    return [node.target] if isinstance(node, ast.AnnAssign) else []
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
 def _source_of(node: Import) -> str:
@@ -105,15 +99,16 @@ def single_file(facts: str, site: str = "") -> str:
         raise InputError("not the address of a site", repr(site), "give it without blanks and quotes")
     text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
     lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
-    text = _filled(text, _SITE_LINE, f'SITE = "{site}"\n')
-    text = _filled(text, _FACTS_LINE, f'FACTS = """\n{lines}\n"""\n')
-    return _filled(text, _PROBE_LINE, f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''\n")
-
-
-def _filled(text: str, line: str, value: str) -> str:
-    if text.count(f"\n{line}") != 1:
-        raise FactoryError("no one place for a value", line.strip(), "the modules of the doctor have it once")
-    return text.replace(f"\n{line}", f"\n{value}")
+    values = {
+        'SITE = ""': f'SITE = "{site}"',
+        'FACTS = ""': f'FACTS = """\n{lines}\n"""',
+        'TORCH_PROBE = ""': f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''",
+    }
+    for line, value in values.items():
+        if text.count(f"\n{line}\n") != 1:
+            raise FactoryError("no one place for a value", line, "the modules of the doctor have it once")
+        text = text.replace(f"\n{line}\n", f"\n{value}\n")
+    return text
 
 
 def _read_modules() -> list[Module]:
@@ -124,7 +119,7 @@ def _read_modules() -> list[Module]:
         name = waiting.pop()
         if name not in found:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
-            found[name] = Module.of(name, path.read_text(encoding="utf-8"))
+            found[name] = Module(name, path.read_text(encoding="utf-8"))
             waiting += found[name].needs
     return in_order(found)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
@@ -48,16 +49,9 @@ def site_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[
     }
 
 
-def _script(data: Mapping[str, object]) -> bytes:
+def _script(data: Mapping[str, Any]) -> bytes:
     """ASCII, so that no server's idea of the encoding matters; one line a wheel, so that differences can be read."""
-    lines = [f"{_json(key)}:{_rows(value) if key == 'wheels' else _json(value)}" for key, value in data.items()]
+    write = json.JSONEncoder(separators=(",", ":")).encode
+    wheels = "[\n" + ",\n".join(map(write, data["wheels"])) + "\n]"
+    lines = [f"{write(key)}:{wheels if key == 'wheels' else write(value)}" for key, value in data.items()]
     return ("globalThis.wheelfactoryData = {\n" + ",\n".join(lines) + "\n};\n").encode("ascii")
-
-
-def _rows(wheels: object) -> str:
-    assert isinstance(wheels, list)
-    return "[\n" + ",\n".join(map(_json, wheels)) + "\n]"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))

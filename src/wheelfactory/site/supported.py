@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.gpus import by_generation
@@ -40,18 +41,13 @@ def _torch(torch: str, cells: Iterable[Cell]) -> str:
 
 
 def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
-    rocms: dict[tuple[str, Backend], set[str]] = {}
+    rocms: dict[str, dict[Backend, set[str]]] = {}
     for cell in cells:
         for arch in matrix.archs(cell):
-            rocms.setdefault((arch, cell.backend), set()).add(cell.rocm)
-    archs = sorted({arch for arch, _ in rocms}, key=by_generation)
+            rocms.setdefault(arch, {backend: set() for backend in Backend})[cell.backend].add(cell.rocm)
     rows = (
-        (
-            arch,
-            gpu_text(arch),
-            *(_span(tuple(matrix.rocm), rocms.get((arch, backend), set()), "ROCm ") for backend in Backend),
-        )
-        for arch in archs
+        (arch, gpu_text(arch), *(_span(tuple(matrix.rocm), among, "ROCm ") for among in rocms[arch].values()))
+        for arch in sorted(rocms, key=by_generation)
     )
     return table(("arch", "GPUs", *(backend.spoken for backend in Backend)), rows)
 
@@ -61,14 +57,6 @@ def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:
 
     One that is missing in between makes two spans.
     """
-    spans: list[list[str]] = []
-    before = False
-    for version in reversed(ordered):
-        if version in among:
-            if before:
-                spans[-1].append(version)
-            else:
-                spans.append([version])
-        before = version in among
+    spans = [list(run) for is_among, run in groupby(reversed(ordered), among.__contains__) if is_among]
     said = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
     return unit + ", ".join(said) if said else _NONE

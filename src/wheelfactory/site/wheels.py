@@ -42,14 +42,9 @@ def by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
     return groups
 
 
-def flash_attn_version(wheel: WheelRow) -> str:
-    """The version without the label."""
-    return wheel.version.partition("+")[0]
-
-
 def versions(wheels: Iterable[WheelRow]) -> str:
     """The versions without their label, in the order of the wheels, as Markdown."""
-    return ", ".join(dict.fromkeys(prose(flash_attn_version(wheel)) for wheel in wheels))
+    return ", ".join(dict.fromkeys(prose(wheel.version.partition("+")[0]) for wheel in wheels))
 
 
 def pythons(wheels: Iterable[WheelRow]) -> str:

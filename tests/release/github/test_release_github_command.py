@@ -25,10 +25,9 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
 from wheelfactory.release.additions import wheel_row
-from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.evidence import evidence_of
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_on, write_rows
-from wheelfactory.release.pages import write_pages
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import make_pages
 from wheelfactory.verify.gates import required_gates

@@ -121,7 +121,7 @@ class Client:
         """From where GitHub sends for a download, without the session and so without its token."""
         _keeps_https(self.url, url)
         session = http_session(timeout=_TIMEOUTS_S, retries=0)
-        session.auth = _nobody
+        session.auth = lambda request: request  # an auth of one's own keeps requests from looking into ~/.netrc
         with session, _wire(url), session.get(url, stream=True) as answer:
             judge(answer, f"GET {_bare(url)}", self._clock())
             _write(answer, path)
@@ -138,9 +138,10 @@ class Client:
             answer = self._exchange(call.method, call.url, json=call.body)
         else:
             _keeps_https(self.url, call.url)
-            headers = {"Content-Type": "application/octet-stream"}
-            with _Body(call.file, part) as body:
-                params = {"name": call.file.name}
+            headers, params = {"Content-Type": "application/octet-stream"}, {"name": call.file.name}
+            content = call.file.content
+            with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+                body = _Body(file, call.file.size, part)
                 answer = self._exchange(call.method, call.url, params=params, data=body, headers=headers)
         return _json(answer) if answer.content else None
 
@@ -154,21 +155,18 @@ class Client:
             try:
                 return attempt()
             except UnansweredError as trouble:
-                self._wait(trouble, tries)
+                pause = trouble.pause(tries)
+                if tries == _TRIES or pause > self._left:
+                    why = f"after {tries} tries" if tries == _TRIES else f"wants a pause of {pause:.0f} s"
+                    hint = "run the same command again later: what was uploaded is kept"
+                    raise PublishError("GitHub does not answer", f"{trouble} ({why})", hint) from trouble
+                logger.info("GitHub: %s; waiting %.0f s", trouble, pause)
+                self._left -= pause
+                self._sleep(pause)
             there = found()
             if there is not None:
                 return there
         raise AssertionError("waiting ends in an error")
-
-    def _wait(self, trouble: UnansweredError, tries: int) -> None:
-        pause = trouble.pause(tries)
-        if tries == _TRIES or pause > self._left:
-            why = f"after {tries} tries" if tries == _TRIES else f"wants a pause of {pause:.0f} s"
-            hint = "run the same command again later: what was uploaded is kept"
-            raise PublishError("GitHub does not answer", f"{trouble} ({why})", hint) from trouble
-        logger.info("GitHub: %s; waiting %.0f s", trouble, pause)
-        self._left -= pause
-        self._sleep(pause)
 
     def _get(self, url: str) -> tuple[Any, requests.Response]:
         def attempt() -> tuple[Any, requests.Response]:
@@ -192,19 +190,11 @@ class Client:
 class _Body:
     """The bytes of an asset as they are sent: read from the file piece by piece, and counted."""
 
-    def __init__(self, asset: Asset, part: Part) -> None:
-        self._asset, self._part, self._done = asset, part, 0
-
-    def __enter__(self) -> _Body:
-        content = self._asset.content
-        self._file: BinaryIO = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+    def __init__(self, file: BinaryIO, size: int, part: Part) -> None:
+        self._file, self._size, self._part, self._done = file, size, part, 0
 
     def __len__(self) -> int:
-        return self._asset.size
+        return self._size
 
     def __iter__(self) -> Iterator[bytes]:
         """Unused, but only what can be iterated is sent as a stream by requests."""
@@ -214,7 +204,7 @@ class _Body:
         """The next bytes."""
         block = self._file.read(size)
         self._done += len(block)
-        self._part(self._done, len(self))
+        self._part(self._done, self._size)
         return block
 
 
@@ -236,10 +226,6 @@ def _write(answer: requests.Response, path: Path) -> None:
     with path.open("wb") as file:
         for block in answer.iter_content(_BLOCK):
             file.write(block)
-
-
-def _nobody(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request  # an auth of one's own keeps requests from looking into ~/.netrc
 
 
 def _bare(url: str) -> str:

@@ -23,11 +23,8 @@ class Draft:
         self._assets: dict[str, Stored] | None = None
 
     @property
-    def assets(self) -> Mapping[str, Stored]:
+    def assets(self) -> dict[str, Stored]:
         """Its assets by name, those that are half there too."""
-        return self._listed()
-
-    def _listed(self) -> dict[str, Stored]:
         if self._assets is None:
             self._assets = self._releases.assets(self.release)
         return self._assets
@@ -61,7 +58,7 @@ class Draft:
                 raise
             # by an upload whose answer was lost: look, and replace it if it is not whole
             raise UnansweredError(str(refused)) from refused
-        self._listed()[stored.name] = stored
+        self.assets[stored.name] = stored
         if stored.name != asset.name:
             self.remove(stored.name)
             hint = "rename the file: GitHub replaces some characters, and installers would not find it"
@@ -72,10 +69,9 @@ class Draft:
 
     def remove(self, name: str) -> None:
         """Remove an asset, if it has one of that name."""
-        stored = self._listed().get(name)
-        if stored:
-            self._releases.remove(stored)
-            del self._listed()[name]
+        if name in self.assets:
+            self._releases.remove(self.assets[name])
+            del self.assets[name]
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove every other asset."""

@@ -6,12 +6,12 @@ A release on GitHub takes 1000 assets and, once published, no more. What does no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.kernels.forecast import ASSET_BYTES
 from wheelfactory.kernels.kernel_set import KEPT
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow
+from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset
 
 WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
@@ -76,8 +76,3 @@ def with_room(parts: Mapping[int, Iterable[str]], wheel: str) -> int | None:
         if wheel in held:
             return number
     return next((number for number, held in wheels.items() if len(held) < MOST_WHEELS), None)
-
-
-def without_urls(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:
-    """The rows as a release's manifest has them."""
-    return tuple(row.model_copy(update={"url": None}) for row in rows)

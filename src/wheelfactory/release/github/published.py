@@ -48,14 +48,12 @@ class Published:
             return None, ()
         newest = max(named, key=lambda held: (str(held.release.published_at), held.release.id))
         if newest.release.id not in self._manifests:
-            self._manifests[newest.release.id] = self._rows(newest)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, MANIFEST_NAME)
+                self._releases.download(newest.assets[MANIFEST_NAME], path)
+                rows = parse_rows(path.read_bytes(), f"{MANIFEST_NAME} of {newest.release.tag_name}")
+            self._manifests[newest.release.id] = rows
         return newest.release.id, self._manifests[newest.release.id]
-
-    def _rows(self, held: Held) -> tuple[WheelRow, ...]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, MANIFEST_NAME)
-            self._releases.download(held.assets[MANIFEST_NAME], path)
-            return parse_rows(path.read_bytes(), f"{MANIFEST_NAME} of {held.release.tag_name}")
 
     def url(self, row: WheelRow) -> str | None:
         """Where everyone gets the wheel of a row, in a release that has its metadata too; None if none has both.

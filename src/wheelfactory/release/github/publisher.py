@@ -11,7 +11,7 @@ from typing import TypeAlias
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import Part, logger, unseen
 from wheelfactory.release.github.drafts import Draft, Drafts
-from wheelfactory.release.github.parts import check_tag, require_size, wheel_of, without_urls
+from wheelfactory.release.github.parts import check_tag, require_size, wheel_of
 from wheelfactory.release.github.published import Published
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
@@ -21,16 +21,11 @@ Notes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
 """The text of a release, in Markdown, from the rows published before it and those published with it."""
 
 
-def no_notes(_before: Sequence[WheelRow], _after: Sequence[WheelRow]) -> str:
-    """`Notes` that say nothing."""
-    return ""
-
-
 class GitHubPublisher:
     """The wheels of a repository, and the drafts of one tag; without a tag it can only be read."""
 
-    def __init__(self, releases: Releases, tag: str | None = None, notes: Notes = no_notes) -> None:
-        """Raises `InputError` for a tag that cannot be used."""
+    def __init__(self, releases: Releases, tag: str | None = None, notes: Notes | None = None) -> None:
+        """Without `notes` a release has no text. Raises `InputError` for a tag that cannot be used."""
         self._releases = releases
         self._tag = check_tag(tag) if tag is not None else None
         self._notes = notes
@@ -66,8 +61,13 @@ class GitHubPublisher:
         Raises `PublishError`, with nothing published, if a new row's file is not there, or if something was published
         since the rows were read.
         """
-        before = self._still()
-        after = without_urls(rows)
+        read, seen = self._read, self._listing is not None
+        before = self._newest()
+        if seen and self._read != read:
+            raise PublishError(
+                "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
+            )
+        after = tuple(row.model_copy(update={"url": None}) for row in rows)
         drafts = self._ours()
         divided = self._divide(after, before)
         if not divided and write_rows(after) != write_rows(before):
@@ -87,21 +87,14 @@ class GitHubPublisher:
         for number in sorted(divided):
             release = parts[number].release
             if number == last:
-                text = self._notes(before, after)
+                text = self._notes(before, after) if self._notes else ""
             else:
                 text = f"Files of {parts[last].release.tag_name}, which has the manifest and the notes."
             published = self._releases.publish(release, text, latest=number == last)
             if not published.immutable:
                 logger.warning("%s is not immutable: switch that on in the repository's settings", release.tag_name)
-        self._read_back(after)
-
-    def _read_back(self, rows: Sequence[WheelRow]) -> None:
-        """Raises `PublishError` unless these rows are what everyone now finds.
-
-        Times of publishing are whole seconds, so that a release which was published in the same one may hide this.
-        """
-        found = self._newest()
-        if write_rows(found) != write_rows(rows):
+        # times of publishing are whole seconds, so that a release which was published in the same one may hide this
+        if write_rows(self._newest()) != write_rows(after):
             told = f"{self._tag} in {self._releases.client.repository}"
             raise PublishError("another release hides this one", told, "run the same command again")
 
@@ -122,16 +115,6 @@ class GitHubPublisher:
             elif (row.filename, row.sha256) not in known:  # what somebody deleted on GitHub is no reason to stop
                 raise PublishError("not staged", row.filename, "stage it: publish with --stage and its file")
         return divided
-
-    def _still(self) -> tuple[WheelRow, ...]:
-        """The rows that were read, looked up again. Raises `PublishError` if others were published since."""
-        read, seen = self._read, self._listing is not None
-        rows = self._newest()
-        if seen and self._read != read:
-            raise PublishError(
-                "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
-            )
-        return rows
 
     def _newest(self) -> tuple[WheelRow, ...]:
         """The rows that are published now."""
@@ -154,11 +137,8 @@ class GitHubPublisher:
 
 def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRow] | None) -> None:
     """Make a draft hold exactly the files of these rows, SHA256SUMS of them, and the manifest if it gets one."""
-    wanted = digests(rows)
-    written = []
-    if manifest is not None:
-        written.append(Asset.of(MANIFEST_NAME, write_rows(manifest)))
-        wanted[MANIFEST_NAME] = written[0].sha256
+    written = [] if manifest is None else [Asset.of(MANIFEST_NAME, write_rows(manifest))]
+    wanted = digests(rows) | {asset.name: asset.sha256 for asset in written}
     written.append(Asset.of(SUMS_NAME, sums(wanted)))
     wanted[SUMS_NAME] = written[-1].sha256
     draft.keep_only(wanted)

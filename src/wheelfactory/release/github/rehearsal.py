@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,13 @@ class Rehearsal(Releases):
         """`show` is given each call as a line."""
         super().__init__(client)
         self._show = show
-        self._known: dict[str, Release] | None = None
         self._stored: dict[str, dict[str, Stored]] = {}
         self._contents: dict[str, Path | bytes] = {}
         self._made = 0
 
     def all(self) -> tuple[Release, ...]:
         """See `Releases.all`."""
-        return tuple(self._by_address().values())
+        return tuple(self._known.values())
 
     def assets(self, release: Release) -> dict[str, Stored]:
         """See `Releases.assets`."""
@@ -43,20 +43,20 @@ class Rehearsal(Releases):
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
 
-    def _by_address(self) -> dict[str, Release]:
-        if self._known is None:
-            self._known = {release.url: release for release in super().all()}
-        return self._known
+    @cached_property
+    def _known(self) -> dict[str, Release]:
+        """The releases by address."""
+        return {release.url: release for release in super().all()}
 
     def _look(self, release: Release) -> Release:
-        return self._by_address()[release.url]
+        return self._known[release.url]
 
     def _send(self, call: Call, _part: Part = unseen) -> Any:
         self._show(str(call))
         if call.file is not None:
             return self._upload(call, call.file)
         if call.method == "DELETE":
-            self._by_address().pop(call.url, None)
+            self._known.pop(call.url, None)
             for assets in self._stored.values():
                 for name in [name for name, stored in assets.items() if stored.url == call.url]:
                     del assets[name]
@@ -71,11 +71,11 @@ class Rehearsal(Releases):
             found: dict[str, Any] = {"id": -self._made, "url": url, "upload_url": f"{url}/assets{{?name,label}}"}
             self._stored[url] = {}
         else:
-            found = self._by_address()[call.url].model_dump()
+            found = self._known[call.url].model_dump()
         # it is published now, and nothing is said of whether it could be changed
         known = {"published_at": datetime.now(timezone.utc), "immutable": True}
         release = Release.model_validate({**found, **(call.body or {}), **known})
-        self._by_address()[release.url] = release
+        self._known[release.url] = release
         return release.model_dump()
 
     def _upload(self, call: Call, asset: Asset) -> dict[str, Any]:

@@ -37,7 +37,13 @@ class GitHubShelf:
                 hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --take)"
                 raise PublishError("another archive is on the shelf", f"{kept.name} of {name} is not {archive}", hint)
             return
-        draft = self._draft(name)
+        # of several drafts, made when an answer was lost, one is enough: the archive is at hand
+        found = [release for release in self._releases.all() if release.draft and release.tag_name == name]
+        oldest: Release | None = min(found, key=lambda release: release.id, default=None)
+        for release in found:
+            if release is not oldest:
+                self._releases.discard(release)
+        draft = Draft(self._releases, oldest or self._releases.create(name, prerelease=True))
         draft.keep_only({asset.name})
         draft.put(asset)
         draft.check({asset.name: asset.sha256})
@@ -63,12 +69,3 @@ class GitHubShelf:
             hint = "delete that release on GitHub, and its tag; the kernels are compiled again then"
             raise PublishError("not one kernel archive", f"release {name} has {len(assets)} files", hint)
         return assets[0]
-
-    def _draft(self, name: str) -> Draft:
-        """The draft of this tag; others, made when an answer was lost, are deleted, as the archive is at hand."""
-        found = [release for release in self._releases.all() if release.draft and release.tag_name == name]
-        oldest: Release | None = min(found, key=lambda release: release.id, default=None)
-        for release in found:
-            if release is not oldest:
-                self._releases.discard(release)
-        return Draft(self._releases, oldest or self._releases.create(name, prerelease=True))

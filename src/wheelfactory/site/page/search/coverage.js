@@ -24,18 +24,10 @@
     );
     const all = [...squares.values()];
     const sum = (part) => all.reduce((total, square) => total + square[part], 0);
-    document
-      .getElementById("coverage-view")
-      .append(
-        element("h2", {}, "Coverage"),
-        element(
-          "p",
-          {},
-          `${sum("published")} of ${sum("published") + sum("yanked") + sum("missing")} wanted wheels are published. A square counts those of one ROCm and torch, over every Python and flash-attn; choose it to see them, or why there are none.`,
-        ),
-        element("ul", { className: "legend", "aria-label": "Legend" }, ...legend),
-        ...tables,
-      );
+    const told = `${sum("published")} of ${sum("wanted")} wanted wheels are published. A square counts those of one ROCm and torch, over every Python and flash-attn; choose it to see them, or why there are none.`;
+    const list = element("ul", { className: "legend", "aria-label": "Legend" }, ...legend);
+    const view = document.getElementById("coverage-view");
+    view.append(element("h2", {}, "Coverage"), element("p", {}, told), list, ...tables);
   }
 
   function readSquare(model, [backend, rocm, torch, published, yanked, missing, excluded]) {
@@ -47,7 +39,7 @@
       missing && `${missing} missing`,
     ];
     const told = wanted ? counts.filter(Boolean) : ["cannot be"];
-    return { choices: { backend, rocm, torch }, published, yanked, missing, wanted, reasons, counts: told.join(", ") };
+    return { choices: { backend, rocm, torch }, published, yanked, wanted, reasons, counts: told.join(", ") };
   }
 
   function kindOf({ published, yanked, wanted }) {
@@ -72,18 +64,16 @@
       return element("tr", {}, element("th", { scope: "row" }, hiddenText("torch "), torch), ...cells);
     });
     const corner = element("th", { scope: "col", className: "corner" }, "torch \\ ROCm");
+    const name = NAMES[backend] || backend;
     const table = element(
       "table",
       {},
-      element("caption", {}, NAMES[backend] || backend),
+      element("caption", {}, name),
       element("thead", {}, element("tr", {}, corner, ...heads)),
       element("tbody", {}, ...rows),
     );
-    const scroller = element(
-      "div",
-      { className: "scroller", role: "region", "aria-label": `Coverage of ${NAMES[backend] || backend}` },
-      table,
-    );
+    const region = { className: "scroller", role: "region", "aria-label": `Coverage of ${name}` };
+    const scroller = element("div", region, table);
     makeOneStop(table);
     return element("section", { className: "backend" }, fadedEdge(scroller), told);
   }
@@ -133,10 +123,8 @@
     const kind = kindOf(square);
     const { backend, rocm, torch } = square.choices;
     const shown = square.wanted ? `${square.published}/${square.wanted}${kind === "yanked" ? "!" : ""}` : "–";
-    const text = [
-      `ROCm ${rocm}, torch ${torch}, ${factory.nameOf("backend", backend)}: ${square.counts}`,
-      ...square.reasons,
-    ].join(". ");
+    const name = `ROCm ${rocm}, torch ${torch}, ${factory.nameOf("backend", backend)}`;
+    const text = [`${name}: ${square.counts}`, ...square.reasons].join(". ");
     const tell = () => {
       told.textContent = text;
     };

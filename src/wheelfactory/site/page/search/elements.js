@@ -1,6 +1,7 @@
 "use strict";
 
-// Makes elements. Text goes in as text, never as HTML: file names and reasons are written by others.
+// Makes elements, and copies the text of one and says so. Text goes in as text, never as HTML: file names and reasons are
+// written by others.
 (() => {
   const PROPERTIES = ["className", "disabled", "hidden", "htmlFor", "id", "tabIndex", "title", "type", "value"];
 
@@ -38,5 +39,41 @@
     return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
   }
 
-  Object.assign(globalThis.wheelfactory, { button, element, hiddenText, link, many, unbroken });
+  // What the last button that was pressed says beside its name.
+  const mark = element("span", {});
+  let waiting = 0;
+
+  // Announces a text; what waited to be announced is not news any more.
+  function say(text, afterMs = 0) {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      document.getElementById("said").textContent = text;
+    }, afterMs);
+  }
+
+  // Without the clipboard API (plain http on another host) the old command has to do; where that is refused too, the text
+  // is left selected.
+  async function write(text, shown) {
+    if (navigator.clipboard) {
+      try {
+        await navigator.clipboard.writeText(text);
+        return true;
+      } catch {
+        // not allowed: the old way may be
+      }
+    }
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
+
+  // `shown` is an element that holds the text and nothing else.
+  async function copy(pressed, text, shown, what) {
+    const done = await write(text, shown);
+    say(done ? `Copied: ${what}` : "Selected: press Ctrl+C to copy");
+    const sign = element("span", { "aria-hidden": "true" }, done ? " ✓" : " – press Ctrl+C");
+    mark.replaceChildren(sign, hiddenText(done ? ", copied" : ", selected"));
+    pressed.append(mark);
+  }
+
+  Object.assign(globalThis.wheelfactory, { button, copy, element, hiddenText, link, many, say, unbroken });
 })();

@@ -76,18 +76,12 @@
   }
 
   function makeArchs(model, change) {
-    const select = document.getElementById("gpu-arch");
-    const made = new Map();
-    const any = element("option", { value: "" }, "any");
-    select.append(any);
-    for (const value of model.options.gpu) {
-      const option = element("option", { value });
-      made.set(value, option);
-      select.append(option);
-    }
-    select.addEventListener("change", () => change("gpu", select.value));
+    const select = field("gpu-arch", "change", (value) => change("gpu", value));
+    const options = model.options.gpu.map((value) => element("option", { value }));
+    select.append(element("option", { value: "" }, "any"), ...options);
     return (found, choices) => {
-      for (const [value, option] of made) {
+      for (const option of options) {
+        const { value } = option;
         const { count, kind } = standing(model, found, choices, "gpu", value);
         option.textContent = `${value} – ${TOLD[kind] ? TOLD[kind].replace(" with your other choices", "") : many(count, "wheel")}`;
       }
@@ -104,11 +98,10 @@
   }
 
   function candidates(model, archs, change) {
-    const offered = archs.slice(0, MOST_CANDIDATES).map((arch) =>
-      factory.button(`${arch}: ${factory.productsOf(model, arch)}`, () => change("gpu", arch), {
-        className: "quiet",
-      }),
-    );
+    const offered = archs.slice(0, MOST_CANDIDATES).map((arch) => {
+      const text = `${arch}: ${factory.productsOf(model, arch)}`;
+      return factory.button(text, () => change("gpu", arch), { className: "quiet" });
+    });
     return archs.length > MOST_CANDIDATES ? [...offered, element("span", {}, "... or write more")] : offered;
   }
 

@@ -17,7 +17,10 @@
     const wanted = squeezed(text);
     if (!wanted) return { candidates: [] };
     if (model.options.gpu.includes(wanted)) return { arch: wanted, name: wanted };
-    const found = model.options.gpu.flatMap((arch) => namesLike(model, arch, wanted));
+    const found = model.options.gpu.flatMap((arch) => {
+      const names = (model.products[arch] || []).filter((name) => squeezed(name).includes(wanted));
+      return names.map((name) => ({ arch, name }));
+    });
     const archs = new Set(found.map(({ arch }) => arch));
     const exact = found.filter(({ name }) => shortName(name) === text.trim() || squeezed(name) === wanted);
     if (exact.length === 1) return exact[0];
@@ -48,11 +51,6 @@
   function formsOfName(name) {
     const parts = name.split(/[()]/).filter((part) => /^(?!graphics)/.test(part.trim()));
     return [name, shortName(name), ...parts, ...parts.map(shortName)].map(squeezed).filter(Boolean);
-  }
-
-  function namesLike(model, arch, wanted) {
-    const names = (model.products[arch] || []).filter((name) => squeezed(name).includes(wanted));
-    return names.map((name) => ({ arch, name }));
   }
 
   function shortName(name) {

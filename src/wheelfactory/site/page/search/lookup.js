@@ -1,19 +1,12 @@
 "use strict";
 
-// The data -> a model of it, and which wheels match. Pure: nothing here touches the page.
+// The data -> a model of it, what is chosen <-> the query of the address, and which wheels match. Pure: nothing here
+// touches the page.
 (() => {
   const VERSIONED = ["rocm", "torch", "python", "backend", "flash-attn"];
   const AXES = [...VERSIONED, "gpu"];
 
-  const NAMES = {
-    rocm: "ROCm",
-    torch: "torch",
-    python: "Python",
-    backend: "backend",
-    "flash-attn": "flash-attn",
-    gpu: "GPU",
-  };
-
+  const NAMES = { rocm: "ROCm", torch: "torch", python: "Python", "flash-attn": "flash-attn" };
   const BACKENDS = { ck: "CK", triton: "Triton" };
 
   function nameOf(axis, value) {
@@ -27,21 +20,7 @@
     for (const axis of AXES) {
       options[axis] = [...new Set([...data.axes[axis], ...wheels.flatMap((wheel) => valuesOf(wheel, axis))])];
     }
-    return {
-      axes: data.axes,
-      changes: data.changes,
-      options,
-      lines: data.lines,
-      products: data.products,
-      torch: data.torch,
-      rocm: data.rocm,
-      rules: data.rules.map((rule) => makeRule(data, rule)),
-      texts: data.texts,
-      coverage: data.coverage,
-      docs: data.docs,
-      request: data.request,
-      wheels,
-    };
+    return { ...data, options, rules: data.rules.map((rule) => makeRule(data, rule)), wheels };
   }
 
   function makeWheel(data, row) {
@@ -83,14 +62,10 @@
     return axis === "gpu" ? wheel.archs.includes(value) : wheel[axis] === value;
   }
 
-  function tokensOf(text) {
-    return text.toLowerCase().split(/\s+/).filter(Boolean);
-  }
-
   // The wheels that match, those that would but are yanked, and for every option how many wheels it would leave.
   function find(model, choices, text, withYanked) {
     const chosen = AXES.filter((axis) => choices[axis] !== undefined);
-    const tokens = tokensOf(text);
+    const tokens = text.toLowerCase().split(/\s+/).filter(Boolean);
     const found = { wheels: [], yanked: [], counts: Object.fromEntries(AXES.map((axis) => [axis, new Map()])) };
     for (const wheel of model.wheels) {
       const missed = chosen.filter((axis) => !fits(wheel, axis, choices[axis]));
@@ -107,20 +82,59 @@
     if (wheel.yanked !== null && matches) found.yanked.push(wheel);
     if (wheel.yanked !== null && !withYanked) return;
     if (matches) found.wheels.push(wheel);
-    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], wheel, axis);
+    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], valuesOf(wheel, axis));
   }
 
-  function countIn(counts, wheel, axis) {
-    for (const value of valuesOf(wheel, axis)) counts.set(value, (counts.get(value) || 0) + 1);
+  function countIn(counts, values) {
+    for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
   }
 
-  globalThis.wheelfactory = Object.assign(globalThis.wheelfactory || {}, {
-    AXES,
-    NAMES,
-    VERSIONED,
-    fits,
-    find,
-    makeModel,
-    nameOf,
-  });
+  // GPU and text are kept as a person wrote them.
+  function readState(model, query) {
+    const given = new URLSearchParams(query);
+    const label = /\+rocm([\d.]*\d)/i.exec(given.get("torch"));
+    if (label && !given.get("rocm")) given.set("rocm", label[1]);
+    const state = { text: given.get("q") || "", gpu: given.get("gpu") || "" };
+    for (const axis of VERSIONED) {
+      const written = given.get(axis);
+      if (written) state[axis] = readValue(model.options[axis], axis, written);
+    }
+    state.yanked = given.get("yanked") === "1";
+    state.view = given.get("view") === "coverage" ? "coverage" : "wheels";
+    return state;
+  }
+
+  // Also as people and programs write it: torch=2.9, torch=2.9.0+rocm6.4, python=3.12.7, flash-attn=v2.8.3. A wheel fits
+  // every patch release but flash-attn's own. What is not known is kept, and so is what is built for a CPU or for CUDA.
+  function readValue(known, axis, written) {
+    const value = written
+      .toLowerCase()
+      .replace(/^[a-z][a-z -]*(?=\d)/, "")
+      .replace(/\+(?!cpu|cu\d).*/, "");
+    const minor = axis === "flash-attn" ? value : value.split(".").slice(0, 2).join(".");
+    if (value.includes("+")) return value;
+    if (known.includes(value) || known.includes(minor)) return known.includes(value) ? value : minor;
+    const longer = known.filter((own) => own.startsWith(`${minor}.`));
+    return longer.length === 1 ? longer[0] : value;
+  }
+
+  function writeState(state) {
+    const query = new URLSearchParams();
+    for (const axis of VERSIONED) if (state[axis] !== undefined) query.set(axis, state[axis]);
+    if (state.gpu) query.set("gpu", state.gpu);
+    if (state.text) query.set("q", state.text);
+    if (state.yanked) query.set("yanked", "1");
+    if (state.view === "coverage") query.set("view", "coverage");
+    return `?${query}`;
+  }
+
+  // What is chosen on each axis, the GPU as gfx name; a GPU that means nothing or several chooses nothing.
+  function choicesOf(model, state) {
+    const chosen = VERSIONED.filter((axis) => state[axis] !== undefined);
+    const choices = Object.fromEntries(chosen.map((axis) => [axis, state[axis]]));
+    const { arch } = globalThis.wheelfactory.readGpu(model, state.gpu);
+    return arch === undefined ? choices : { ...choices, gpu: arch };
+  }
+
+  globalThis.wheelfactory = { AXES, VERSIONED, choicesOf, find, makeModel, nameOf, readState, writeState };
 })();

@@ -8,9 +8,7 @@
 
   // `change` takes several changes at once: {axis: value}, where undefined is any.
   function showNothing(context, found, change) {
-    const place = document.getElementById("nothing");
-    const shown = found.wheels.length === 0;
-    place.replaceChildren(...(shown ? told(context, found, change) : []));
+    document.getElementById("nothing").replaceChildren(...(found.wheels.length ? [] : told(context, found, change)));
   }
 
   function told(context, found, change) {
@@ -24,13 +22,8 @@
     if (found.yanked.length) return [yankedBox(found, ways, change)];
     const bare = factory.find(model, choices, "", state.yanked);
     if (bare.wheels.length) return [box(`No wheel matches the text “${state.text}”`, [], ways)];
-    return [
-      box(
-        "Not published yet",
-        [element("p", {}, "It is possible, and no wheel of it is published."), ...request(context)],
-        ways,
-      ),
-    ];
+    const possible = element("p", {}, "It is possible, and no wheel of it is published.");
+    return [box("Not published yet", [possible, ...request(context)], ways)];
   }
 
   // Nobody drops the GPU that they have: where it is all that was chosen, there is no other way.
@@ -55,27 +48,16 @@
       choices.gpu && name !== choices.gpu && text.includes(choices.gpu) ? `${factory.shortName(name)}: ${text}` : text;
     const items = texts.map((text) => element("li", {}, own(text)));
     const rest = items.slice(MOST_REASONS);
-    const more = element(
-      "details",
-      {},
-      element("summary", {}, `and ${many(rest.length, "more reason")}`),
-      element("ul", {}, ...rest),
-    );
+    const summary = element("summary", {}, `and ${many(rest.length, "more reason")}`);
+    const more = element("details", {}, summary, element("ul", {}, ...rest));
     return [element("ul", { className: "reasons" }, ...items.slice(0, MOST_REASONS)), ...(rest.length ? [more] : [])];
   }
 
   function yankedBox(found, ways, change) {
     const why = found.yanked.map((wheel) => element("li", {}, element("s", {}, wheel.file), ` ${wheel.yanked}`));
-    const show = element(
-      "li",
-      {},
-      button(`Show ${many(found.yanked.length, "yanked wheel")}`, () => change({ yanked: true })),
-    );
-    return box(
-      "Yanked, and not replaced",
-      [element("ul", { className: "reasons" }, ...why.slice(0, MOST_REASONS))],
-      [...ways, show],
-    );
+    const reasons = element("ul", { className: "reasons" }, ...why.slice(0, MOST_REASONS));
+    const show = button(`Show ${many(found.yanked.length, "yanked wheel")}`, () => change({ yanked: true }));
+    return box("Yanked, and not replaced", [reasons], [...ways, element("li", {}, show)]);
   }
 
   function wayOut({ state, choices }, { axes, take, count }, change) {

@@ -37,7 +37,9 @@
     showHead(found, choices);
     factory.showNothing(context, found, (changes) => change(changes, "results"));
     factory.showWheels(context, found.wheels);
-    factory.say(sentence(found), SAY_AFTER_MS);
+    const reason = document.querySelector("#nothing .reasons li");
+    const news = `${many(found.wheels.length, "wheel")} found`;
+    factory.say(found.wheels.length || !reason ? news : `No wheel. ${reason.textContent}`, SAY_AFTER_MS);
     showView();
     performance.measure("filter", { start: started });
   }
@@ -53,13 +55,6 @@
     at("chosen").replaceChildren(...chosen);
     at("chosen").hidden = chosen.length === 0;
     at("clear").hidden = chosen.length === 0;
-  }
-
-  function sentence(found) {
-    const reason = document.querySelector("#nothing .reasons li");
-    return found.wheels.length || !reason
-      ? `${many(found.wheels.length, "wheel")} found`
-      : `No wheel. ${reason.textContent}`;
   }
 
   function chip(field, text) {

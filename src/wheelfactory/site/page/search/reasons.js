@@ -56,7 +56,11 @@
   // fewest of the choices that already contradict each other, and the reasons of the fewest rules that say so.
   function conflict(model, choices) {
     const unknown = Object.keys(choices).filter((axis) => !model.axes[axis].includes(choices[axis]));
-    if (unknown.length) return unknown.map((axis) => unknownText(model, axis, choices[axis]));
+    if (unknown.length)
+      return unknown.map(
+        (axis) =>
+          `${factory.nameOf(axis, choices[axis])} is not in the matrix, which has ${model.axes[axis].join(", ")}`,
+      );
     if (isPossible(model, choices)) return null;
     const direct = model.rules.filter((rule) => rule.axes.every((axis) => choices[axis] !== undefined));
     const place = Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]));
@@ -76,10 +80,6 @@
       if (!isPossible(model, kept, fewer)) rules = fewer;
     }
     return textsOf(model, kept, rules);
-  }
-
-  function unknownText(model, axis, value) {
-    return `${factory.nameOf(axis, value)} is not in the matrix, which has ${model.axes[axis].join(", ")}`;
   }
 
   // The first reason against each combination. Those of later rules come first: only what passed all others meets them.
@@ -126,5 +126,5 @@
     return { axes, take, count: wheels.length };
   }
 
-  Object.assign(factory, { conflict, isPossible, waysOut, without });
+  Object.assign(factory, { conflict, isPossible, waysOut });
 })();

@@ -12,19 +12,17 @@
   function showWheels(context, wheels) {
     const list = document.getElementById("cards");
     const more = document.getElementById("more");
-    list.replaceChildren(...wheels.slice(0, PAGE).map((wheel) => card(context, wheel)));
-    const offer = () => {
+    const add = () => {
+      const first = list.children.length;
+      list.append(...wheels.slice(first, first + PAGE).map((wheel) => card(context, wheel)));
       const left = wheels.length - list.children.length;
       more.hidden = left === 0;
       more.textContent = `Show ${Math.min(left, PAGE)} more of ${many(left, "wheel")}`;
+      return list.children[first];
     };
-    more.onclick = () => {
-      const first = list.children.length;
-      list.append(...wheels.slice(first, first + PAGE).map((wheel) => card(context, wheel)));
-      offer();
-      list.children[first].querySelector("h3").focus();
-    };
-    offer();
+    more.onclick = () => add().querySelector("h3").focus();
+    list.replaceChildren();
+    add();
   }
 
   function card(context, wheel) {
@@ -39,16 +37,10 @@
       element("span", { className: "fits" }, `ROCm ${wheel.rocm} · torch ${wheel.torch} · ${python}`),
       ...verified(context, wheel),
     );
-    const install = wheel.yanked === null ? lines(context, wheel) : [warning(wheel)];
-    const yanked = wheel.yanked === null ? "" : " yanked";
-    return element(
-      "li",
-      { className: `card${yanked}` },
-      title,
-      facts(context, wheel),
-      ...install,
-      details(context, wheel),
-    );
+    const why = [element("b", {}, "Yanked: "), wheel.yanked || "no reason given"];
+    const install = wheel.yanked === null ? lines(context, wheel) : [element("p", { className: "warning" }, ...why)];
+    const className = wheel.yanked === null ? "card" : "card yanked";
+    return element("li", { className }, title, facts(context, wheel), ...install, details(context, wheel));
   }
 
   // On the GPU that was chosen, if it is among them.
@@ -56,10 +48,6 @@
     if (wheel.verified.length === 0) return [];
     const told = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
     return [" ", element("span", { className: "badge verified" }, `verified on ${told}`)];
-  }
-
-  function warning(wheel) {
-    return element("p", { className: "warning" }, element("b", {}, "Yanked: "), wheel.yanked || "no reason given");
   }
 
   function facts(context, wheel) {
@@ -101,11 +89,8 @@
     const forms = factory.formsOf(model, site, wheel, choices.python);
     const shown = element("code", {}, ...unbroken(forms[0][1]));
     const torch = wheel.torch.split(".").slice(0, 2).join(".");
-    const needs = element(
-      "p",
-      { className: "small needs" },
-      `Needs torch ${torch} for ROCm ${wheel.rocm} already installed`,
-    );
+    const told = `Needs torch ${torch} for ROCm ${wheel.rocm} already installed`;
+    const needs = element("p", { className: "small needs" }, told);
     const buttons = forms.map(([name, text]) => {
       const pressed = button(name, () => {
         shown.replaceChildren(...unbroken(text));
@@ -162,12 +147,8 @@
 
   function check([name, status, detail]) {
     const sign = element("span", { "aria-hidden": "true" }, `${SIGNS[status]} `);
-    return element(
-      "li",
-      { className: status.replace(" ", "-") },
-      sign,
-      `${name}: ${status}${detail ? ` (${detail})` : ""}`,
-    );
+    const told = `${name}: ${status}${detail ? ` (${detail})` : ""}`;
+    return element("li", { className: status.replace(" ", "-") }, sign, told);
   }
 
   Object.assign(factory, { showWheels });
