@@ -90,23 +90,21 @@ def _find_cut(image: Image) -> Cut | None:
     section = image.find_section(FATBIN)
     if section is None or not image.layout.is_64:
         return None
-    page = max((row[7] for row in _segments(image) if row[0] == PT_LOAD), default=1) or 1
+    page = max((row[7] for row in _tables(image)[1] if row[0] == PT_LOAD), default=1) or 1
     rest = section.size % page
     end = section.offset + section.size - rest
     return Cut(section.offset, end, rest) if end > section.offset else None
 
 
-def _segments(image: Image) -> list[tuple[int, ...]]:
-    return list(image.table(image.layout.segment, _fields(image)[_SEGMENTS_AT], len(image.segments)))
-
-
-def _fields(image: Image) -> list[int]:
-    return list(image.unpack(image.layout.header, _HEADER_AT))
+def _tables(image: Image) -> tuple[list[int], list[tuple[int, ...]]]:
+    """The fields of the header, and the rows of the program header table."""
+    fields = list(image.unpack(image.layout.header, _HEADER_AT))
+    return fields, list(image.table(image.layout.segment, fields[_SEGMENTS_AT], len(image.segments)))
 
 
 def _without(image: Image, cut: Cut) -> memoryview:
     """The bytes around a cut, with the header and both tables made to fit."""
-    layout, fields, segments = image.layout, _fields(image), _segments(image)
+    layout, (fields, segments) = image.layout, _tables(image)
     count = sum(1 for _ in image.sections())
     sections = image.table(layout.section, fields[_SECTIONS_AT], count)  # row by row: a file may have millions
     image.bytes_at(cut.start, cut.size + cut.rest)
@@ -117,22 +115,11 @@ def _without(image: Image, cut: Cut) -> memoryview:
     light += bytes(cut.rest)
     light += image.data[cut.end + cut.rest :]
     layout.header.pack_into(light, _HEADER_AT, *fields)
-    for number, row in enumerate(segments):
+    for number, (kind, flags, offset, address, physical, size, *rest) in enumerate(segments):
         place = fields[_SEGMENTS_AT] + number * layout.segment.size
-        layout.segment.pack_into(light, place, *_moved_segment(row, cut))
-    for number, row in enumerate(sections):
+        moved, left = cut.move(offset, size)
+        layout.segment.pack_into(light, place, kind, flags, moved, address, physical, left, *rest)
+    for number, (name, kind, flags, address, offset, size, *rest) in enumerate(sections):
         place = fields[_SECTIONS_AT] + number * layout.section.size
-        layout.section.pack_into(light, place, *_moved_section(row, cut))
+        layout.section.pack_into(light, place, name, kind, flags, address, *cut.move(offset, size), *rest)
     return memoryview(light)
-
-
-def _moved_segment(row: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
-    kind, flags, offset, address, physical, size, *rest = row
-    offset, size = cut.move(offset, size)
-    return (kind, flags, offset, address, physical, size, *rest)
-
-
-def _moved_section(row: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
-    name, kind, flags, address, offset, size, *rest = row
-    offset, size = cut.move(offset, size)
-    return (name, kind, flags, address, offset, size, *rest)
