@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.wheel.inspect.facts import Distribution, ElfFacts, Facts
+from wheelfactory.wheel.inspect.look import Distribution, ElfFacts, Facts
 from wheelfactory.wheel.record import BuildRecord
 
 
