@@ -25,7 +25,7 @@ from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, Limit, find_limits, limits_of
 from wheelfactory.verify.numbers import CHECK, FALLBACK, Numbers
-from wheelfactory.verify.proofs import HasPython, NoReportError, ask, handed, stand_in_torch
+from wheelfactory.verify.proofs import HasPython, ask, handed, stand_in_torch
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 
@@ -148,8 +148,7 @@ def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Chec
     except InputError as error:
         return Computed(software_of(place.python), (check, not_run("interpreter", str(error))))
     checks = (check, _as_check(ahead_of_time(subject)))
-    triton = place.matrix.torch[subject.cell.torch].triton
-    software = Software(python=PYTHON, torch=stand_in_torch(), triton=triton)
+    software = Software(python=PYTHON, torch=stand_in_torch(), triton=subject.triton)
     answer = interpreter.compute(subject)
     return _computed(software, checks, answer, limits_of(subject), interpreter.WHERE, stand_in=True)
 
@@ -171,10 +170,7 @@ def _ask(place: Place, *arguments: str, variables: Mapping[str, str] | None = No
     environ = place.environ
     chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
     given = {**handed(environ), **chosen, **(variables or {})}
-    try:
-        return ask((CHECK, *arguments), Numbers, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
-    except NoReportError as error:
-        return str(error)
+    return ask((CHECK, *arguments), Numbers, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
 
 
 def _limits(installed: Installed, python: TorchPython, known: Sequence[Limit]) -> tuple[Limit, ...]:
