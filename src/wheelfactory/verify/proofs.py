@@ -34,7 +34,6 @@ PROGRAMS = Path(__file__).with_name("programs")
 _HANDED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
 """Beginnings of the variables that a program gets. Triton, LLVM and upstream read dozens that change what they do."""
 
-
 AT = "at: "
 """Begins a line on stderr with which a program says what it does next, in case that ends it."""
 
