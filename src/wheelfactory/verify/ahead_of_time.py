@@ -11,7 +11,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from packaging.version import Version
 
@@ -136,7 +135,11 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
     environ = program_environ(subject.environ, subject.cell.backend)
     with stand_in_environment(subject.cache, subject.wheel, subject.triton) as environment:
         if _needs_linker(subject.triton):
-            environ["TRITON_HIP_LLD_PATH"] = str(_linker(environment.folder, subject.cache))
+            linker = environment.folder / "ld.lld"  # a program of its own
+            command = [triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
+            linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
+            linker.chmod(0o755)
+            environ["TRITON_HIP_LLD_PATH"] = str(linker)
 
         def compile_for(arch: str) -> Compiled | str:
             logger.info("compiling for %s with Triton %s", arch, subject.triton)
@@ -146,15 +149,6 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
         fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
         with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:
             yield from zip(questions, pool.map(compile_for, questions), strict=True)
-
-
-def _linker(folder: Path, cache: Path) -> Path:
-    """An ld.lld, as a program of its own."""
-    path = folder / "ld.lld"
-    command = [triton_environment(cache, LINKER).python, "-I", "-B", LINK]
-    path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
-    path.chmod(0o755)
-    return path
 
 
 def find_faults(subject: Subject, arch: str, answer: Compiled | str) -> Iterator[Finding]:

@@ -26,10 +26,6 @@ class Standard:
     output: float
     gradient: float
 
-    def factor(self, result: str) -> float:
-        """The one of a result: of ``output``, or of a gradient."""
-        return self.output if result == "output" else self.gradient
-
 
 STANDARDS = {
     Backend.CK: Standard("flash_attn_2_cuda", 4.0, 10.0),
@@ -131,7 +127,10 @@ def gate_result(
 
 def bounded(case: Case, standard: Standard) -> dict[str, tuple[float, float]]:
     """The error and the bound of each result of a case."""
-    return {name: (error, standard.factor(name) * unit) for name, (error, unit) in case.errors.items()}
+    return {
+        name: (error, (standard.output if name == "output" else standard.gradient) * unit)
+        for name, (error, unit) in case.errors.items()
+    }
 
 
 def figures(numbers: Numbers | str, standard: Standard) -> dict[str, float]:

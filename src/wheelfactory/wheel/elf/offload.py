@@ -115,13 +115,16 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
 
 def _bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
     """The bundle that begins where `data` does; what is none would be device code that is not understood."""
-    read = _plain if data[: len(PLAIN)] == PLAIN else _packed if data[: len(PACKED)] == PACKED else None
-    if read is None:
-        raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
     try:
-        return read(data, at, budget)
+        if data[: len(PLAIN)] == PLAIN:
+            stream = _Stored(data)
+            entries = _entries(stream, budget)
+            return Bundle(at, "plain", stream.at, stream.at, entries)
+        if data[: len(PACKED)] == PACKED:
+            return _packed(data, at, budget)
     except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
         raise DamagedElfError(f"bundle at {at}: {error}") from None
+    raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
 
 
 class _Budget:
@@ -214,12 +217,6 @@ class _Unpacked(_Stream):
             self.consumed += len(piece) - len(self._inflater.unused_data)
             budget.spend(len(unpacked))
             yield unpacked
-
-
-def _plain(data: memoryview, at: int, budget: _Budget) -> Bundle:
-    stream = _Stored(data)
-    entries = _entries(stream, budget)
-    return Bundle(at, "plain", stream.at, stream.at, entries)
 
 
 def _packed(data: memoryview, at: int, budget: _Budget) -> Bundle:
