@@ -11,19 +11,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from packaging.version import Version
 
 from wheelfactory.build.environments import triton_environment
 from wheelfactory.build.recipe import choose_jobs
-from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import limits_of
 from wheelfactory.verify.proofs import (
     PROGRAMS,
-    NoReportError,
     Proofs,
     Question,
     Report,
@@ -111,24 +108,20 @@ def ahead_of_time(subject: Subject) -> GateResult:
             if not found:
                 proofs.keep(questions[arch], answer)
         findings += found
+    limits = dict.fromkeys(str(limit) for arch in questions for limit in limits_of(subject, arch))
     return GateResult.of(
         "ahead-of-time",
         findings,
-        _detail(subject),
-        versions={"flash-attn payload": payload[:16], "torch": stand_in_torch(), "triton": _triton(subject)},
+        "; ".join([f"Triton {subject.triton} for {', '.join(questions)}", *limits]),
+        versions={"flash-attn payload": payload[:16], "torch": stand_in_torch(), "triton": subject.triton},
         figures=_figures({arch: reports[arch] for arch in questions if arch in reports}),
     )
 
 
 def _question(subject: Subject, arch: str, payload: str) -> Question:
-    triton = _triton(subject)
-    linker = (named_by_content(LINK), f"triton=={LINKER}") if _needs_linker(triton) else ()
+    linker = (named_by_content(LINK), f"triton=={LINKER}") if _needs_linker(subject.triton) else ()
     arguments = (arch, *(limit.argument for limit in limits_of(subject, arch)))
-    return Question(COMPILE, arguments, payload, (*stand_in(triton), *linker))
-
-
-def _triton(subject: Subject) -> str:
-    return subject.matrix.torch[subject.cell.torch].triton
+    return Question(COMPILE, arguments, payload, (*stand_in(subject.triton), *linker))
 
 
 def _needs_linker(triton: str) -> bool:
@@ -140,38 +133,27 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
     if not questions:
         return
     environ = program_environ(subject.environ, subject.cell.backend)
-    with stand_in_environment(subject.cache, subject.wheel, _triton(subject)) as environment:
-        if _needs_linker(_triton(subject)):
-            environ["TRITON_HIP_LLD_PATH"] = str(_linker(environment.folder, subject.cache))
+    with stand_in_environment(subject.cache, subject.wheel, subject.triton) as environment:
+        if _needs_linker(subject.triton):
+            linker = environment.folder / "ld.lld"  # a program of its own
+            command = [triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
+            linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
+            linker.chmod(0o755)
+            environ["TRITON_HIP_LLD_PATH"] = str(linker)
 
         def compile_for(arch: str) -> Compiled | str:
-            logger.info("compiling for %s with Triton %s", arch, _triton(subject))
+            logger.info("compiling for %s with Triton %s", arch, subject.triton)
             scratch = environment.folder / arch
-            try:
-                return ask(questions[arch].command, Compiled, environment, environ, scratch=scratch, timeout=TIMEOUT)
-            except NoReportError as error:
-                return str(error)
+            return ask(questions[arch].command, Compiled, environment, environ, scratch=scratch, timeout=TIMEOUT)
 
-        with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), _jobs(subject.host))) as pool:
+        fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
+        with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:
             yield from zip(questions, pool.map(compile_for, questions), strict=True)
-
-
-def _jobs(host: Host) -> int:
-    return max(1, min(host.cores, int(host.memory_gib // GIB_PER_ARCH)))
-
-
-def _linker(folder: Path, cache: Path) -> Path:
-    """An ld.lld, as a program of its own."""
-    path = folder / "ld.lld"
-    command = [triton_environment(cache, LINKER).python, "-I", "-B", LINK]
-    path.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
-    path.chmod(0o755)
-    return path
 
 
 def find_faults(subject: Subject, arch: str, answer: Compiled | str) -> Iterator[Finding]:
     """What is wrong with a report for an arch; that there is none, if `answer` is the reason."""
-    to_compile = f"to compile for {arch} with Triton {_triton(subject)}"
+    to_compile = f"to compile for {arch} with Triton {subject.triton}"
 
     def finding(expected: str, found: str, cure: str = _CURE) -> Finding:
         return Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
@@ -201,12 +183,6 @@ def _arch_of(kernel: Kernel) -> str:
     except (DamagedElfError, ValueError) as error:
         return f"no code object ({error})"
     return arch_of_flags(header.flags) if header.machine == EM_AMDGPU else f"code for machine {header.machine}"
-
-
-def _detail(subject: Subject) -> str:
-    archs = subject.record.offload_archs
-    limits = dict.fromkeys(str(limit) for arch in archs for limit in limits_of(subject, arch))
-    return "; ".join([f"Triton {_triton(subject)} for {', '.join(archs)}", *limits])
 
 
 def _figures(reports: Mapping[str, Compiled]) -> dict[str, float]:

@@ -19,11 +19,10 @@ from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import unseen
 from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.elf.scope import Scope
 from wheelfactory.wheel.record import Toolchain
-
-PROGRAMS = Path(__file__).parent / "programs"
 
 LONGEST_S = 1800
 """How long a program of a gate may take; importing torch takes seconds, on a slow disk a minute."""

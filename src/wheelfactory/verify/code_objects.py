@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.elf.offload import Bundle, CodeObject, device_code
+from wheelfactory.wheel.elf.offload import Bundle, device_code
 from wheelfactory.wheel.elf.read import ElfFile
 
 _LEAST_SHARE = 0.1
@@ -29,66 +29,44 @@ def code_objects(subject: Subject) -> GateResult:
     findings: list[Finding] = []
     bundles: list[Bundle] = []
     for elf in subject.wheel.elf_files:
-        findings += [*_bundle_findings(elf.name, elf.bundles, promised), *_host_only(elf)]
+        findings += _bundle_findings(elf, promised)
         bundles += elf.bundles
     sizes = {target: code.size for target, code in device_code(bundles).items()}
     if not bundles:
-        findings.append(_nothing(subject))
+        cure = "this is a build for the CPU: hipcc did not compile the kernels; read the build's log"
+        expected, found = f"device code for {_text(promised)}", "no bundle in a .hip_fatbin section"
+        findings.append(Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure))
     findings += _shells(subject, sizes)
     figures = {"bundles": len(bundles)} | {f"{target} bytes": size for target, size in sizes.items()}
     return GateResult.of("code-objects", findings[:_MOST], ", ".join(sizes) or "none", figures=figures)
 
 
-def _bundle_findings(file: str, bundles: Sequence[Bundle], promised: frozenset[str]) -> Iterator[Finding]:
-    for bundle in bundles:
-        place = f"{file}, bundle at {bundle.offset}"
+def _bundle_findings(elf: ElfFile, promised: frozenset[str]) -> Iterator[Finding]:
+    for bundle in elf.bundles:
+        place = f"{elf.name}, bundle at {bundle.offset}"
         if bundle.targets != promised:
             cure = "one object was compiled for other GPUs than the rest: clear the build folder and build again"
             yield Finding(file=place, expected=_text(promised), found=_text(bundle.targets), cure=cure)
         for entry in bundle.entries:
             if entry.target and entry.size and entry.arch != entry.target.arch:
-                yield Finding(
-                    file=place,
-                    expected=f"a code object for {entry.target.arch} where the bundle says so",
-                    found=_what(entry),
-                    cure="the bundle was put together wrongly: clear the build folder and build again",
-                )
-
-
-def _what(entry: CodeObject) -> str:
-    return f"one for {entry.arch}" if entry.arch else f"{entry.size} bytes that are no code object"
-
-
-def _host_only(elf: ElfFile) -> Iterator[Finding]:
-    """Objects whose kernels were compiled for the host only: they register device code that is not there."""
-    if elf.registered != len(elf.bundles):
-        yield Finding(
-            file=elf.name,
-            expected=f"the {elf.registered} bundles that its start-up code registers",
-            found=f"{len(elf.bundles)}",
-            cure="objects were compiled for the host only, or not by a HIP compiler: read the build's log",
-        )
-
-
-def _nothing(subject: Subject) -> Finding:
-    return Finding(
-        file=subject.wheel.path.name,
-        expected=f"device code for {_text(frozenset(subject.record.offload_archs))}",
-        found="no bundle in a .hip_fatbin section",
-        cure="this is a build for the CPU: hipcc did not compile the kernels; read the build's log",
-    )
+                expected = f"a code object for {entry.target.arch} where the bundle says so"
+                found = f"one for {entry.arch}" if entry.arch else f"{entry.size} bytes that are no code object"
+                cure = "the bundle was put together wrongly: clear the build folder and build again"
+                yield Finding(file=place, expected=expected, found=found, cure=cure)
+    if elf.registered != len(elf.bundles):  # objects without device code register what is not there
+        expected, found = f"the {elf.registered} bundles that its start-up code registers", f"{len(elf.bundles)}"
+        cure = "objects were compiled for the host only, or not by a HIP compiler: read the build's log"
+        yield Finding(file=elf.name, expected=expected, found=found, cure=cure)
 
 
 def _shells(subject: Subject, sizes: Mapping[str, int]) -> Iterator[Finding]:
     most = max(sizes.values(), default=0)
     for target, size in sizes.items():
         if size < _LEAST_SHARE * most:
-            yield Finding(
-                file=subject.wheel.path.name,
-                expected=f"about as much device code for {target} as for the others",
-                found=f"{size:,} of {most:,} bytes",
-                cure="the kernels of this arch were compiled away: does the release support it?",
-            )
+            expected = f"about as much device code for {target} as for the others"
+            found = f"{size:,} of {most:,} bytes"
+            cure = "the kernels of this arch were compiled away: does the release support it?"
+            yield Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
 
 
 def _text(targets: frozenset[str]) -> str:

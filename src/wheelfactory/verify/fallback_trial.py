@@ -9,7 +9,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.numbers import TIMEOUT
-from wheelfactory.verify.proofs import AnyReport, NoReportError, Proofs, Question, ask
+from wheelfactory.verify.proofs import AnyReport, Proofs, Question, ask
 
 ENVIRONMENT = (f"Python {PYTHON}", *build_requirements())
 """What the answer of a program depends on beside the wheel."""
@@ -44,7 +44,5 @@ def _run(subject: FallbackSubject, question: Question, kind: type[AnyReport]) ->
         with wheel_environment(subject.cache, subject.wheel.path, torch.python, torch.version, layers) as environment:
             home = environment.folder / "home"
             return ask(question.command, kind, environment, environ, scratch=home, timeout=TIMEOUT)
-    except NoReportError as error:
-        return str(error)
     except BuildError as error:  # of pip
         return error.which.splitlines()[-1]

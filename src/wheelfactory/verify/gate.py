@@ -39,6 +39,11 @@ class Subject:
     elsewhere: Callable[[Cell], Place | None] = lambda _: None
     """Gives where the torch of a CK cell is, if that is not this machine; asked only by gates that need it."""
 
+    @property
+    def triton(self) -> str:
+        """The version of Triton that belongs to the torch of the cell."""
+        return self.matrix.torch[self.cell.torch].triton
+
 
 @dataclass(frozen=True)
 class FallbackSubject:

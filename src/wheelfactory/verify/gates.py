@@ -103,7 +103,9 @@ def verify(
     except InputError as error:
         return opened, _unreadable("identity", wheel, error)
     if record is None:
-        return opened, _foreign(wheel)
+        cure = "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`"
+        finding = Finding(file=path.name, expected="a build record", found="none", cure=cure)
+        return opened, GateResult.of("identity", [finding])
     cell = require(expand(matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, matrix, host, environ, cache, elsewhere)
     asked = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
@@ -132,34 +134,23 @@ def _results(
 ) -> tuple[GateResult, ...]:
     results = [opened]
     for gate in gates:
-        result = _result(gate, subject, extended, results)
+        if not gate.required and gate.name not in extended:
+            result = GateResult.not_run(gate.name, "not asked for")
+        elif gate.runs_code and refused(results):
+            result = GateResult.not_run(gate.name, "an earlier gate refused the wheel")
+        else:
+            try:
+                result = gate.check(subject)
+            except InputError as error:
+                result = _unreadable(gate.name, subject.wheel, error)
         results.append(result.model_copy(update={"required": gate.required}))
     return tuple(results)
-
-
-def _foreign(wheel: Wheel) -> GateResult:
-    cure = "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`"
-    finding = Finding(file=wheel.path.name, expected="a build record", found="none", cure=cure)
-    return GateResult.of("identity", [finding])
 
 
 def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
     cure = error.hint or "build or download it again"
     finding = Finding(file=wheel.path.name, expected="what can be read", found=str(error), cure=cure)
     return GateResult.of(gate, [finding])
-
-
-def _result(
-    gate: Gate[AnySubject], subject: AnySubject, extended: Collection[str], before: Sequence[GateResult]
-) -> GateResult:
-    if not gate.required and gate.name not in extended:
-        return GateResult.not_run(gate.name, "not asked for")
-    if gate.runs_code and refused(before):
-        return GateResult.not_run(gate.name, "an earlier gate refused the wheel")
-    try:
-        return gate.check(subject)
-    except InputError as error:
-        return _unreadable(gate.name, subject.wheel, error)
 
 
 def required_gates(backend: Backend) -> tuple[str, ...]:
@@ -169,11 +160,9 @@ def required_gates(backend: Backend) -> tuple[str, ...]:
 
 def refused(results: Sequence[GateResult]) -> bool:
     """Whether a wheel with these results must not be published: a required gate did not pass, or any gate failed."""
-    return not results or any(result.status is Status.FAILED or _missed(result) for result in results)
-
-
-def _missed(result: GateResult) -> bool:
-    return result.required and result.status is not Status.PASSED
+    return not results or any(
+        result.status is Status.FAILED or (result.required and result.status is not Status.PASSED) for result in results
+    )
 
 
 def named(text: str) -> Iterator[str]:

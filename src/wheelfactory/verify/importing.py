@@ -6,7 +6,6 @@ from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
-    Environment,
     build_environment,
     cpu_torch,
     layered_environment,
@@ -19,8 +18,9 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BuildError, ProgramError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import reason, run
-from wheelfactory.verify.cell_python import PROGRAMS, CellPython, cell_python, no_python, rocm_python
+from wheelfactory.verify.cell_python import CellPython, cell_python, no_python, rocm_python
 from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import Finding, GateResult
 
 _IMPORT = PROGRAMS / "import_wheel.py"
@@ -53,11 +53,10 @@ def _in_place(subject: Subject, python: CellPython) -> GateResult:
 
 def _triton(subject: Subject) -> GateResult:
     """With the cell's Triton from PyPI and a CPU torch: importing compiles nothing and asks no GPU."""
-    triton = subject.matrix.torch[subject.cell.torch].triton
     torch = build_environment(subject.cache)
-    layers = [torch.site_packages, triton_environment(subject.cache, triton).site_packages]
+    layers = [torch.site_packages, triton_environment(subject.cache, subject.triton).site_packages]
     findings = _install_and_import(subject, torch.python, torch.version, layers)
-    return GateResult.of("import", findings, f"Triton {triton}, {cpu_torch()} in place of ROCm's")
+    return GateResult.of("import", findings, f"Triton {subject.triton}, {cpu_torch()} in place of ROCm's")
 
 
 def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:
@@ -67,12 +66,8 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
             pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
         except BuildError as error:
             return [_finding(subject, "to install", error.which.splitlines()[-1], "build the wheel again")]
-        return _import(subject, environment)
-
-
-def _import(subject: Subject, environment: Environment) -> list[Finding]:
-    environ = clean_environ(subject.environ)
-    done = run([environment.python, "-I", "-B", _IMPORT], environ=environ, cwd=environment.folder)
+        environ = clean_environ(subject.environ)
+        done = run([environment.python, "-I", "-B", _IMPORT], environ=environ, cwd=environment.folder)
     if done.returncode:
         return [_not_imported(subject, reason(done))]
     return _other_version(subject, done.stdout)

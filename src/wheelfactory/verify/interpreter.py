@@ -6,15 +6,12 @@ Covered: fp16, dense and packed sequences and a cache of keys, causal and not, g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from wheelfactory.build.environments import interpreter_environment, interpreter_requirements
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import limits_of
-from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, figures, find_faults
+from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, find_faults, gate_result
 from wheelfactory.verify.proofs import (
-    NoReportError,
     Proofs,
     Question,
     ask,
@@ -24,56 +21,33 @@ from wheelfactory.verify.proofs import (
     stand_in_environment,
     stand_in_torch,
 )
-from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.verify.result import GateResult
 
 WHERE = "in Triton's interpreter"
 
 
 def interpreter(subject: Subject) -> GateResult:
     """Run the kernels in the interpreter of the cell's Triton, unless a proof is kept of that."""
-    triton, payload = _triton(subject), payload_sha256(subject.wheel)
-    answer = compute(subject)
-    return GateResult.of(
-        "interpreter",
-        list(_find_faults(subject, answer)),
-        "; ".join([f"Triton {triton}, against float64", *map(str, limits_of(subject))]),
-        versions={"flash-attn payload": payload[:16], "torch": stand_in_torch(), "triton": triton},
-        figures=figures(answer, STANDARDS[subject.cell.backend]),
-    )
+    answer, computed = compute(subject), f"Triton {subject.triton}"
+    versions = {"torch": stand_in_torch(), "triton": subject.triton}
+    return gate_result(subject, "interpreter", answer, WHERE, computed, limits_of(subject), versions)
 
 
 def compute(subject: Subject) -> Numbers | str:
     """What the kernels compute in the interpreter, kept if it is right; or why they compute nothing."""
-    triton = _triton(subject)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits_of(subject)))
-    environment = (*stand_in(triton), *interpreter_requirements())
-    question = Question(CHECK, arguments, payload_sha256(subject.wheel), environment)
-    proofs = Proofs(subject.cache / "proofs")
+    beside = (*stand_in(subject.triton), *interpreter_requirements())
+    question = Question(CHECK, arguments, payload_sha256(subject.wheel), beside)
+    proofs, file, standard = Proofs(subject.cache / "proofs"), subject.wheel.path.name, STANDARDS[subject.cell.backend]
     kept = proofs.find(question, Numbers)
-    if kept is not None and not any(_find_faults(subject, kept)):
+    if kept is not None and not any(find_faults(file, standard, kept, WHERE)):
         return kept
-    answer = _run(subject, question, triton)
-    if isinstance(answer, Numbers) and not any(_find_faults(subject, answer)):
-        proofs.keep(question, answer)
-    return answer
-
-
-def _triton(subject: Subject) -> str:
-    return subject.matrix.torch[subject.cell.torch].triton
-
-
-def _find_faults(subject: Subject, answer: Numbers | str) -> Iterator[Finding]:
-    return find_faults(subject.wheel.path.name, STANDARDS[subject.cell.backend], answer, WHERE)
-
-
-def _run(subject: Subject, question: Question, triton: str) -> Numbers | str:
-    """What the program says, or why it says nothing."""
     environ = {**program_environ(subject.environ, subject.cell.backend), "TRITON_INTERPRET": "1"}
     numpy = interpreter_environment(subject.cache)
-    logger.info("computing with the interpreter of Triton %s", triton)
-    with stand_in_environment(subject.cache, subject.wheel, triton, numpy) as environment:
+    logger.info("computing with the interpreter of Triton %s", subject.triton)
+    with stand_in_environment(subject.cache, subject.wheel, subject.triton, numpy) as environment:
         home = environment.folder / "home"
-        try:
-            return ask(question.command, Numbers, environment, environ, scratch=home, timeout=TIMEOUT)
-        except NoReportError as error:
-            return str(error)
+        answer = ask(question.command, Numbers, environment, environ, scratch=home, timeout=TIMEOUT)
+    if isinstance(answer, Numbers) and not any(find_faults(file, standard, answer, WHERE)):
+        proofs.keep(question, answer)
+    return answer

@@ -83,7 +83,7 @@ def limits_of(subject: Subject, arch: str | None = None) -> tuple[Limit, ...]:
     cell = subject.cell
     if cell.backend is not Backend.TRITON:
         return ()
-    return find_limits(LIMITS, cell.flash_attn, subject.matrix.torch[cell.torch].triton, arch)
+    return find_limits(LIMITS, cell.flash_attn, subject.triton, arch)
 
 
 def find_limits(limits: Iterable[Limit], flash_attn: str, triton: str, arch: str | None) -> tuple[Limit, ...]:

@@ -21,10 +21,19 @@ SYSTEM = (
 
 def linking(subject: Subject) -> GateResult:
     """Compare NEEDED, RUNPATH and symbol versions with the allowed libraries and the platform tag."""
-    findings = [finding for elf in subject.wheel.elf_files for finding in _loading(elf)]
-    findings += _image(subject)
-    findings += [finding for elf in subject.wheel.elf_files for finding in _glibc(elf, subject.wheel.glibc)]
-    needed = {name for elf in subject.wheel.elf_files for name in elf.needed}
+    files, promised, image = subject.wheel.elf_files, subject.wheel.glibc, subject.matrix.image(subject.cell)
+    findings = [finding for elf in files for finding in _loading(elf)]
+    if promised and promised > Version(image.glibc):
+        cure = f"build it in {image.tag}, or on a system as old"
+        expected = f"glibc {image.glibc} or older, as in the image of the cell"
+        found = f"glibc {promised}"
+        findings.append(Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure))
+    for elf in files:
+        if elf.glibc and promised and elf.glibc > promised:
+            cure = "the platform tag promises systems that cannot load it: run `wheelfactory repair` on the raw wheel"
+            expected, found = f"symbols of glibc {promised}", f"glibc {elf.glibc}"
+            findings.append(Finding(file=elf.name, expected=expected, found=found, cure=cure))
+    needed = {name for elf in files for name in elf.needed}
     return GateResult.of("linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)})
 
 
@@ -37,17 +46,3 @@ def _loading(elf: ElfFile) -> Iterator[Finding]:
         if not path.startswith("$ORIGIN"):
             cure = "link without -rpath: a path of the build machine is somebody else's library on another"
             yield Finding(file=elf.name, expected="no RUNPATH, or one below $ORIGIN", found=path or "''", cure=cure)
-
-
-def _glibc(elf: ElfFile, promised: Version | None) -> Iterator[Finding]:
-    if elf.glibc and promised and elf.glibc > promised:
-        cure = "the platform tag promises systems that cannot load it: run `wheelfactory repair` on the raw wheel"
-        yield Finding(file=elf.name, expected=f"symbols of glibc {promised}", found=f"glibc {elf.glibc}", cure=cure)
-
-
-def _image(subject: Subject) -> Iterator[Finding]:
-    image, promised = subject.matrix.image(subject.cell), subject.wheel.glibc
-    if promised and promised > Version(image.glibc):
-        cure = f"build it in {image.tag}, or on a system as old"
-        expected = f"glibc {image.glibc} or older, as in the image of the cell"
-        yield Finding(file=subject.wheel.path.name, expected=expected, found=f"glibc {promised}", cure=cure)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.verify.proofs import PROGRAMS, Report
-from wheelfactory.verify.result import Finding, is_within
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.proofs import PROGRAMS, Report, payload_sha256
+from wheelfactory.verify.result import Finding, GateResult, is_within
 
 CHECK = PROGRAMS / "check_numbers.py"
 
@@ -23,10 +25,6 @@ class Standard:
     module: str
     output: float
     gradient: float
-
-    def factor(self, result: str) -> float:
-        """The one of a result: of ``output``, or of a gradient."""
-        return self.output if result == "output" else self.gradient
 
 
 STANDARDS = {
@@ -104,9 +102,35 @@ def find_faults(file: str, standard: Standard, numbers: Numbers | str, where: st
                 yield finding(expected, f"{_short(error):g}")
 
 
+def gate_result(
+    subject: Subject,
+    gate: str,
+    answer: Numbers | str,
+    where: str,
+    computed: str,
+    limits: Iterable[Limit],
+    versions: Mapping[str, str],
+) -> GateResult:
+    """The result of a gate from what a wheel computed `where`; if nothing was computed, `answer` is the reason.
+
+    `computed` says for a person with what, `limits` what was not asked for.
+    """
+    standard = STANDARDS[subject.cell.backend]
+    return GateResult.of(
+        gate,
+        list(find_faults(subject.wheel.path.name, standard, answer, where)),
+        "; ".join([f"{computed}, against float64", *map(str, limits)]),
+        versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
+        figures=figures(answer, standard),
+    )
+
+
 def bounded(case: Case, standard: Standard) -> dict[str, tuple[float, float]]:
     """The error and the bound of each result of a case."""
-    return {name: (error, standard.factor(name) * unit) for name, (error, unit) in case.errors.items()}
+    return {
+        name: (error, (standard.output if name == "output" else standard.gradient) * unit)
+        for name, (error, unit) in case.errors.items()
+    }
 
 
 def figures(numbers: Numbers | str, standard: Standard) -> dict[str, float]:

@@ -34,7 +34,6 @@ PROGRAMS = Path(__file__).with_name("programs")
 _HANDED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
 """Beginnings of the variables that a program gets. Triton, LLVM and upstream read dozens that change what they do."""
 
-
 AT = "at: "
 """Begins a line on stderr with which a program says what it does next, in case that ends it."""
 
@@ -44,10 +43,6 @@ class Report(FrozenModel):
 
 
 AnyReport = TypeVar("AnyReport", bound=Report)
-
-
-class NoReportError(Exception):
-    """A program ended without a report; says why. Nothing is known of the wheel then, but that it did not pass."""
 
 
 def named_by_content(program: Path) -> str:
@@ -137,10 +132,11 @@ def ask(
     *,
     scratch: Path,
     timeout: float,
-) -> AnyReport:
+) -> AnyReport | str:
     """Run a program with the Python of an environment, in the folder `scratch`, which is made for it.
 
-    Raises `NoReportError` if it does not end well within `timeout` seconds.
+    Gives its report; or why there is none, if it does not end well within `timeout` seconds. Nothing is known of the
+    wheel then, but that it did not pass.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
@@ -149,15 +145,15 @@ def ask(
     try:
         done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise NoReportError(f"nothing after {timeout:.0f} seconds") from None
+        return f"nothing after {timeout:.0f} seconds"
     for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):
         logger.info("%s", line)  # LLVM's own words; what it raises in Python is only that something failed
     if done.returncode:
-        raise NoReportError(_last_words(done))
+        return _last_words(done)
     try:
         return kind.model_validate(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, LookupError):
-        raise NoReportError("it ended as if all were well, without a report") from None
+        return "it ended as if all were well, without a report"
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from wheelfactory.verify.cell_python import cell_python, no_python
 from wheelfactory.verify.gate import Subject
@@ -45,7 +45,10 @@ def judge(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[Findin
     """
     open_ones = [symbol for symbol in elf.undefined if not symbol.weak and symbol.name not in scope.defined]
     judged = [symbol for symbol in open_ones if not _may_be_missing(symbol, scope)]
-    kin = _by_name(scope) if judged else {}
+    kin: dict[str, list[str]] = {}
+    for other in scope.defined if judged else ():
+        if name := qualified_name(other):
+            kin.setdefault(name, []).append(other)
     expected = f"only symbols that torch {toolchain.torch} and HIP {toolchain.hip} define"
     findings = []
     for symbol in judged[:_MOST]:
@@ -62,15 +65,6 @@ def _may_be_missing(symbol: Symbol, scope: Scope) -> bool:
     if symbol.library:
         return symbol.library in scope.missing
     return bool(scope.missing) and provider(symbol.name) in ("HIP", "unknown")
-
-
-def _by_name(scope: Scope) -> Mapping[str, list[str]]:
-    kin: dict[str, list[str]] = {}
-    for symbol in scope.defined:
-        name = qualified_name(symbol)
-        if name:
-            kin.setdefault(name, []).append(symbol)
-    return kin
 
 
 def explain(symbol: str, same: Sequence[str], toolchain: Toolchain) -> str:

@@ -1,4 +1,9 @@
-"""The zip archive of a wheel: opened only if every reader and every installer sees the same, harmless files in it."""
+"""The zip archive of a wheel: opened only if every reader and every installer sees the same, harmless files in it.
+
+A zip file says everything twice, which `zipfile` takes on trust: in a header before each member, for whoever unpacks
+while downloading, and in the directory at its end, for whoever seeks. It is one thing to everybody only if both say the
+same, nothing stands in between, and each member unpacks to exactly what they say.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,23 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import IO
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.zip_format import ENCRYPTED, PACKING, SIZES_FOLLOW, UTF8, End, read_end, read_extra
-from wheelfactory.wheel.zip_layout import Fault, find_content_faults, find_layout_faults
+from wheelfactory.wheel.zip_format import (
+    ENCRYPTED,
+    PACKING,
+    SIZES_FOLLOW,
+    UTF8,
+    End,
+    descriptor_sizes,
+    read_end,
+    read_extra,
+    read_header,
+)
 
 _DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, struct.error, zlib.error)
 """What zipfile raises for an archive that is damaged, encrypted, or packed in a way it does not know."""
@@ -29,6 +45,16 @@ _MOST_FAULTS = 100
 """Faults that are told of one archive; whoever made it needs no longer list, and a hostile one has millions."""
 _LONGEST_NAME, _LONGEST_PART = 4096, 255
 """Bytes of a path and of a name in it that Linux takes."""
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an archive is not opened: the member, what every member must be, and what this one is."""
+
+    member: str
+    expected: str
+    found: str
 
 
 @contextmanager
@@ -55,7 +81,7 @@ def find_faults(path: Path) -> tuple[Fault, ...]:
         if faults:
             return faults
         assert archive.fp
-        return tuple(islice(find_content_faults(archive.fp, archive.infolist()), _MOST_FAULTS))
+        return tuple(islice(_content_faults(archive.fp, archive.infolist()), _MOST_FAULTS))
 
 
 @contextmanager
@@ -67,16 +93,10 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, End]]:
                 if len(archive.infolist()) != end.members:
                     raise zipfile.BadZipFile(f"{len(archive.infolist())} members, the end record says {end.members}")
                 yield archive, end
-    except _DAMAGE as error:
-        raise _damaged(path, error) from None
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a seek before the start of a file
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a seek before the start of a file
             raise
-        raise _damaged(path, error) from None
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError("damaged zip file", f"{path} ({error})", "build or download it again")
+        raise InputError("damaged zip file", f"{path} ({error})", "build or download it again") from None
 
 
 def _faults(archive: zipfile.ZipFile, end: End) -> Iterator[Fault]:
@@ -97,7 +117,7 @@ def _faults(archive: zipfile.ZipFile, end: End) -> Iterator[Fault]:
     if unpacked > _MOST_TIMES * packed + _ALWAYS:
         yield Fault("(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes")
     assert archive.fp
-    yield from find_layout_faults(archive.fp, members, archive.start_dir)
+    yield from _layout_faults(archive.fp, members, archive.start_dir)
 
 
 def _name_faults(info: zipfile.ZipInfo) -> Iterator[Fault]:
@@ -147,3 +167,89 @@ def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
             yield Fault(ascii(name.replace("\0", "/")), "one member of a name", "two")
         elif following.startswith(f"{name}\0"):
             yield Fault(ascii(name.replace("\0", "/")), "a file or a folder", "both")
+
+
+def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int) -> Iterator[Fault]:
+    """What stands between the members, and headers that do not say what the directory says.
+
+    Nothing behind a member that is not where it must be is looked at.
+    """
+    places = {0}
+    for info in sorted(members, key=lambda info: info.header_offset):
+        if info.header_offset not in places:
+            yield _displaced(ascii(info.filename), info.header_offset, max(places))
+            return
+        found = read_header(file, info.header_offset)
+        if found is None:
+            yield Fault(ascii(info.filename), "a header before the member", "none")
+            return
+        header, content = found
+        sizes = (info.CRC, info.compress_size, info.file_size)
+        follow = bool(info.flag_bits & SIZES_FOLLOW)
+        agrees = (
+            header.name == info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
+            and header.method == info.compress_type
+            and not (header.flags ^ info.flag_bits) & ~PACKING
+            and (header.sizes == sizes or (follow and header.sizes == (0, 0, 0)))
+        )
+        if not agrees:
+            yield Fault(ascii(info.filename), "what the directory of the archive says", "another name, size or method")
+        end_at = content + info.compress_size
+        places = {end_at + size for size in descriptor_sizes(file, end_at, sizes)} if follow else {end_at}
+        if not places:
+            yield Fault(ascii(info.filename), "the sizes that follow it to be right", "others, or none")
+            return
+    if end not in places:
+        yield _displaced("(the directory)", end, max(places))
+
+
+def _displaced(what: str, found: int, expected: int) -> Fault:
+    how = f"{found - expected} bytes in between" if found > expected else "one that overlaps it"
+    return Fault(what, "its own bytes, right behind those of the member before", how)
+
+
+def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
+    """Members that do not unpack to exactly what the directory says; nothing is kept, and no more made than it says.
+
+    `zipfile` stops where the directory says a member ends and others where the packed data does.
+    """
+    for info in members:
+        found = read_header(file, info.header_offset)
+        assert found  # members whose headers are wrong are not looked into
+        if _unpacked(file, found[1], info) != (info.CRC, info.file_size):
+            yield Fault(ascii(info.filename), "to unpack to what the directory of the archive says", "something else")
+
+
+def _unpacked(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int] | None:
+    """CRC and size of what a member unpacks to; None if that is damaged, too long, or ends before its bytes do."""
+    file.seek(at)
+    packed = _packed(file, info.compress_size)
+    crc = size = 0
+    try:
+        for made in _inflated(packed) if info.compress_type == zipfile.ZIP_DEFLATED else packed:
+            crc, size = zlib.crc32(made, crc), size + len(made)
+            if size > info.file_size:
+                return None
+    except zlib.error:
+        return None
+    return crc, size
+
+
+def _packed(file: IO[bytes], left: int) -> Iterator[bytes]:
+    while left and (piece := file.read(min(left, _PIECE))):
+        left -= len(piece)
+        yield piece
+
+
+def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    for piece in packed:
+        rest = piece
+        while rest and not inflater.eof:
+            yield inflater.decompress(rest, _PIECE)
+            rest = inflater.unconsumed_tail
+        if rest or inflater.unused_data:
+            raise zlib.error("bytes behind the end of the packed data")
+    yield inflater.flush()
+    if not inflater.eof:
+        raise zlib.error("cut short")

@@ -24,7 +24,10 @@ def protect(metadata: str, label: Label) -> str:
     pre-release torch of containers, which ``~=X.Y.0`` does not. Every other line is kept as it is.
     Raises `InputError` for a version or a requirement that cannot be read.
     """
-    head, body = _split(metadata)
+    end = re.search(r"(?<=\n)\r?\n", metadata)  # the blank line before the description
+    head, body = (metadata[: end.start()], metadata[end.start() :]) if end else (metadata, "")
+    if not head.endswith("\n"):
+        head += "\n"
     fields = re.split(r"(?<=\n)(?![ \t])", head)  # a line that begins with a blank continues the field before it
     kept = [_labelled(field, label) for field in fields if not _is_replaced(field)]
     pin = f"Requires-Dist: {label.torch_pin}{_line_end(head)}"
@@ -36,14 +39,6 @@ def protect(metadata: str, label: Label) -> str:
 def labelled(version: Version, label: Label) -> str:
     """A release's version with the label, whatever local version it had: ``2.8.3+rocm62torch2.5``."""
     return f"{version.public}+{label}"
-
-
-def _split(metadata: str) -> tuple[str, str]:
-    """The headers, with the end of their last line, and the rest: a blank line and the description."""
-    end = re.search(r"(?<=\n)\r?\n", metadata)
-    if end:
-        return metadata[: end.start()], metadata[end.start() :]
-    return metadata if metadata.endswith("\n") else f"{metadata}\n", ""
 
 
 def _line_end(head: str) -> str:

@@ -55,7 +55,11 @@ class Wheel:
             ) from None
         if not path.is_file():
             raise InputError("no such file", str(path), "name a wheel file")
-        if not _is_zip(path):
+        try:
+            is_zip = zipfile.is_zipfile(path)
+        except zipfile.BadZipFile:  # it ends like one, but what is said there cannot be
+            is_zip = False
+        if not is_zip:
             raise InputError("not a zip file", str(path), "the file is damaged or was not downloaded whole")
         return cls(path, name, version, build, tags)
 
@@ -88,11 +92,7 @@ class Wheel:
     def read(self, member: str) -> bytes:
         """The bytes of a member. Raises `InputError` if it has none of that name, or one too long to be text."""
         if self.sizes.get(member, 0) > _LONGEST_TEXT:
-            raise InputError(
-                "too long",
-                f"{member} in {self.path.name}: {self.sizes[member]:,} bytes",
-                "no wheel has that much text: do not install it",
-            )
+            raise _too_long(member, self.path, self.sizes[member])
         try:
             with open_archive(self.path) as archive:
                 return archive.read(member)
@@ -122,9 +122,7 @@ class Wheel:
         try:
             return tuple(Requirement(str(text)) for text in self.metadata.get_all("Requires-Dist", []))
         except (InvalidRequirement, RecursionError) as error:  # brackets in brackets, a thousand deep
-            raise InputError(
-                "damaged METADATA", f"Requires-Dist in {self.path.name}: {error}", "build or download it again"
-            ) from None
+            raise self._damaged("Requires-Dist", error) from None
 
     @cached_property
     def requires_python(self) -> SpecifierSet:
@@ -132,9 +130,10 @@ class Wheel:
         try:
             return SpecifierSet(str(self.metadata["Requires-Python"] or ""))
         except InvalidSpecifier as error:
-            raise InputError(
-                "damaged METADATA", f"Requires-Python in {self.path.name}: {error}", "build or download it again"
-            ) from None
+            raise self._damaged("Requires-Python", error) from None
+
+    def _damaged(self, field: str, error: Exception) -> InputError:
+        return InputError("damaged METADATA", f"{field} in {self.path.name}: {error}", "build or download it again")
 
     @cached_property
     def wheel_tags(self) -> frozenset[str]:
@@ -150,24 +149,18 @@ class Wheel:
         return tuple(item for item in found if item)
 
 
-def _is_zip(path: Path) -> bool:
-    try:
-        return zipfile.is_zipfile(path)
-    except zipfile.BadZipFile:  # it ends like one, but what is said there cannot be
-        return False
-
-
 def _decode(data: bytes, member: str, path: Path) -> str:
     if len(data) > _LONGEST_HEADERS:
-        raise InputError(
-            "too long",
-            f"{member} in {path.name}: {len(data):,} bytes",
-            "no wheel has that much text: do not install it",
-        )
+        raise _too_long(member, path, len(data))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"damaged {member}", f"{path.name} ({error})", f"{member} is UTF-8 text") from None
+
+
+def _too_long(member: str, path: Path, size: int) -> InputError:
+    which = f"{member} in {path.name}: {size:,} bytes"
+    return InputError("too long", which, "no wheel has that much text: do not install it")
 
 
 def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:

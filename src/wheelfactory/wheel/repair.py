@@ -105,11 +105,8 @@ def refuse_changed(before: Wheel, after: Wheel) -> None:
     for old, new in zip(before.elf_files, after.elf_files, strict=True):
         if (old.needed, old.runpath) != (new.needed, new.runpath):
             cure = "link it so that nothing must be patched: without libpython"
-            raise VerificationError(
-                "auditwheel changed what is needed",
-                f"{old.name} in {file}: expected {_loading(old)}, found {_loading(new)}",
-                cure,
-            )
+            which = f"{old.name} in {file}: expected {_loading(old)}, found {_loading(new)}"
+            raise VerificationError("auditwheel changed what is needed", which, cure)
     expected, found = (wheel.path.name.rpartition("-")[0] for wheel in (before, after))
     if found != expected:
         raise _unexpected(file, f"a name that begins with {expected}", found, "the label must be a valid local version")
@@ -130,7 +127,10 @@ def refuse_unexpected(wheel: Wheel, arch: str, needs: Version | None, built_on: 
     loaded; and no newer than the glibc of the machine that built it, or that machine itself could not install it.
     """
     file, found, tagged = wheel.path.name, _listed(wheel.platform_tags), wheel.glibc
-    if tagged is None or not _names_of(tagged, arch).issuperset(wheel.platform_tags):
+    # the platform of that glibc, and the older name that auditwheel adds for tools that know no other
+    names = {f"{name}_{arch}" for name, version in _OLD_NAMES.items() if Version(version) == tagged}
+    names |= {f"manylinux_{tagged.major}_{tagged.minor}_{arch}"} if tagged else set()
+    if tagged is None or not names.issuperset(wheel.platform_tags):
         cure = "build it on the system that it is for, against its glibc"
         raise _unexpected(file, f"one platform, manylinux_X_Y_{arch}", found, cure)
     if needs and tagged < needs:
@@ -139,12 +139,6 @@ def refuse_unexpected(wheel: Wheel, arch: str, needs: Version | None, built_on: 
     if built_on and tagged > built_on:
         cure = "it was linked with a newer libstdc++ than the system's: build it with the system's compiler"
         raise _unexpected(file, f"a platform of glibc {built_on}, with which it was built, or older", found, cure)
-
-
-def _names_of(glibc: Version, arch: str) -> set[str]:
-    """The platform of a glibc, and the older name that auditwheel adds for tools that know no other."""
-    old = {f"{name}_{arch}" for name, version in _OLD_NAMES.items() if Version(version) == glibc}
-    return {f"manylinux_{glibc.major}_{glibc.minor}_{arch}"} | old
 
 
 def _unexpected(file: str, expected: str, found: str, cure: str) -> VerificationError:

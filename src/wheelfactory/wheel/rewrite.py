@@ -8,6 +8,7 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,9 +21,9 @@ from wheelfactory.core.label import Label
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.metadata import labelled, protect
-from wheelfactory.wheel.packing import ArchiveWriter
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
 from wheelfactory.wheel.record import BuildRecord
+from wheelfactory.wheel.zip_format import ArchiveWriter
 
 _CHUNK = 1 << 20
 
@@ -89,7 +90,7 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
                 lines.append([name, *_hash_and_size([new[name]])])
             else:
                 info = kept[name]
-                archive.copy(name, raw, info, executable=_is_executable(info))
+                archive.copy(name, raw, info, executable=bool(info.external_attr >> 16 & 0o111))
                 lines.append([name, *(known.get(info.filename) or _hash_and_size(_pieces(raw, info)))])
     archive.add(record, record_bytes([*lines, [record, "", ""]]))
     archive.finish()
@@ -119,10 +120,6 @@ def _renamed(name: str, dist_info: str, stem: str) -> str:
     return name
 
 
-def _is_executable(info: zipfile.ZipInfo) -> bool:
-    return bool(info.external_attr >> 16 & 0o111)
-
-
 def _known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
     """Hash and size of every member that the wheel's RECORD has a sha256 of, as they stand there."""
     name = f"{wheel.dist_info}/RECORD"
@@ -137,8 +134,7 @@ def _known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
 
 def _pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     with archive.open(info) as member:
-        while piece := member.read(_CHUNK):
-            yield piece
+        yield from iter(partial(member.read, _CHUNK), b"")
 
 
 def _hash_and_size(pieces: Iterable[bytes]) -> list[str]:

@@ -24,7 +24,6 @@ from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import Installed
 from wheelfactory.gpu.validate.report import Hardware, Validation
 from wheelfactory.verify.numbers import Numbers
-from wheelfactory.verify.proofs import NoReportError
 from wheelfactory.verify.result import Status
 
 FALLBACK_NUMBERS = numbers(
@@ -42,7 +41,7 @@ class Machine:
     def __init__(self) -> None:
         self.python: TorchPython | None = MI300X
         self.installed: Installed = installed()
-        self.answer: Numbers | Exception = numbers()
+        self.answer: Numbers | str = numbers()
         self.commands: list[tuple[str, ...]] = []
         self.environ: Mapping[str, str] = {}
 
@@ -53,11 +52,9 @@ class Machine:
 
     def ask(
         self, command: tuple[object, ...], kind: object, python: object, environ: Mapping[str, str], **_: object
-    ) -> Numbers:
+    ) -> Numbers | str:
         self.commands.append(tuple(str(part) for part in command[1:]))
         self.environ = environ
-        if isinstance(self.answer, Exception):
-            raise self.answer
         return self.answer
 
 
@@ -113,7 +110,7 @@ def test_numbers_that_are_none_are_refused_and_still_json(cli: Cli, machine: Mac
 
 
 def test_a_kernel_that_ends_the_program_is_refused_with_the_case_it_was_at(cli: Cli, machine: Machine) -> None:
-    machine.answer = NoReportError("killed by SIGABRT; at: dim 256 causal bfloat16; Memory access fault by GPU node-1")
+    machine.answer = "killed by SIGABRT; at: dim 256 causal bfloat16; Memory access fault by GPU node-1"
     done = cli("validate", "--json", "--cache", "cache")
     assert done.code == VERIFICATION_REFUSED
     found = report(done.out)

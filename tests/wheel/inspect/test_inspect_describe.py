@@ -15,7 +15,7 @@ from wheelfactory.wheel.record import Toolchain
 
 
 def lines_of(path: Path) -> list[str]:
-    return describe(inspect(path, {}))
+    return list(describe(inspect(path, {})))
 
 
 def test_a_wheel_of_this_factory(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, Limit, find_limits, limits_of
 from wheelfactory.verify.numbers import CHECK, FALLBACK, Numbers
-from wheelfactory.verify.proofs import HasPython, NoReportError, ask, handed, stand_in_torch
+from wheelfactory.verify.proofs import HasPython, ask, handed, stand_in_torch
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
 
@@ -142,8 +142,7 @@ def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Chec
     found = ahead_of_time(subject)
     detail = "; ".join(map(str, found.findings)) or found.detail
     checks = (check, Check(name=found.gate, status=found.status, detail=detail))
-    triton = place.matrix.torch[cell.torch].triton
-    software = Software(python=PYTHON, torch=stand_in_torch(), triton=triton)
+    software = Software(python=PYTHON, torch=stand_in_torch(), triton=subject.triton)
     answer = interpreter.compute(subject)
     return _computed(software, checks, answer, limits_of(subject), interpreter.WHERE, stand_in=True)
 
@@ -153,10 +152,7 @@ def _ask(place: Place, *arguments: str, variables: Mapping[str, str] | None = No
     environ = place.environ
     chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
     given = {**handed(environ), **chosen, **(variables or {})}
-    try:
-        return ask((CHECK, *arguments), Numbers, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
-    except NoReportError as error:
-        return str(error)
+    return ask((CHECK, *arguments), Numbers, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
 
 
 def _limits(installed: Installed, python: TorchPython, known: Sequence[Limit]) -> tuple[Limit, ...]:

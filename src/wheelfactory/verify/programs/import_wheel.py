@@ -14,25 +14,18 @@ import tempfile
 import zipfile
 
 
-def main(wheel: str) -> None:
-    """Unpack the wheel before all else that is on the path: the image may have a flash-attn of its own."""
+def main(wheel: str | None = None) -> None:
+    """Import the first that is on the path, and a wheel before that: the image may have a flash-attn of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)
-        sys.path.insert(0, folder)
-        import_installed()
+        if wheel:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder)
+            sys.path.insert(0, folder)
+        from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
 
-
-def import_installed() -> None:
-    """Import the first that is on the path."""
-    from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
-
-    assert callable(flash_attn_func)
-    sys.stdout.write(f"{importlib.metadata.version('flash-attn')}\n")
+        assert callable(flash_attn_func)
+        sys.stdout.write(f"{importlib.metadata.version('flash-attn')}\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        main(sys.argv[1])
-    else:
-        import_installed()
+    main(*sys.argv[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 
 from wheelfactory.wheel.elf.image import PT_DYNAMIC, DamagedElfError, Image, Names
 
@@ -87,13 +88,13 @@ def _symbols(
 ) -> tuple[tuple[Symbol, ...], frozenset[str]]:
     if _SYMTAB not in table:
         return (), frozenset()
-    count = max(_hashed(image, table), _gnu_hashed(image, table), _relocated(image, table))
-    if count > _MOST_SYMBOLS:
-        raise DamagedElfError(f"{count} dynamic symbols")
+    count = _count(image, table)
     rows = image.table(image.layout.symbol, image.offset_of(table[_SYMTAB]), count)
-    versions = _version_indices(image, table, count)
+    versions: Iterator[tuple[int]] = repeat((0,), count)
+    if _VERSYM in table:
+        versions = image.table(struct.Struct(f"{image.layout.byte_order}H"), image.offset_of(table[_VERSYM]), count)
     undefined, defined = set(), set()
-    for row, version in zip(rows, versions, strict=True):
+    for row, (version,) in zip(rows, versions, strict=True):
         name, info, section = (row[0], row[1], row[3]) if image.layout.is_64 else (row[0], row[3], row[5])
         bind = info >> 4
         if not name or not bind:  # no name, or local
@@ -103,21 +104,19 @@ def _symbols(
         else:
             library, wanted = needs.get(version & 0x7FFF, (None, None))
             undefined.add(Symbol(names.at(name), bind == _WEAK, library, wanted))
-    return tuple(sorted(undefined, key=_order)), frozenset(defined)
+    ordered = sorted(undefined, key=lambda each: (each.name, each.version or "", each.library or "", each.weak))
+    return tuple(ordered), frozenset(defined)
 
 
-def _order(symbol: Symbol) -> tuple[str, str, str, bool]:
-    return symbol.name, symbol.version or "", symbol.library or "", symbol.weak
-
-
-# The loader needs no number of symbols: it follows the indices in hash tables and relocations. So do these three.
-
-
-def _hashed(image: Image, table: Mapping[int, int]) -> int:
-    if _HASH not in table:
-        return 0
-    _, count = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.offset_of(table[_HASH]))
-    return int(count)
+def _count(image: Image, table: Mapping[int, int]) -> int:
+    """How many symbols: the loader needs no number, it follows the indices in hash tables and relocations."""
+    hashed = 0
+    if _HASH in table:
+        _, hashed = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.offset_of(table[_HASH]))
+    count = max(hashed, _gnu_hashed(image, table), _relocated(image, table))
+    if count > _MOST_SYMBOLS:
+        raise DamagedElfError(f"{count} dynamic symbols")
+    return count
 
 
 def _gnu_hashed(image: Image, table: Mapping[int, int]) -> int:
@@ -153,13 +152,6 @@ def _relocated(image: Image, table: Mapping[int, int]) -> int:
             rows = image.table(forms[kind], image.offset_of(table[tag]), table[size] // forms[kind].size)
             count = max(count, 1 + max((row[1] >> shift for row in rows), default=-1))
     return count
-
-
-def _version_indices(image: Image, table: Mapping[int, int], count: int) -> Iterator[int]:
-    if _VERSYM not in table:
-        return iter([0] * count)
-    form = struct.Struct(f"{image.layout.byte_order}H")
-    return (value for (value,) in image.table(form, image.offset_of(table[_VERSYM]), count))
 
 
 def _needed_versions(image: Image, table: Mapping[int, int], names: Names) -> Iterator[tuple[int, tuple[str, str]]]:

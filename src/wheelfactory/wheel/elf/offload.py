@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import zstandard
 
@@ -116,13 +115,16 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
 
 def _bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
     """The bundle that begins where `data` does; what is none would be device code that is not understood."""
-    read = _plain if data[: len(PLAIN)] == PLAIN else _packed if data[: len(PACKED)] == PACKED else None
-    if read is None:
-        raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
     try:
-        return read(data, at, budget)
+        if data[: len(PLAIN)] == PLAIN:
+            stream = _Stored(data)
+            entries = _entries(stream, budget)
+            return Bundle(at, "plain", stream.at, stream.at, entries)
+        if data[: len(PACKED)] == PACKED:
+            return _packed(data, at, budget)
     except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
         raise DamagedElfError(f"bundle at {at}: {error}") from None
+    raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
 
 
 class _Budget:
@@ -142,100 +144,79 @@ class _Budget:
             raise DamagedElfError(f"more than {_MOST_ENTRIES} entries in the bundles")
 
 
-class _Stream(Protocol):
-    """Bytes that are read once, from the first to the last."""
+class _Stream:
+    """Bytes that come in pieces and are read once, from the first to the last."""
 
-    at: int
-
-    def read(self, size: int) -> bytes: ...
-
-    def skip(self, size: int) -> None: ...
-
-
-class _Stored:
-    """A plain bundle as a stream; what follows it in the section is not told apart, and not read."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
+    def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
+        self._pieces = iter(pieces)
+        self._ready = memoryview(b"")
         self.at = 0
 
+    def _take(self, size: int) -> Iterator[memoryview]:
+        while size:
+            part = self._ready[:size]
+            self._ready = self._ready[len(part) :]
+            self.at += len(part)
+            size -= len(part)
+            yield part
+            if size and not self._refill():
+                raise EOFError(f"{size} bytes at {self.at} lie outside the unpacked data")
+
+    def _refill(self) -> bool:
+        """Go on to the next piece; False behind the last."""
+        piece = next(self._pieces, None)
+        self._ready = memoryview(piece or b"")
+        return piece is not None
+
     def read(self, size: int) -> bytes:
-        begin = self.at
-        self.skip(size)
-        return bytes(self._data[begin : self.at])
+        return b"".join(self._take(size))
 
     def skip(self, size: int) -> None:
-        if self.at + size > len(self._data):
+        for _ in self._take(size):
+            pass
+
+    def finish(self) -> None:
+        """Read to the end."""
+        while self._ready or self._refill():
+            self.skip(len(self._ready))
+
+
+class _Stored(_Stream):
+    """A plain bundle; what follows it in the section is not told apart, and not read."""
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__([data])
+        self._size = len(data)
+
+    def _take(self, size: int) -> Iterator[memoryview]:
+        if self.at + size > self._size:
             raise EOFError(f"{size} bytes at {self.at} lie outside")
-        self.at += size
+        return super()._take(size)
 
 
-class _Unpacked:
-    """A packed bundle as a stream of its unpacked bytes."""
+class _Unpacked(_Stream):
+    """The unpacked bytes of a packed bundle."""
 
     def __init__(self, packed: memoryview, method: str, budget: _Budget) -> None:
-        self._packed, self._budget = packed, budget
-        self._fed = self.at = 0
-        self._ready, self._taken = b"", 0
+        super().__init__(self._unpack(packed, budget))
+        self.consumed = 0
+        """Bytes of the packed form that belong to it; known when all is read."""
         self._inflater = (
             zlib.decompressobj()
             if method == "zlib"
             else zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
         )
 
-    @property
-    def consumed(self) -> int:
-        """Bytes of the packed form that belong to it; known when all is read."""
-        return self._fed - len(self._inflater.unused_data)
-
-    def _more(self) -> bool:
-        """Unpack one piece; False at the end of the packed data. Raises `EOFError` if it was cut short."""
-        if self._inflater.eof:
-            return False
-        piece = self._packed[self._fed : self._fed + _PIECE]
-        if not piece:
-            raise EOFError("the packed data was cut short")
-        self._fed += len(piece)
-        self._ready, self._taken = self._inflater.decompress(piece), 0
-        self._budget.spend(len(self._ready))
-        return True
-
-    def _take(self, size: int) -> tuple[int, int]:
-        """Pass over as many of `size` bytes as are ready; where they begin and end."""
-        begin = self._taken
-        self._taken = min(begin + size, len(self._ready))
-        self.at += self._taken - begin
-        return begin, self._taken
-
-    def read(self, size: int) -> bytes:
-        made = bytearray()
-        while len(made) < size:
-            begin, end = self._take(size - len(made))
-            made += self._ready[begin:end]
-            self._refill(size - len(made))
-        return bytes(made)
-
-    def skip(self, size: int) -> None:
-        while size:
-            begin, end = self._take(size)
-            size -= end - begin
-            self._refill(size)
-
-    def _refill(self, wanted: int) -> None:
-        if wanted and not self._more():
-            raise EOFError(f"{wanted} bytes at {self.at} lie outside the unpacked data")
-
-    def finish(self) -> None:
-        """Read to the end."""
-        self._take(len(self._ready))
-        while self._more():
-            self._take(len(self._ready))
-
-
-def _plain(data: memoryview, at: int, budget: _Budget) -> Bundle:
-    stream = _Stored(data)
-    entries = _entries(stream, budget)
-    return Bundle(at, "plain", stream.at, stream.at, entries)
+    def _unpack(self, packed: memoryview, budget: _Budget) -> Iterator[bytes]:
+        """Raises `EOFError` if the packed data was cut short."""
+        while not self._inflater.eof:
+            piece = packed[self.consumed : self.consumed + _PIECE]
+            if not piece:
+                raise EOFError("the packed data was cut short")
+            unpacked = self._inflater.decompress(piece)
+            self.consumed += len(piece) - len(self._inflater.unused_data)
+            budget.spend(len(unpacked))
+            yield unpacked
 
 
 def _packed(data: memoryview, at: int, budget: _Budget) -> Bundle:

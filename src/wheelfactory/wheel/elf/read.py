@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from wheelfactory.wheel.elf.dynamic import Symbol, read_dynamic
+from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, Image
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
 from wheelfactory.wheel.elf.targets import arch_of_flags
@@ -25,18 +25,11 @@ Source: clang's CGCUDANV.cpp; in 23 libraries of published ROCm wheels there are
 """
 
 
-@dataclass(frozen=True)
-class ElfFile:
+@dataclass(frozen=True, kw_only=True)
+class ElfFile(Dynamic):
     """What an ELF file says about its own loading, and the device code in it."""
 
     name: str
-    soname: str | None
-    needed: tuple[str, ...]
-    runpath: tuple[str, ...]
-    versions: tuple[tuple[str, str], ...]
-    """Library and version of each symbol version it needs."""
-    undefined: tuple[Symbol, ...]
-    defined: frozenset[str]
     bundles: tuple[Bundle, ...]
     registered: int
     """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
@@ -62,16 +55,10 @@ class ElfFile:
 def read_elf(name: str, data: Buffer) -> ElfFile:
     """What an ELF file holds. Raises `DamagedElfError` if its tables, or the bundles in it, do not hold together."""
     image = Image(data)
-    dynamic = read_dynamic(image)
     section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
     return ElfFile(
+        **vars(read_dynamic(image)),
         name=name,
-        soname=dynamic.soname,
-        needed=dynamic.needed,
-        runpath=dynamic.runpath,
-        versions=dynamic.versions,
-        undefined=dynamic.undefined,
-        defined=dynamic.defined,
         bundles=read_bundles(image.contents(section)) if section else (),
         registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
         code_for=arch_of_flags(image.flags) if image.machine == EM_AMDGPU else None,

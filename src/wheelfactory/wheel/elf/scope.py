@@ -28,28 +28,24 @@ class Scope:
 
 def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]) -> Scope:
     """The names that an extension can be resolved with: those of its libraries, of theirs, and of the interpreter."""
-    defined: set[str] = set()
     found: list[str] = []
     missing: list[str] = []
-    waiting = list(needed)
-    seen = set(waiting)
-    roots = [_dynamic(interpreter)]
-    while roots or waiting:
-        dynamic = roots.pop() if roots else _library(waiting.pop(), folders, found, missing)
+    dynamic = _dynamic(interpreter)
+    defined = set(dynamic.defined)
+    waiting = [*needed, *dynamic.needed]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in missing:
+            continue
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is None:
+            missing.append(name)
+            continue
+        found.append(name)
+        dynamic = _dynamic(path)
         defined |= dynamic.defined
-        new = [name for name in dynamic.needed if name not in seen]
-        seen.update(new)
-        waiting += new
+        waiting += dynamic.needed
     return Scope(frozenset(defined), tuple(sorted(found)), tuple(sorted(missing)))
-
-
-def _library(name: str, folders: Sequence[Path], found: list[str], missing: list[str]) -> Dynamic:
-    for folder in folders:
-        if (folder / name).is_file():
-            found.append(name)
-            return _dynamic(folder / name)
-    missing.append(name)
-    return Dynamic()
 
 
 def _dynamic(path: Path) -> Dynamic:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.wheel.inspect.facts import Distribution, ElfFacts, Facts
+from wheelfactory.wheel.inspect.look import Distribution, ElfFacts, Facts
 from wheelfactory.wheel.record import BuildRecord
 
 
-def describe(facts: Facts) -> list[str]:
+def describe(facts: Facts) -> Iterator[str]:
     """The facts as lines; what a program wants in full, such as symbols, is counted."""
-    return list(_lines(facts))
-
-
-def _lines(facts: Facts) -> Iterator[str]:
     yield facts.file
     if facts.sha256:
         yield f"  sha256    {facts.sha256}"

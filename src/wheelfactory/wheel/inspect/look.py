@@ -1,12 +1,14 @@
-"""A name -> the wheel, library or installed distribution of that name, and its facts."""
+"""A name -> what there is to know, without running it, about the wheel, library or installed distribution it names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from email.message import Message
 from email.parser import BytesHeaderParser
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
@@ -15,12 +17,100 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.elf.image import MAGIC
+from wheelfactory.wheel.elf.mangled import provider
+from wheelfactory.wheel.elf.offload import DeviceCode, device_code
 from wheelfactory.wheel.elf.read import ElfFile
-from wheelfactory.wheel.inspect.facts import Distribution, ElfFacts, Facts
 from wheelfactory.wheel.read import RECORD_NAME, Wheel, read_elf_file
-from wheelfactory.wheel.record import parse_record, read_record
+from wheelfactory.wheel.record import BuildRecord, parse_record, read_record
 
 _WHAT = "name a wheel file, an ELF file, a .dist-info folder, or what is installed for the python3 on PATH"
+
+
+@dataclass(frozen=True)
+class ElfFacts:
+    """What an ELF file says about loading it, and the device code in it."""
+
+    name: str
+    size: int
+    """Bytes."""
+    soname: str | None
+    needed: tuple[str, ...]
+    runpath: tuple[str, ...]
+    glibc: str | None
+    """The oldest it can be loaded with."""
+    glibcxx: str | None
+    code_for: str | None
+    """The arch, if the file is itself a code object."""
+    bundles: int
+    registered: int
+    """How many bundles the start-up code hands to the HIP runtime."""
+    forms: tuple[str, ...]
+    """How the bundles are packed: ``plain``, ``CCOB v3 zstd``."""
+    device_code: Mapping[str, DeviceCode]
+    """By target id, such as ``gfx90a:xnack-``."""
+    undefined: Mapping[str, tuple[str, ...]]
+    """Symbols by the library that their version names, or by what their name tells: ``torch (by name)``."""
+
+    @classmethod
+    def of(cls, elf: ElfFile, size: int) -> ElfFacts:
+        """The facts of a file of that many bytes."""
+        groups: dict[str, list[str]] = {}
+        for symbol in elf.undefined:
+            groups.setdefault(symbol.library or f"{provider(symbol.name)} (by name)", []).append(symbol.name)
+        return cls(
+            name=elf.name,
+            size=size,
+            soname=elf.soname,
+            needed=elf.needed,
+            runpath=elf.runpath,
+            glibc=str(elf.glibc) if elf.glibc else None,
+            glibcxx=str(elf.glibcxx) if elf.glibcxx else None,
+            code_for=elf.code_for,
+            bundles=len(elf.bundles),
+            registered=elf.registered,
+            forms=tuple(sorted({bundle.form for bundle in elf.bundles})),
+            device_code=device_code(elf.bundles),
+            undefined={group: tuple(groups[group]) for group in sorted(groups)},
+        )
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What METADATA, WHEEL and the build record say of a wheel or of what was installed from one."""
+
+    name: str
+    version: str
+    label: Label | None
+    tags: tuple[str, ...]
+    requires_python: str
+    requires_dist: tuple[str, ...]
+    record: BuildRecord | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A thing and what it holds; sizes in bytes."""
+
+    file: str
+    kind: str
+    """``wheel``, ``file`` or ``installed``."""
+    sha256: str | None
+    """None for what is installed: it is many files."""
+    size: int
+    unpacked_size: int
+    members: int
+    distribution: Distribution | None
+    elf_files: tuple[ElfFacts, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The facts as JSON values."""
+        values = asdict(self)
+        if self.distribution:
+            record = self.distribution.record
+            label = self.distribution.label
+            values["distribution"]["label"] = str(label) if label else None
+            values["distribution"]["record"] = record.model_dump(mode="json") if record else None
+        return values
 
 
 def inspect(path: Path, environ: Mapping[str, str]) -> Facts:
@@ -41,15 +131,7 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Facts:
 
 def _wheel(path: Path) -> Facts:
     wheel = Wheel.open(path)
-    said = Distribution(
-        name=str(wheel.name),
-        version=str(wheel.version),
-        label=_label(wheel.version.local or ""),
-        tags=tuple(sorted(map(str, wheel.tags))),
-        requires_python=str(wheel.metadata["Requires-Python"] or ""),
-        requires_dist=tuple(str(item) for item in wheel.metadata.get_all("Requires-Dist", [])),
-        record=read_record(wheel),
-    )
+    tags = map(str, wheel.tags)
     return Facts(
         file=path.name,
         kind="wheel",
@@ -57,7 +139,7 @@ def _wheel(path: Path) -> Facts:
         size=path.stat().st_size,
         unpacked_size=sum(wheel.sizes.values()),
         members=len(wheel.sizes),
-        distribution=said,
+        distribution=_distribution(str(wheel.name), str(wheel.version), tags, wheel.metadata, read_record(wheel)),
         elf_files=tuple(ElfFacts.of(elf, wheel.sizes[elf.name]) for elf in wheel.elf_files),
     )
 
@@ -88,17 +170,12 @@ def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
 def _installed(folder: Path) -> Facts:
     """The facts of what was installed: every file that RECORD lists and that is there."""
     metadata, wheel = _headers(folder / "METADATA"), _headers(folder / "WHEEL")
-    version, kept = str(metadata["Version"] or ""), folder / RECORD_NAME
-    said = Distribution(
-        name=canonicalize_name(str(metadata["Name"] or "")),
-        version=version,
-        label=_label(version.partition("+")[2]),
-        tags=tuple(sorted(map(str, wheel.get_all("Tag", [])))),
-        requires_python=str(metadata["Requires-Python"] or ""),
-        requires_dist=tuple(str(item) for item in metadata.get_all("Requires-Dist", [])),
-        record=parse_record(kept.read_bytes(), str(kept)) if kept.is_file() else None,
-    )
-    files = dict(_recorded(folder))
+    name, kept = canonicalize_name(str(metadata["Name"] or "")), folder / RECORD_NAME
+    record = parse_record(kept.read_bytes(), str(kept)) if kept.is_file() else None
+    tags = map(str, wheel.get_all("Tag", []))
+    said = _distribution(name, str(metadata["Version"] or ""), tags, metadata, record)
+    listed = {str(file): Path(str(file.locate())) for file in PathDistribution(folder).files or ()}
+    files = {name: path for name, path in listed.items() if path.is_file()}
     sizes = {name: path.stat().st_size for name, path in files.items()}
     elf_files = tuple(ElfFacts.of(elf, sizes[elf.name]) for elf in _elf_files(files))
     total = sum(sizes.values())
@@ -113,13 +190,6 @@ def _headers(path: Path) -> Message:
         raise InputError("cannot read", f"{path} ({error.strerror})", _WHAT) from None
 
 
-def _recorded(folder: Path) -> Iterator[tuple[str, Path]]:
-    for file in PathDistribution(folder).files or ():
-        path = Path(str(file.locate()))
-        if path.is_file():
-            yield str(file), path
-
-
 def _elf_files(files: Mapping[str, Path]) -> Iterator[ElfFile]:
     for name, path in sorted(files.items()):
         with path.open("rb") as file:
@@ -127,8 +197,19 @@ def _elf_files(files: Mapping[str, Path]) -> Iterator[ElfFile]:
                 yield read_elf_file(name, file)
 
 
-def _label(local: str) -> Label | None:
+def _distribution(
+    name: str, version: str, tags: Iterable[str], metadata: Message, record: BuildRecord | None
+) -> Distribution:
     try:
-        return Label.parse(local)
+        label = Label.parse(version.partition("+")[2])
     except InputError:
-        return None
+        label = None
+    return Distribution(
+        name=name,
+        version=version,
+        label=label,
+        tags=tuple(sorted(tags)),
+        requires_python=str(metadata["Requires-Python"] or ""),
+        requires_dist=tuple(str(item) for item in metadata.get_all("Requires-Dist", [])),
+        record=record,
+    )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from elf_factory import library, object_file
 from wheelfactory.wheel.elf.dynamic import read_dynamic
 from wheelfactory.wheel.elf.image import DamagedElfError, Image
-from wheelfactory.wheel.light import lighten
+from wheelfactory.wheel.twin import lighten
 
 DEVICE = hashlib.shake_256(b"device code").digest(300_123)
 PAGE = 4096

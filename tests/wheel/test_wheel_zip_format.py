@@ -14,10 +14,18 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import DATE, read_zip, write_zip
-from wheelfactory.wheel import packing, zip_format
+from wheelfactory.wheel import zip_format
 from wheelfactory.wheel.archive import open_archive
-from wheelfactory.wheel.packing import ArchiveWriter
-from wheelfactory.wheel.zip_format import End, Header, pack_end, pack_entry, pack_header, read_header
+from wheelfactory.wheel.zip_format import (
+    ArchiveWriter,
+    DateTime,
+    End,
+    Header,
+    pack_end,
+    pack_entry,
+    pack_header,
+    read_header,
+)
 
 FILES = {
     "a.txt": b"a line that is there many times\n" * 1000,
@@ -27,7 +35,7 @@ FILES = {
 
 
 @contextmanager
-def written(path: Path, date_time: packing.DateTime = DATE) -> Iterator[ArchiveWriter]:
+def written(path: Path, date_time: DateTime = DATE) -> Iterator[ArchiveWriter]:
     with path.open("xb") as file:
         archive = ArchiveWriter(file, date_time)
         yield archive
@@ -157,9 +165,7 @@ def test_time_mode_and_system_are_fixed(tmp_path: Path) -> None:
         ((2107, 12, 31, 23, 59, 58), (2107, 12, 31, 23, 59, 58)),
     ],
 )
-def test_times_are_those_that_a_zip_archive_can_hold(
-    tmp_path: Path, given: packing.DateTime, expected: packing.DateTime
-) -> None:
+def test_times_are_those_that_a_zip_archive_can_hold(tmp_path: Path, given: DateTime, expected: DateTime) -> None:
     with written(tmp_path / "a.zip", given) as archive:
         archive.add("a", b"")
 
