@@ -64,6 +64,11 @@ def _requirements(name: str) -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
+def build_tools() -> tuple[str, ...]:
+    """The build requirements without torch, of which a cell has its own."""
+    return tuple(line for line in build_requirements() if line != cpu_torch())
+
+
 def cpu_torch() -> str:
     """The requirement on the CPU build of torch that stands in where only the import of torch matters."""
     return next(line for line in build_requirements() if line.startswith("torch=="))

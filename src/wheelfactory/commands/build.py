@@ -6,11 +6,9 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import read_project
+from wheelfactory.build.fallback import build_fallback, read_project
 from wheelfactory.build.recipe import find_rocm_version, make_recipe
-from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
-from wheelfactory.commands.kernel_options import add_kernels, wanted_of
+from wheelfactory.commands.executor_options import add_executor, add_kernels, any_compiled, executor_of, wanted_of
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, require_cell, show
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError

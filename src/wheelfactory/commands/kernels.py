@@ -6,8 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, executor_of
-from wheelfactory.commands.kernel_options import add_budget, deadline_of
+from wheelfactory.commands.executor_options import add_budget, add_executor, deadline_of, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, show
 from wheelfactory.commands.targets import shelf_of
 from wheelfactory.core.errors import DONE, InputError

@@ -11,7 +11,7 @@ from typing import Any
 
 from wheelfactory.build.container.fit import ImageOutlook, image_outlooks, outlook_lines
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.commands.kernel_options import amount
+from wheelfactory.commands.executor_options import amount
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, count, show, tell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError

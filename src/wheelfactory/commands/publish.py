@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
-from wheelfactory.commands.published import add_site, site_at
-from wheelfactory.commands.targets import add_target, publisher_of, repository_of
+from wheelfactory.commands.targets import add_site, add_target, publisher_of, repository_of, site_at
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import locked, remove_scratch
 from wheelfactory.core.host import Host, read_host

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
-from wheelfactory.commands.kernel_options import add_kernels, wanted_of
+from wheelfactory.commands.executor_options import add_executor, add_kernels, any_compiled, executor_of, wanted_of
 from wheelfactory.commands.options import (
     Environ,
     add_cache,

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
-from wheelfactory.commands.published import add_published, published_rows
+from wheelfactory.commands.targets import add_published, published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix

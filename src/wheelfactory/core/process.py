@@ -204,21 +204,7 @@ def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
 
 def failed_build(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
     """The error for a build that failed by itself: the last lines, and its log, which tells the cause."""
-    return ProgramError("build failed", _how(name, ending, last), "", log=log)
-
-
-def ended_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
-    """The error for a build that was ended: how, the last lines, what is `known` to help, and where the log is."""
-    return BuildError("build failed", _how(name, ending, last), f"{known}; the full log is {log}")
-
-
-def starved_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
-    """The error for a build in which a process wanted more memory: its log may tell that something else ended it."""
-    return BuildError("build failed", _how(name, ending, last), known, log=log)
-
-
-def _how(name: str, ending: str, last: Sequence[str]) -> str:
-    return "\n".join([f"{name} ({ending})", *last])
+    return ProgramError("build failed", "\n".join([f"{name} ({ending})", *last]), "", log=log)
 
 
 def time_is_up(name: str) -> RunAgainError:

@@ -12,7 +12,7 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.joining import join_set
 from wheelfactory.kernels.shelf import Shelf, keep_set
-from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
+from wheelfactory.pipeline.jobs import Plan, PlannedCell, PlannedSet
 
 MOST_ROUNDS = 8
 """Runs for the same kernels, one after the other. Five hours of four cores each, eight times, is more than twice what

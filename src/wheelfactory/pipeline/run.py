@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, Place
-from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import Project
+from wheelfactory.build.fallback import Project, build_fallback
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError

@@ -9,9 +9,8 @@ from wheelfactory.commands.options import Environ, show, tell
 from wheelfactory.commands.targets import add_target, publisher_of
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.progress import announcing
-from wheelfactory.pipeline.account import compare
-from wheelfactory.pipeline.plan import Plan
-from wheelfactory.pipeline.summary import job_summary
+from wheelfactory.pipeline.account import compare, job_summary
+from wheelfactory.pipeline.jobs import Plan
 from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
 from wheelfactory.site.coverage import available_cells
 

@@ -19,8 +19,7 @@ from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require, select, strategy, unpublished
-from wheelfactory.pipeline.jobs import cell_entries, group_strategy, kernel_entries, make_plan
-from wheelfactory.pipeline.plan import Plan, outputs
+from wheelfactory.pipeline.jobs import Plan, cell_entries, group_strategy, kernel_entries, make_plan, outputs
 from wheelfactory.release.manifest import published_cells
 
 SHARD_HOURS = 4.0

@@ -9,9 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from wheelfactory.core.checkout import FALLBACK
+from wheelfactory.core.checkout import FALLBACK, factory_version
 from wheelfactory.core.process import reason, run
-from wheelfactory.core.version import factory_version
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.report import hardware_of, software_of
 
