@@ -34,7 +34,6 @@ def run_chore(refresh: Callable[[], Findings]) -> int:
     except KeyboardInterrupt:
         tell("error: interrupted: by Ctrl-C\nhint: nothing was changed")
         return FAILED
-    for line in findings.lines:
-        show(line)
+    show(*findings.lines)
     tell(findings.summary)
     return DONE

@@ -1,4 +1,4 @@
-"""Options of the commands that run setup.py: on this machine or in containers."""
+"""Options of the commands that compile or link kernels: where setup.py runs, which kernels it takes, for how long."""
 
 from __future__ import annotations
 

@@ -48,6 +48,12 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
+    """``--dest DIR``"""
+    what = f"{what} (default: %(default)s)"
+    parser.add_argument("--dest", type=Path, default=Path(default), metavar="DIR", help=what)
+
+
 def add_extended(parser: argparse.ArgumentParser) -> None:
     """``--extended LIST``"""
     parser.add_argument(
@@ -95,11 +101,13 @@ def count(text: str) -> int:
     return int(text)
 
 
-def show(line: str) -> None:
-    """A line of the result, on stdout."""
-    print(line)
+def show(*lines: str) -> None:
+    """Lines of the result, on stdout."""
+    for line in lines:
+        print(line)
 
 
-def tell(line: str) -> None:
-    """A line for the person who waits, on stderr."""
-    print(line, file=sys.stderr)
+def tell(*lines: str) -> None:
+    """Lines for the person who waits, on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr)

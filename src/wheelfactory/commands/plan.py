@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.fit import ImageOutlook, image_outlooks, outlook_lines
+from wheelfactory.build.container.fit import image_outlooks, outlook_lines
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.commands.executor_options import amount
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, count, show, tell
@@ -73,16 +73,23 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     sets = kernel_sets(matrix, cells)
     knowledge = read_knowledge(options.ledger, ledger_path(cache))
     outlooks = make_outlooks(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
-    images = _images(matrix, sets, outlooks, runners)
+    # the images in which these sets and their cells can be built, and whether the runners' disk holds each
+    kernel_bytes = {
+        cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
+        for kernel_set, outlook in zip(sets, outlooks, strict=True)
+        for cell in kernel_set.cells
+    }
+    images = image_outlooks(matrix, kernel_bytes, runners.disk_gb)
     if options.json:
         kernels = _kernel_entries(sets, outlooks, wish)
         show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
-        for line in _lines(kernel_set, outlook, runners):
-            show(line)
-    for line in outlook_lines(images, runners.disk_gb):
-        show(line)
+        if isinstance(outlook, str):
+            show(*lines_without(kernel_set, outlook))
+        else:
+            show(*lines_of(kernel_set, outlook, runners))
+    show(*outlook_lines(images, runners.disk_gb))
     return DONE
 
 
@@ -124,22 +131,6 @@ def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
         f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, {host.memory_gib:.0f} GiB free, "
         f"ROCm {host.rocm or 'not found'})"
     )
-
-
-def _images(
-    facts: Matrix, sets: Sequence[KernelSet], outlooks: Sequence[Outlook], runners: Runners
-) -> list[ImageOutlook]:
-    """The images in which these sets and their cells can be built, and whether the runners' disk holds each."""
-    kernel_bytes = {
-        cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
-        for kernel_set, outlook in zip(sets, outlooks, strict=True)
-        for cell in kernel_set.cells
-    }
-    return image_outlooks(facts, kernel_bytes, runners.disk_gb)
-
-
-def _lines(kernel_set: KernelSet, outlook: Outlook, runners: Runners) -> Iterator[str]:
-    return lines_without(kernel_set, outlook) if isinstance(outlook, str) else lines_of(kernel_set, outlook, runners)
 
 
 def _kernel_entries(sets: Sequence[KernelSet], outlooks: Sequence[Outlook], wish: Wish) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from wheelfactory.commands.executor_options import add_executor, add_kernels, an
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
+    add_dest,
     add_extended,
     add_matrix,
     add_only,
@@ -43,13 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_extended(parser)
     add_kernels(parser)
     add_executor(parser)
-    parser.add_argument(
-        "--dest",
-        type=Path,
-        default=Path("wheelhouse"),
-        metavar="DIR",
-        help="release directory (default: %(default)s)",
-    )
+    add_dest(parser, "wheelhouse", "release directory")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

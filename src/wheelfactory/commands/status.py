@@ -33,8 +33,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     elif options.markdown:
         show(as_markdown(coverage).removesuffix("\n"))
     else:
-        for line in cell_lines(coverage):
-            show(line)
-        for line in sum_lines(coverage, options.target):
-            tell(line)
+        show(*cell_lines(coverage))
+        tell(*sum_lines(coverage, options.target))
     return DONE if coverage.tally.published == coverage.tally.wanted else FAILED

@@ -1,4 +1,7 @@
-"""Where wheels are published to and kernels kept, as text: a directory, or ``github:OWNER/REPO``."""
+"""Where wheels are published to and kernels kept, as text: a directory, or ``github:OWNER/REPO``.
+
+Commands that only read what is published take a manifest file too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags of AMD's images <-> what they say: the ROCm release, and what must stay the same when that moves on.
+"""Tags of AMD's images <-> what they say: the ROCm release, what stays when that moves on, which have one compiler.
 
 rocm/pytorch has three spellings (release_, release- and neither), rocm/dev-* has its own; others say nothing here.
 """
@@ -113,7 +113,12 @@ def release_of(image: Toolchain) -> tuple[int, ...]:
 
 
 def with_one_compiler(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
-    """Those of the newest release, on the distribution with the oldest glibc that it is there for.
+    """The images of a ROCm entry that have one and the same compiler: those of the newest release, on one distribution.
+
+    A cell takes an object only if its compiler has the same content and finds the C and C++ library of the same version
+    (`kernels.compiler.key`), so both the ROCm release and the distribution must be one. What that saves are 20 to 60
+    CPU hours for each image beyond the first; what it costs is 18 GB of disk where another image would have had the
+    torch of a cell. The distribution is the one with the oldest glibc that the release is there for.
 
     The oldest, because a wheel runs on the glibc that it was compiled with and on newer ones. An image whose tag says
     no release is left out where another one's does, as its compiler may be any. Where none does, all are taken: nothing

@@ -1,11 +1,11 @@
-"""Planned, built and published cell ids -> what is missing, and where; the last word on a run, whatever its jobs say.
+"""Planned, built and published cell ids -> what is missing, and the job summary: the last word, whatever jobs say.
 
 GitHub can lose cells without a failure: a job whose matrix is too large never starts, and jobs after it may pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from wheelfactory.release.manifest import WheelRow
@@ -116,7 +116,10 @@ def job_summary(account: Account, rows: Iterable[WheelRow]) -> str:
     cells = [*missing, *(cell for cell in account.planned if cell not in missing)]
     lines = table(
         ("cell", "state", "size", "gates"),
-        ([code(cell), states[cell], *_wheel(wheels.get(cell))] for cell in cells),
+        (
+            [code(cell), states[cell], *((size_text(row.size), _gates(row.gates)) if row else ("", ""))]
+            for cell, row in ((cell, wheels.get(cell)) for cell in cells)
+        ),
     )
     told = Section((account.markdown(),))
     listed = (
@@ -125,12 +128,6 @@ def job_summary(account: Account, rows: Iterable[WheelRow]) -> str:
         else Section(("Nothing to build: every cell selected is published.",))
     )
     return fitted([told, listed], SUMMARY_LIMIT)
-
-
-def _wheel(row: WheelRow | None) -> Iterator[str]:
-    """Size and gates of a cell's wheel; empty where there is none."""
-    yield size_text(row.size) if row else ""
-    yield _gates(row.gates) if row else ""
 
 
 def _gates(gates: Iterable[GateResult]) -> str:

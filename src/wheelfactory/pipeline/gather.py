@@ -67,19 +67,14 @@ def settle(gathered: Sequence[Gathered], round_number: int) -> tuple[Gathered, .
     """The same, where in the last round what is not done has failed."""
     if round_number < MOST_ROUNDS:
         return tuple(gathered)
-    return tuple(
-        Gathered(
-            item.planned,
-            State.FAILED,
-            BuildError("not compiled", f"{item.planned.id} in {round_number} runs ({item.error})", _LIMIT_HINT),
-        )
-        if item.state is State.LATER
-        else item
-        for item in gathered
-    )
+    hint = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
 
+    def settled(item: Gathered) -> Gathered:
+        which = f"{item.planned.id} in {round_number} runs ({item.error})"
+        error = BuildError("not compiled", which, hint)
+        return Gathered(item.planned, State.FAILED, error) if item.state is State.LATER else item
 
-_LIMIT_HINT = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
+    return tuple(map(settled, gathered))
 
 
 def buildable(plan: Plan, gathered: Collection[Gathered], published: Collection[str]) -> tuple[PlannedCell, ...]:

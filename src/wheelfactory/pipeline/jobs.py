@@ -1,4 +1,4 @@
-"""Cells and kernel sets -> the plan of a run, and the matrices of its jobs; pure."""
+"""Cells and kernel sets -> the plan of a workflow run, the file that its jobs hand on, and the matrices of its jobs."""
 
 from __future__ import annotations
 

@@ -50,6 +50,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         "shards": two_levels(cell_entries(cells)),
         "groups": group_strategy(cells),
     }
-    for line in outputs(values):
-        show(line)
+    show(*outputs(values))
     return DONE
