@@ -59,16 +59,12 @@ def amount(text: str) -> float:
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """``--executor``, ``--slim`` and ``--memory``"""
-    parser.add_argument(
-        "--executor",
-        choices=["auto", "local", "docker"],
-        default="auto",
-        help="where setup.py runs; auto: CK cells in containers if an engine answers, all else on this machine",
-    )
-    _add_containers(parser)
+    what = "where setup.py runs; auto: CK cells in containers if an engine answers, all else on this machine"
+    _add_executor(parser, "auto", what)
 
 
-def _add_containers(parser: argparse.ArgumentParser) -> None:
+def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
+    parser.add_argument("--executor", choices=["auto", "local", "docker"], default=default, help=what)
     parser.add_argument("--slim", action="store_true", help="containers from the ROCm image without torch: less disk")
     parser.add_argument(
         "--memory", type=amount, metavar="GIB", help="memory of all containers together (default: what is free)"
@@ -77,14 +73,8 @@ def _add_containers(parser: argparse.ArgumentParser) -> None:
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """``--executor`` for gates that need the torch of a CK cell, and what goes with it"""
-    parser.add_argument(
-        "--executor",
-        choices=["auto", "local", "docker"],
-        default="local",
-        help="where the ROCm torch of CK cells is: on this machine (default), in their images, or (auto) in those "
-        "if an engine answers",
-    )
-    _add_containers(parser)
+    where = "where the ROCm torch of CK cells is: on this machine (default), in their images, or (auto) in those"
+    _add_executor(parser, "local", f"{where} if an engine answers")
 
 
 @contextmanager
@@ -99,9 +89,8 @@ def executor_of(
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
-    from wheelfactory.build.container.engine import (
-        connect,  # takes a third of a second to import, and is not always wanted
-    )
+    # takes a third of a second to import, and is not always wanted
+    from wheelfactory.build.container.engine import connect
     from wheelfactory.build.container.executor import containers
 
     try:

@@ -112,9 +112,8 @@ def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict
 
 @cache
 def _has_engine(host: str, runtime: str) -> bool:
-    from wheelfactory.build.container.engine import (
-        connect,  # takes a third of a second to import, and is not always wanted
-    )
+    # takes a third of a second to import, and is not always wanted
+    from wheelfactory.build.container.engine import connect
 
     try:
         connect({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})

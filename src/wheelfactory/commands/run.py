@@ -100,11 +100,8 @@ def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | N
     if row and without_rocm:
         show("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
         show(f"  {advice.trial_line(row, folder, without_rocm)}")
-    lines = advice.install_lines(rows, folder)
-    if lines:
-        show("install where that torch for that ROCm is installed already:")
-    for line in lines:
-        show(f"  {line}")
+    if lines := advice.install_lines(rows, folder):
+        show("install where that torch for that ROCm is installed already:", *(f"  {line}" for line in lines))
 
 
 def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from wheelfactory.core import host
+from wheelfactory.core.ask import NOTE
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler.edges import Edge
 
 
