@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.kernels.compiler.flags import HEADER_FOLDERS, kernel_name
+from wheelfactory.kernels.compiler.flags import HEADER_FOLDERS, kernel_name, split_options
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
 _STATUS = re.compile(r"^\[\d+/\d+\] ")
 _ROCM = re.compile(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)")
-_PAIRS = ("-x", "-D", "-U", "-mllvm", "-Xclang", "-Xarch_device", "-Xarch_host", "-include", "-MF", "-MT", "-MQ")
 _SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
 
 
@@ -86,14 +84,14 @@ def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tup
     unknown: dict[str, None] = {}
     headers: dict[str, str] = {}
     output, archs = "", []
-    for option, value in _options(words):
+    for option, value in split_options(words):
         if option == "-o":
             output = value
         elif option in HEADER_FOLDERS:
             folders = glossary().header_folders.items()
             headers.setdefault(value, next((whose for part, whose in folders if part in value), "another"))
-        elif option == "--offload-arch":
-            archs.append(value)
+        elif option.startswith(("--offload-arch=", "--amdgpu-target=")):
+            archs.append(option.partition("=")[2])
         elif option:
             text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
             known = glossary().meaning_of(text)
@@ -116,19 +114,3 @@ def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tup
         unknown=tuple(unknown),
         words=words,
     )
-
-
-def _options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Each option with its value, in one word or two; a word that is no option has no option."""
-    rest = iter(words)
-    for word in rest:
-        if word == "-o" or word in HEADER_FOLDERS or word in _PAIRS:
-            yield word, next(rest, "")
-        elif word.startswith(("-I", "-D", "-U")):
-            yield word[:2], word[2:]
-        elif word.startswith(("--offload-arch=", "--amdgpu-target=")):
-            yield "--offload-arch", word.partition("=")[2]
-        elif word.startswith("-"):
-            yield word, ""
-        else:
-            yield "", word

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from wheelfactory.build.recipe import default_jobs
 from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict, shard_costs
 from wheelfactory.kernels.compiler.limits import MOST_ARGUMENTS, link_bytes
+from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut, least_count, wall_time
 
 JOB_HOURS = 6.0
@@ -172,17 +174,16 @@ def runner_limits(longest_s: float, peak_mib: int, disk_bytes: int, runners: Run
 
 
 def jobs_that_fit(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
-    """How many compiles at once fit a runner's cores and memory, whichever they are, and the MiB that they take.
+    """How many compiles a build comes to run at once on a runner, and the MiB that the heaviest of them take.
 
-    One at least, even where that is more than there is.
+    As many as a build starts with, and half as many as long as the heaviest would not fit together: then Linux kills
+    one, and the build goes on with half. One at least, even where that is more than there is.
     """
-    heaviest = sorted((cost.job_mib for cost in costs), reverse=True)[: runners.cores]
-    taken, jobs = heaviest[0], 1
-    for peak in heaviest[1:]:
-        if taken + peak > runners.memory_gib * 1024:
-            break
-        taken, jobs = taken + peak, jobs + 1
-    return jobs, taken
+    heaviest = sorted((cost.job_mib for cost in costs), reverse=True)
+    jobs = min(default_jobs(runners.cores, runners.memory_gib), len(heaviest))
+    while jobs > 1 and sum(heaviest[:jobs]) > runners.memory_gib * 1024:
+        jobs = jobs_after_kill(jobs, jobs)
+    return jobs, sum(heaviest[:jobs])
 
 
 def link_limits(sources: Collection[str]) -> tuple[Limit, Limit]:

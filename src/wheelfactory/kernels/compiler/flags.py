@@ -24,7 +24,20 @@ COMPILER_ENVIRONMENT = (
 """Variables by which hipcc or clang make another object of the same command line (hipcc's source, clang's manual)."""
 
 HEADER_FOLDERS = ("-I", "-isystem", "-iquote", "-idirafter")
-_WITH_VALUE = (*HEADER_FOLDERS, "-D", "-U", "-x", "-mllvm", "-Xclang", "-Xarch_device", "-Xarch_host", "-include")
+OUTPUTS = ("-o", "-MF", "-MT", "-MQ")
+"""Options that name what a compile writes."""
+_WITH_VALUE = (
+    *HEADER_FOLDERS,
+    *OUTPUTS,
+    "-D",
+    "-U",
+    "-x",
+    "-mllvm",
+    "-Xclang",
+    "-Xarch_device",
+    "-Xarch_host",
+    "-include",
+)
 
 TORCH_ONLY = ("TORCH_", "PYBIND11_", "HIP_ENABLE_WARP_SYNC_BUILTINS")
 """Beginnings of macros that torch gives to every source and no generated kernel reads: the name of the extension,
@@ -78,7 +91,9 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, tame: bool) 
     torch's and Python's folders differ in every cell, and no kernel includes one. `tame` takes back early inlining.
     """
     kept: list[str] = []
-    for option, value in _options(arguments):
+    for option, value in split_options(arguments):
+        if option in OUTPUTS or (not option and _is_kernel(value)):
+            continue
         if option in HEADER_FOLDERS:
             folder = _header_folder(value, root, rocm)
             if folder:
@@ -89,26 +104,24 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, tame: bool) 
         elif option == "-mllvm" and tame and value == f"{EARLY_INLINE}=true":
             kept += [option, f"{EARLY_INLINE}=false"]
         elif value:
-            kept += [option, value] if option else [value]
+            kept += [option, value] if option else [value]  # without one, of an option not known here, before it
         elif option not in ("-c", "-MD", "-MMD"):
             kept.append(option)
     return kept
 
 
-def _options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Each option with its value, whether it is written in one word or two; sources, outputs and depfiles left out."""
+def split_options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Each option with its value, whether it is written in one word or two; a word that is no option has no option."""
     words = iter(arguments)
     for word in words:
-        if word in ("-o", "-MF", "-MT", "-MQ"):
-            next(words, "")
-        elif word in _WITH_VALUE:
+        if word in _WITH_VALUE:
             yield word, next(words, "")
         elif word.startswith(("-I", "-D", "-U")):
             yield word[:2], word[2:]
         elif word.startswith("-"):
             yield word, ""
-        elif not _is_kernel(word):
-            yield "", word  # the value of an option that is not known here, which stands before it
+        else:
+            yield "", word
 
 
 def _is_torch_only(macro: str) -> bool:
