@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.bench_options import add_output, add_python, names_of
-from wheelfactory.commands.executor_options import amount
-from wheelfactory.commands.options import Environ, count, show
+from wheelfactory.commands.options import Environ, amount, count, show
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from wheelfactory.build.executor import ByBackend, Executor, LocalExecutor
-from wheelfactory.commands.options import directory, tell
+from wheelfactory.commands.options import amount, directory, tell
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
@@ -48,13 +47,6 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="stop before that much time is up; exit code 6 then says: run the same command again",
     )
-
-
-def amount(text: str) -> float:
-    """A number above zero, as an argument's type."""
-    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
-        raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
-    return float(text)
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:

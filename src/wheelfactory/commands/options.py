@@ -101,6 +101,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def amount(text: str) -> float:
+    """A number above zero, as an argument's type."""
+    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
+    return float(text)
+
+
 def show(*lines: str) -> None:
     """Lines of the result, on stdout."""
     for line in lines:

@@ -11,8 +11,7 @@ from typing import Any
 
 from wheelfactory.build.container.fit import image_outlooks, outlook_lines
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.commands.executor_options import amount
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, count, show, tell
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, amount, cache_of, count, show, tell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
 from wheelfactory.core.host import Host, read_host
@@ -69,7 +68,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cells = select(expand(matrix), options.only)
     entries = [_plan_entry(matrix, host, environ, cell) for cell in cells]
     if not options.json:
-        _show_cells(entries, host)
+        show(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}" for entry in entries))
+        here = sum(entry["here"].startswith("builds here") for entry in entries)
+        tell(
+            f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, "
+            f"{host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'})"
+        )
     sets = kernel_sets(matrix, cells)
     knowledge = read_knowledge(options.ledger, ledger_path(cache))
     outlooks = make_outlooks(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
@@ -120,16 +124,6 @@ def _has_engine(host: str, runtime: str) -> bool:
     except BuildError:
         return False
     return True
-
-
-def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
-    for entry in entries:
-        show(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}")
-    here = sum(entry["here"].startswith("builds here") for entry in entries)
-    tell(
-        f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, {host.memory_gib:.0f} GiB free, "
-        f"ROCm {host.rocm or 'not found'})"
-    )
 
 
 def _kernel_entries(sets: Sequence[KernelSet], outlooks: Sequence[Outlook], wish: Wish) -> list[dict[str, Any]]:

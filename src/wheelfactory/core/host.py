@@ -36,11 +36,11 @@ class Group:
 
     def free_mib(self) -> int | None:
         """What may still be taken; None without a limit. Files read once can be given back, so do not count."""
-        limit, usage = _number(self.folder / self.limit), _number(self.folder / self.usage)
-        if limit is None or usage is None:
+        limit, usage = (_text(self.folder / name).strip() for name in (self.limit, self.usage))
+        if not (limit.isdigit() and usage.isdigit()):  # "max" is none
             return None
         found = re.search(self.reclaimable, _text(self.folder / "memory.stat"), re.MULTILINE)
-        return (limit - usage + (int(found[1]) if found else 0)) // MIB
+        return (int(limit) - int(usage) + (int(found[1]) if found else 0)) // MIB
 
     def killed(self) -> int:
         """How many processes were killed in it for want of memory."""
@@ -82,11 +82,6 @@ def out_of_memory_kills() -> int:
     machine = re.search(r"^oom_kill (\d+)$", _text(Path("/proc/vmstat")), re.MULTILINE)
     in_groups = sum(group.killed() for group in groups(_text(Path("/proc/self/cgroup"))))
     return in_groups + (int(machine[1]) if machine else 0)
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
 
 
 def _text(path: Path) -> str:
