@@ -166,7 +166,7 @@ def test_fewer_cores_or_less_memory_need_more_shards(run_plan: Plan) -> None:
 
     assert count() == 2
     assert count("--cores", "1") == 7
-    assert count("--memory", "2") == 4
+    assert count("--memory", "3") == 4
 
 
 def test_more_runners_end_sooner(run_plan: Plan) -> None:

@@ -34,6 +34,18 @@ def test_named_wheels_are_all_that_is_installed(installer: Installer, again: boo
     assert installer.exactly("a", "b", again=again) == tuple(command.split())
 
 
+@pytest.mark.parametrize(
+    ("installer", "again", "command"),
+    [
+        (pip_of(PYTHON), False, f"{PYTHON} -m pip install torch==2.9.* --index-url {INDEX}"),
+        (pip_of(PYTHON), True, f"{PYTHON} -m pip install --force-reinstall torch==2.9.* --index-url {INDEX}"),
+        (uv_of(PYTHON), True, f"uv pip install --python {PYTHON} --reinstall torch==2.9.* --default-index {INDEX}"),
+    ],
+)
+def test_a_torch_comes_from_one_index_with_what_it_requires(installer: Installer, again: bool, command: str) -> None:
+    assert installer.torch("torch==2.9.*", INDEX, again=again) == tuple(command.split())
+
+
 def test_pip_is_told_not_to_ask_before_it_removes() -> None:
     assert pip_of(PYTHON).uninstall == (PYTHON, "-m", "pip", "uninstall", "--yes")
     assert uv_of(PYTHON).uninstall == ("uv", "pip", "uninstall", "--python", PYTHON)

@@ -1,11 +1,12 @@
-"""What the doctor knows of the matrix, as it is written into doctor.py."""
+"""What the doctor knows of the matrix, and the program it asks torch with, as they are written into doctor.py."""
 
 from __future__ import annotations
 
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.checkout import MATRIX, PROBE
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.doctor_facts import doctor_facts
 
 WRITTEN = doctor_facts(load_matrix(MATRIX))
 FACTS = Facts.parse(WRITTEN)
+PROBE_TEXT = PROBE.read_text(encoding="utf-8")

@@ -25,14 +25,23 @@ from doctor.fake_machines import (
     write,
     write_metadata,
 )
+from doctor.known import FACTS, PROBE_TEXT
 from wheelfactory.core.ask import ask
 from wheelfactory.core.errors import InputError
-from wheelfactory.doctor.detect import detect
-from wheelfactory.doctor.hardware import find_container, find_rocm, read_devices, read_gpus, read_user
+from wheelfactory.doctor.detect import (
+    ask_python,
+    ask_torch,
+    detect,
+    find_container,
+    find_rocm,
+    read_devices,
+    read_gpus,
+    read_user,
+)
 from wheelfactory.doctor.machine import Torch
-from wheelfactory.doctor.probe import ask_python, ask_torch
 
 SECONDS = 60.0
+PACKAGES = ("triton", *FACTS.rocm_tritons, "einops")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,7 @@ def test_the_user_and_the_groups_are_told_by_name() -> None:
 _AS_NOBODY = """
 import grp, os, sys  # grp while the interpreter's own files can be read
 from pathlib import Path
-from wheelfactory.doctor.hardware import read_devices
+from wheelfactory.doctor.detect import read_devices
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(read_devices(Path(sys.argv[1]))[0].usable)
@@ -179,7 +188,7 @@ def test_a_container_is_known_by_its_marks(
 
 def test_a_python_tells_what_wheels_it_takes(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
-    python, torch, packages = ask_python(executable, {}, SECONDS)
+    python, torch, packages = ask_python(executable, PACKAGES, {}, SECONDS)
     assert python.version == ".".join(map(str, sys.version_info[:3]))
     assert python.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert (python.executable, python.system) == (executable, "Linux")
@@ -192,7 +201,7 @@ def test_packages_that_matter_are_told_by_version(tmp_path: Path) -> None:
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     for name, version in (("pip", "25.0"), ("triton", "3.5.1"), ("pytorch-triton-rocm", "3.5.1"), ("einops", "0.8.2")):
         write_metadata(site, name, version)
-    python, torch, packages = ask_python(executable, {}, SECONDS)
+    python, torch, packages = ask_python(executable, PACKAGES, {}, SECONDS)
     assert (python.pip, torch) == ("25.0", "2.9.1+rocm6.4")
     assert packages == {"triton": "3.5.1", "pytorch-triton-rocm": "3.5.1", "einops": "0.8.2"}
 
@@ -200,14 +209,14 @@ def test_packages_that_matter_are_told_by_version(tmp_path: Path) -> None:
 def test_a_folder_in_which_one_happens_to_be_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "torch/__init__.py")
     monkeypatch.chdir(tmp_path)
-    assert ask_python(sys.executable, {}, SECONDS)[1] is None
+    assert ask_python(sys.executable, PACKAGES, {}, SECONDS)[1] is None
 
 
 def test_a_torch_on_pythonpath_is_there_as_the_user_has_it(tmp_path: Path) -> None:
     write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     environ = {"PYTHONPATH": str(tmp_path)}
-    assert ask_python(sys.executable, environ, SECONDS)[1] == ""  # there, without metadata
-    assert ask_torch(sys.executable, "", environ, SECONDS).version == "2.9.1+rocm6.4"
+    assert ask_python(sys.executable, PACKAGES, environ, SECONDS)[1] == ""  # there, without metadata
+    assert ask_torch(sys.executable, "", PROBE_TEXT, environ, SECONDS).version == "2.9.1+rocm6.4"
 
 
 def test_a_python_that_the_distribution_owns_is_known(tmp_path: Path) -> None:
@@ -220,15 +229,15 @@ def test_a_python_that_the_distribution_owns_is_known(tmp_path: Path) -> None:
             (home / entry.name).symlink_to(entry)
     environ = {"PYTHONHOME": f"{tmp_path}:{sys.base_exec_prefix}"}
     base = os.path.realpath(sys.executable)
-    assert not ask_python(base, environ, SECONDS)[0].managed
+    assert not ask_python(base, PACKAGES, environ, SECONDS)[0].managed
     write(home / "EXTERNALLY-MANAGED", "[externally-managed]\n")
-    assert ask_python(base, environ, SECONDS)[0].managed
+    assert ask_python(base, PACKAGES, environ, SECONDS)[0].managed
 
 
 @pytest.mark.parametrize("name", ["/nowhere/python", "/dev/null", "/bin/false", "/bin/true"])
 def test_what_is_no_python_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
-        ask_python(name, {}, SECONDS)
+        ask_python(name, PACKAGES, {}, SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -247,26 +256,26 @@ def test_a_torch_tells_what_it_is_or_how_it_fails(tmp_path: Path, kind: str, tol
     torch = TORCHES[kind]
     assert torch
     executable = make_python(tmp_path / "env", torch)
-    assert ask_torch(executable, torch.version, {}, 1.0 if kind == "hanging" else SECONDS) == told
+    assert ask_torch(executable, torch.version, PROBE_TEXT, {}, 1.0 if kind == "hanging" else SECONDS) == told
 
 
 def test_torch_tells_the_archs_of_the_gpus_that_it_sees_without_features(tmp_path: Path) -> None:
     archs = ("gfx942:sramecc+:xnack-", "gfx1100")
     torch = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
-    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, {}, SECONDS)
+    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
     assert (told.sees_gpu, told.archs) == (True, ("gfx942", "gfx1100"))
 
 
 def test_a_gpu_of_another_vendor_has_no_arch(tmp_path: Path) -> None:
     torch = fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",))
-    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, {}, SECONDS)
+    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
     assert (told.sees_gpu, told.archs) == (True, ())
 
 
 def test_a_torch_that_hangs_when_asked_for_gpus_has_still_said_what_it_is(tmp_path: Path) -> None:
     code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
     executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))
-    told = ask_torch(executable, ROCM_TORCH.version, {}, 4.0)
+    told = ask_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
     assert told == Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
 
 
@@ -283,7 +292,7 @@ def test_everything_is_put_together(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env", ROCM_TORCH)
     root = make_root(tmp_path / "root", (Gpu(90010, "AMD Instinct MI210"),), rocm="6.4.3")
     environ = {"PATH": os.environ["PATH"], "HSA_OVERRIDE_GFX_VERSION": "9.0.10", "SECRET": "of no concern"}
-    machine = detect(executable, environ, root, SECONDS)
+    machine = detect(executable, environ, PROBE_TEXT, FACTS.rocm_tritons, root, SECONDS)
     assert machine.torch
     assert (machine.python.executable, machine.torch.hip) == (executable, "6.4.43482-0f2d60242")
     assert (machine.rocm, machine.rocm_path) == ("6.4.3", str(root / "opt/rocm"))
@@ -297,5 +306,14 @@ def test_rocm_that_came_as_wheels_is_known_by_their_version(tmp_path: Path) -> N
     executable = make_python(tmp_path / "env")
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     write_metadata(site, "rocm-sdk-core", "7.14.0")
-    machine = detect(executable, {}, tmp_path / "empty", SECONDS)
+    machine = detect(executable, {}, PROBE_TEXT, FACTS.rocm_tritons, tmp_path / "empty", SECONDS)
     assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)
+
+
+def test_the_tritons_that_are_looked_for_are_those_of_the_facts(tmp_path: Path) -> None:
+    """A torch with a Triton of another name is one edit of matrix.yaml."""
+    executable = make_python(tmp_path / "env")
+    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
+    write_metadata(site, "triton-of-next-year", "4.0.0")
+    machine = detect(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
+    assert machine.packages == {"triton-of-next-year": "4.0.0"}

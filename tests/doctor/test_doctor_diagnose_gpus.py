@@ -29,9 +29,9 @@ from fake_gpus import make_nodes
 from wheel_factory import build_record
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.gpus import product
+from wheelfactory.doctor.detect import find_container, read_devices, read_gpus
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.hardware import find_container, read_devices, read_gpus
 from wheelfactory.doctor.machine import Device, Machine, Torch
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
-from doctor.known import FACTS
+from doctor.known import FACTS, PROBE_TEXT
 from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product
+from wheelfactory.doctor.detect import ask_torch, read_gpus
 from wheelfactory.doctor.fit import (
     Fit,
     condition,
@@ -23,9 +24,7 @@ from wheelfactory.doctor.fit import (
     seen_gpus,
     version_key,
 )
-from wheelfactory.doctor.hardware import read_gpus
 from wheelfactory.doctor.machine import Machine, Python, Torch
-from wheelfactory.doctor.probe import ask_torch
 from wheelfactory.doctor.wheels import Wheel
 from wheelfactory.release.manifest import WheelRow
 
@@ -54,7 +53,7 @@ def torches(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Torch | No
     for kind, torch in TORCHES.items():
         folder = tmp_path_factory.mktemp(kind)
         seconds = 1 if kind == "hanging" else 60
-        told[kind] = torch and ask_torch(make_python(folder / "env", torch), torch.version, {}, seconds)
+        told[kind] = torch and ask_torch(make_python(folder / "env", torch), torch.version, PROBE_TEXT, {}, seconds)
     return told
 
 

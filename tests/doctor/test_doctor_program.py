@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
-from doctor.known import FACTS, WRITTEN
+from doctor.known import FACTS, PROBE_TEXT, WRITTEN
 from doctor.releases import BASE, as_read, fallback_row, small_release
 from wheelfactory.commands.doctor import add, execute
 from wheelfactory.core.checkout import ROOT
@@ -26,7 +26,7 @@ from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.machine import Device, Installed, Machine, Python, Torch
-from wheelfactory.doctor.program import Task, add_options, main, perform
+from wheelfactory.doctor.program import add_options, main, perform
 from wheelfactory.doctor.report import Report, as_json, make_report
 from wheelfactory.doctor.wheels import Wheel
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
@@ -47,8 +47,9 @@ TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
 
 @pytest.fixture(autouse=True)
 def filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The facts, as the file has them whose `main` is called here."""
+    """The facts and the probe, as the file has them whose `main` is called here."""
     monkeypatch.setattr(program, "FACTS", WRITTEN)
+    monkeypatch.setattr(program, "TORCH_PROBE", PROBE_TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -296,9 +297,10 @@ def run(tmp_path: Path) -> Run:
         add_options(parser)
         executable = make_python(tmp_path / "env", working if torch == "working" else TORCHES[torch])
         out: list[str] = []
-        task = Task(executable, FACTS, site, {"PATH": os.environ["PATH"]}, out.append, lambda _: None, root)
+        options, environ = parser.parse_args(arguments), {"PATH": os.environ["PATH"]}
+        given = (options, executable, FACTS, PROBE_TEXT, site, environ)
         try:
-            return Ran(perform(parser.parse_args(arguments), task), out, None)
+            return Ran(perform(*given, show=out.append, tell=lambda _: None, root=root), out, None)
         except FactoryError as error:
             return Ran(error.exit_code, out, error)
 
@@ -402,8 +404,8 @@ def test_pages_of_a_repository_can_be_named(
 ) -> None:
     asked: list[str] = []
 
-    def note(_: argparse.Namespace, task: Task) -> int:
-        asked.append(task.site)
+    def note(*given: object, **_: object) -> int:
+        asked.append(str(given[4]))
         return DONE
 
     monkeypatch.setattr("wheelfactory.commands.doctor.perform", note)

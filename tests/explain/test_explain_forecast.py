@@ -9,10 +9,9 @@ import pytest
 
 from explain.build_logs import compiles, running, timed
 from wheelfactory.build.recipe import GIB_PER_COMPILE
-from wheelfactory.explain.forecast import ONE_HEAD_DIM, forecast, mean_cost
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.lines import read_lines
-from wheelfactory.explain.progress import Progress
+from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, forecast, mean_cost
 from wheelfactory.explain.reading import read_log
 from wheelfactory.kernels.compiler.costs import seed_cost
 

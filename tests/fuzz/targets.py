@@ -180,8 +180,7 @@ class Kernels(Target):
         shutil.rmtree(kernels, ignore_errors=True)
         with suppress(InputError):
             done = unpack(path, kernels)
-            assert {*done.taken, *done.damaged} == read_kernels(path).objects.keys()
-            assert done.store.finished().keys() == set(done.taken)
+            assert sorted([*done.store.finished(), *done.damaged]) == sorted(read_kernels(path).objects)
         for journal in kernels.glob("*/journal.jsonl"):
             for entry in read_journal(journal):
                 assert sha256_of(journal.parent / "objects" / f"{entry.source}.o") == entry.sha256

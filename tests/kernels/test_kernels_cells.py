@@ -137,7 +137,7 @@ def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site)
     joined = path_of(site.kernels(site.machine("four"), "--join"))
     for path in shards:
         path.unlink()
-    assert sorted(read_manifest(joined).objects) == sorted(read_manifest(joined).sources)
+    assert sorted(read_manifest(joined).objects) == sorted(read_manifest(joined).set_key.sources)
     by_set = site.machine("five")
     path_of(site.build(by_set, "--kernels", site.archives))
     assert by_set.compiled() == ["flash_api"]

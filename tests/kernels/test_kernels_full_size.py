@@ -39,7 +39,7 @@ def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(kernel_arc
     assert len(shards) == SHARDS
     assert len(names) == len(set(names)) == KERNELS
     assert {"fmha_fwd_api", "fmha_bwd_api", "fmha_fwd_splitkv_api", "fmha_fwd_appendkv_api"} <= set(names)
-    assert all(set(read_manifest(path).sources) == set(names) for path in kernel_archives.glob("*.shard-*"))
+    assert all(set(read_manifest(path).set_key.sources) == set(names) for path in kernel_archives.glob("*.shard-*"))
 
 
 def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each(

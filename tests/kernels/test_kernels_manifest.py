@@ -9,7 +9,7 @@ import pytest
 
 from kernel_archive_factory import KEY, PARTS
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.key import differences
 from wheelfactory.kernels.compiler.store import Finished, SetKey
 from wheelfactory.kernels.manifest import Manifest, parse_manifest
 

@@ -9,12 +9,17 @@ from wheelfactory.commands.options import Environ, count, show, tell
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
-from wheelfactory.gpu.bench.attention import IMPLEMENTATIONS, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.describe import attention_lines
+from wheelfactory.gpu.bench.measure import ATTENTIONS, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.plot import plot_attention
 from wheelfactory.gpu.bench.reports import AttentionConfig
-from wheelfactory.gpu.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
-from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
+from wheelfactory.gpu.torch_python import (
+    AUTOTUNE,
+    TorchPython,
+    find_torch_python,
+    require_foreign_gpu,
+    require_no_autotune,
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +42,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backward", action="store_true", help="time forward and backward; else it is forward")
     parser.add_argument(
         "--implementations",
-        type=names_of(IMPLEMENTATIONS),
-        default=IMPLEMENTATIONS,
+        type=names_of(ATTENTIONS),
+        default=ATTENTIONS,
         metavar="LIST",
-        help=f"some of {','.join(IMPLEMENTATIONS)} (default: all)",
+        help=f"some of {','.join(ATTENTIONS)} (default: all)",
     )
     add_output(parser)
     add_plot(parser, "time and memory over the sequence length")

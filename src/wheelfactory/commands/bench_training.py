@@ -12,10 +12,9 @@ from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
 from wheelfactory.gpu.bench.compare import compare, require_comparable, require_shared
 from wheelfactory.gpu.bench.describe import change_lines, training_lines
+from wheelfactory.gpu.bench.measure import PRESETS, SIZES, TRAININGS, measure_training
 from wheelfactory.gpu.bench.reports import TrainingConfig, read_training
-from wheelfactory.gpu.bench.training import IMPLEMENTATIONS, PRESETS, SIZES, measure_training
-from wheelfactory.gpu.foreign_gpu import require_foreign_gpu, require_no_autotune
-from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_foreign_gpu, require_no_autotune
 from wheelfactory.gpu.validate.report import hardware_of
 
 _BACKENDS = ("ck", "triton")
@@ -38,10 +37,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--implementations",
-        type=names_of(IMPLEMENTATIONS),
+        type=names_of(TRAININGS),
         default=_BACKENDS,
         metavar="LIST",
-        help=f"some of {','.join(IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
+        help=f"some of {','.join(TRAININGS)} (default: {','.join(_BACKENDS)})",
     )
     parser.add_argument("--autotune", action="store_true", help="let the Triton backend look for its best settings")
     add_output(parser)

@@ -8,10 +8,10 @@ from pathlib import Path
 from wheelfactory.commands.bench_options import add_plot, plots_of
 from wheelfactory.commands.options import Environ, show
 from wheelfactory.core.errors import DONE
+from wheelfactory.gpu.bench.compare import trend
 from wheelfactory.gpu.bench.describe import trend_lines
 from wheelfactory.gpu.bench.plot import plot_trend
 from wheelfactory.gpu.bench.reports import read_training
-from wheelfactory.gpu.bench.trend import trend
 
 
 def add(parser: argparse.ArgumentParser) -> None:

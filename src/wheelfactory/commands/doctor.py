@@ -6,8 +6,9 @@ import argparse
 
 from wheelfactory.commands.options import Environ, default_matrix, show, tell
 from wheelfactory.commands.targets import repository_of
+from wheelfactory.core.checkout import PROBE
 from wheelfactory.doctor.facts import Facts
-from wheelfactory.doctor.program import EXIT_CODES, Task, add_options, perform
+from wheelfactory.doctor.program import EXIT_CODES, add_options, perform
 from wheelfactory.gpu.torch_python import users_python
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.advice import pages_of
@@ -24,6 +25,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Examine the Python that the user works with, not the one that this runs in."""
     site = options.site or ""
     repository = repository_of(site)
+    site = pages_of(repository) if repository else site
     facts = Facts.parse(doctor_facts(load_matrix(default_matrix())))
     python = options.python or users_python(environ)
-    return perform(options, Task(python, facts, pages_of(repository) if repository else site, environ, show, tell))
+    return perform(options, python, facts, PROBE.read_text(encoding="utf-8"), site, environ, show=show, tell=tell)

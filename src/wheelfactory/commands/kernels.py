@@ -15,8 +15,8 @@ from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import Steps, announcing
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.earlier import join_set
 from wheelfactory.kernels.handover import Wanted, kernels_folder
-from wheelfactory.kernels.joining import join_set
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets, require_set
 from wheelfactory.kernels.shelf import keep_set, take_set
 from wheelfactory.matrix.expand import expand

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_on
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
 from wheelfactory.core.host import Host, read_host
-from wheelfactory.kernels.describe import entry_of, entry_without, lines_of, lines_without
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
-from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
-from wheelfactory.kernels.outlook import Outlook, Wish, make_outlooks, read_knowledge
+from wheelfactory.kernels.kernel_set import kernel_sets
+from wheelfactory.kernels.outlook import Wish, entry_of, lines_of, make_outlooks, read_knowledge
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -85,14 +83,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     }
     images = image_outlooks(matrix, kernel_bytes, runners.disk_gb)
     if options.json:
-        kernels = _kernel_entries(sets, outlooks, wish)
+        kernels = [entry_of(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)]
         show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
-        if isinstance(outlook, str):
-            show(*lines_without(kernel_set, outlook))
-        else:
-            show(*lines_of(kernel_set, outlook, runners))
+        show(*lines_of(kernel_set, outlook, runners))
     show(*outlook_lines(images, runners.disk_gb))
     return DONE
 
@@ -124,12 +119,3 @@ def _has_engine(host: str, runtime: str) -> bool:
     except BuildError:
         return False
     return True
-
-
-def _kernel_entries(sets: Sequence[KernelSet], outlooks: Sequence[Outlook], wish: Wish) -> list[dict[str, Any]]:
-    return [
-        entry_without(kernel_set, outlook, wish.shards)
-        if isinstance(outlook, str)
-        else entry_of(kernel_set, outlook, wish.runners)
-        for kernel_set, outlook in zip(sets, outlooks, strict=True)
-    ]

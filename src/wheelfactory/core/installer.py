@@ -25,6 +25,10 @@ class Installer:
         """Install from one index and from nowhere else, so that nothing can replace the torch that is installed."""
         return (*self.install, self.only_index, index, requirement)
 
+    def torch(self, requirement: str, index: str, *, again: bool = False) -> Command:
+        """Install a torch, with what it requires, from PyTorch's index. `again`: in place of one that is there."""
+        return (*self.install, *((self.reinstall,) if again else ()), requirement, self.only_index, index)
+
     def exactly(self, *wheels: str, again: bool = False) -> Command:
         """Install these and nothing that they require: torch stays. `again`: one of them is installed already."""
         return (*self.install, "--no-deps", *((self.reinstall,) if again else ()), *wheels)

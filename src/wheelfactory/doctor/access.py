@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.core.gpus import product
 from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, shown_torch
-from wheelfactory.doctor.fit import seen_gpus
+from wheelfactory.doctor.fit import named_gpu, seen_gpus
 from wheelfactory.doctor.machine import Device, Installed, Machine
 from wheelfactory.doctor.origin import archs_of, is_compiled, shown
-from wheelfactory.doctor.triton import triton_in_use
+from wheelfactory.doctor.torches import triton_in_use
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
@@ -29,7 +28,7 @@ def about_code(machine: Machine, installed: Installed) -> Iterator[Diagnosis]:
     lacking = [number for number, arch in enumerate(gpus) if arch not in archs]
     if not lacking:
         return
-    named = ", ".join(dict.fromkeys(_named(gpus[number]) for number in lacking))
+    named = ", ".join(dict.fromkeys(named_gpu(gpus[number]) for number in lacking))
     what = f"{shown(installed)} has code for {', '.join(archs)}, and none for {named}"
     override = machine.environ.get(_OVERRIDE)
     overridden = override is not None and any(gpus[number] not in machine.gpus for number in lacking)
@@ -49,10 +48,6 @@ def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[i
     what = f"{what} (GPU {', '.join(names[number] for number in lacking)}; {count} are seen, the first is 0)"
     good = ",".join(names[number] for number in range(count) if number not in lacking)
     return Diagnosis("no code for one of the GPUs", what, f"export HIP_VISIBLE_DEVICES={good}")
-
-
-def _named(arch: str) -> str:
-    return f"{arch} ({product(arch)})" if product(arch) else arch
 
 
 def about_access(machine: Machine) -> Iterator[Diagnosis]:
@@ -121,7 +116,8 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
 
 
 def _not_seen(machine: Machine) -> Diagnosis:
-    what = f"the driver lists {', '.join(map(_named, dict.fromkeys(machine.gpus)))}, {shown_torch(machine)} sees no GPU"
+    listed = ", ".join(map(named_gpu, dict.fromkeys(machine.gpus)))
+    what = f"the driver lists {listed}, {shown_torch(machine)} sees no GPU"
     hiding = [name for name in _HIDING if name in machine.environ]
     if hiding:
         said = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)

@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.gpus import product
-from wheelfactory.core.installer import Command
-from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.fit import seen_gpus
+from wheelfactory.doctor.fit import named_gpu, seen_gpus
 from wheelfactory.doctor.machine import Machine, Torch
-from wheelfactory.doctor.report import Report
+from wheelfactory.doctor.report import Offer, Report
 from wheelfactory.doctor.wheels import Wheel
 
 SHOWN_NEAR_MISSES = 5
@@ -25,7 +22,9 @@ def report_lines(report: Report) -> Iterator[str]:
     for diagnosis in report.diagnoses:
         yield ""
         yield f"Wrong: {diagnosis.what}"
-        yield f"Cure:  {'install the torch that is named below' if _is_below(report, diagnosis) else diagnosis.cure}"
+        # where the line for a better torch follows, a second one would only confuse
+        below = report.torch is not None and diagnosis.name in ("no torch", "torch is not for ROCm")
+        yield f"Cure:  {'install the torch that is named below' if below else diagnosis.cure}"
     if report.site is None:
         yield ""
         yield "No site was named, so no wheel is looked for: name the address of one, or a manifest.jsonl."
@@ -34,14 +33,9 @@ def report_lines(report: Report) -> Iterator[str]:
         yield from _fitting_lines(report) if report.offers else _nothing_fits_lines(report)
 
 
-def _is_below(report: Report, diagnosis: Diagnosis) -> bool:
-    """Whether the line for a better torch follows, so that a second one would only confuse."""
-    return report.torch is not None and diagnosis.name in ("no torch", "torch is not for ROCm")
-
-
 def machine_lines(machine: Machine) -> Iterator[str]:
     """What was found out about the machine."""
-    python = machine.python
+    python, installed = machine.python, machine.installed
     library = f"glibc {python.glibc}" if python.glibc else "no glibc"
     inside = f", in {machine.container}" if machine.container else ""
     yield f"Python      {python.version} ({python.tag}), {python.executable}"
@@ -49,7 +43,8 @@ def machine_lines(machine: Machine) -> Iterator[str]:
     yield f"torch       {_torch_text(machine.torch)}"
     yield f"ROCm        {machine.rocm or 'none found'}{f' in {machine.rocm_path}' if machine.rocm_path else ''}"
     yield f"GPU         {_gpu_text(machine)}"
-    yield f"flash-attn  {_installed_text(machine)}"
+    state = f"does not import: {installed.error}" if installed and installed.error else "imports"
+    yield f"flash-attn  {f'{installed.version}, {state}' if installed else 'not installed'}"
     for name, value in machine.environ.items():
         yield f"{name}={shlex.quote(value)}"
 
@@ -69,30 +64,17 @@ def _torch_text(torch: Torch | None) -> str:
 def _gpu_text(machine: Machine) -> str:
     """Each kind once, with how many there are: ``8 x gfx942 (AMD Instinct MI300X)``."""
     names = [*machine.gpu_names, *[""] * len(machine.gpus)]
-    kinds = Counter((arch, names[number]) for number, arch in enumerate(machine.gpus))
-    told = []
-    for (arch, name), count in kinds.items():
-        shown = name or product(arch)
-        told.append(f"{f'{count} x ' if count > 1 else ''}{arch}{f' ({shown})' if shown else ''}")
-    return "; ".join(told) or "none found"
-
-
-def _installed_text(machine: Machine) -> str:
-    installed = machine.installed
-    if installed is None:
-        return "not installed"
-    return f"{installed.version}, {f'does not import: {installed.error}' if installed.error else 'imports'}"
+    kinds = Counter(map(named_gpu, machine.gpus, names))
+    return "; ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items()) or "none found"
 
 
 def _fitting_lines(report: Report) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
-        yield f"The wheel that fits is installed: {best.wheel.filename}"
+        yield from _wheel_lines("The wheel that fits is installed", best.wheel)
     else:
-        yield f"Fits: {best.wheel.filename}"
-    yield from _wheel_lines(best.wheel)
-    if not best.installed:
-        yield from _command_lines(best.pip, best.uv)
+        yield from _wheel_lines("Fits", best.wheel)
+        yield from _command_lines(best)
         yield from (f"But {text}" for text in report.hindrances)
     if best.condition:
         yield f"But {best.condition}"
@@ -100,15 +82,15 @@ def _fitting_lines(report: Report) -> Iterator[str]:
         yield "No GPU is seen here, so nobody has looked whether it has code for yours."
     for offer in others:
         yield ""
-        yield f"Also fits: {offer.wheel.filename}"
-        yield from _wheel_lines(offer.wheel)
-        yield from _command_lines(offer.pip, offer.uv)
+        yield from _wheel_lines("Also fits", offer.wheel)
+        yield from _command_lines(offer)
         if offer.condition:
             yield f"But {offer.condition}"
 
 
-def _wheel_lines(wheel: Wheel) -> Iterator[str]:
+def _wheel_lines(heading: str, wheel: Wheel) -> Iterator[str]:
     assert wheel.label  # dependencies are not offered
+    yield f"{heading}: {wheel.filename}"
     yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
     outcomes: dict[str, list[str]] = {}
     for gate, status in wheel.gates:
@@ -118,8 +100,9 @@ def _wheel_lines(wheel: Wheel) -> Iterator[str]:
         yield f"  verified on {', '.join(wheel.verified_on)}"
 
 
-def _command_lines(*commands: Command) -> Iterator[str]:
-    yield from (f"    {shlex.join(command)}" for command in commands)
+def _command_lines(offer: Offer) -> Iterator[str]:
+    yield f"    {shlex.join(offer.pip)}"
+    yield f"    {shlex.join(offer.uv)}"
 
 
 def _nothing_fits_lines(report: Report) -> Iterator[str]:
@@ -127,7 +110,7 @@ def _nothing_fits_lines(report: Report) -> Iterator[str]:
     misses = report.fit.near_misses
     if report.torch:
         yield f"No wheel fits. {report.torch.wheel.filename} does with the torch that this installs:"
-        yield from _command_lines(report.torch.pip, report.torch.uv)
+        yield from _command_lines(report.torch)
         yield from (f"But {text}" for text in report.hindrances)
         yield ""
         yield "The nearest, and why they do not fit:"
@@ -141,6 +124,6 @@ def _nothing_fits_lines(report: Report) -> Iterator[str]:
     if report.fallback:
         yield ""
         yield "Without a wheel: the same functions in pure PyTorch, for any GPU that your torch runs on."
-        yield from _command_lines(report.fallback.pip, report.fallback.uv)
+        yield from _command_lines(report.fallback)
         if not report.torch:  # with it they are said above
             yield from (f"But {text}" for text in report.hindrances)

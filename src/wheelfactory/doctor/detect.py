@@ -1,17 +1,30 @@
-"""One Python on one machine -> all that the doctor knows of them, as a `Machine`."""
+"""One Python on one machine -> all that the doctor knows of them, as a `Machine`.
+
+The Python is asked in processes of its own, as its user runs it, with user site-packages and PYTHONPATH, only not with
+the folder that one happens to be in. GPUs, their device files, ROCm and the container are told by the file system.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from wheelfactory.doctor.hardware import find_container, find_rocm, read_devices, read_gpus, read_user
+from wheelfactory.core.ask import ask
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
 from wheelfactory.doctor.installed import read_installed
-from wheelfactory.doctor.machine import Machine
-from wheelfactory.doctor.probe import ask_python, ask_torch
+from wheelfactory.doctor.machine import Device, Machine, Python, Torch
 
 IMPORT_SECONDS = 120.0
 """The first import of ROCm's torch reads some gigabytes, from a network's disk sometimes."""
+
+_NODES = "sys/class/kfd/kfd/topology/nodes"
+_TOOL_SECONDS = 30
+"""For rocminfo and its like, which hang where the driver does."""
 
 _TELLING = (
     *("HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
@@ -21,24 +34,69 @@ _TELLING = (
 )
 """Variables that change what ROCm, torch, flash-attn or Python do."""
 
+_ASK_PYTHON = r"""
+import json, os, platform, sys, sysconfig
+sys.path[:] = [folder for folder in sys.path if folder]
+import importlib.metadata, importlib.util
+def version(name):
+    try:
+        return importlib.metadata.version(name) or ""
+    except Exception:
+        return None
+def glibc():
+    try:
+        name, _, number = os.confstr("CS_GNU_LIBC_VERSION").partition(" ")
+        return number if name == "glibc" else None
+    except Exception:
+        return None
+def found(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:
+        return False
+kind = {"CPython": "cp", "PyPy": "pp"}.get(platform.python_implementation(), "py")
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+print("answer:" + json.dumps({
+    "executable": sys.executable,
+    "version": platform.python_version(),
+    "tag": "%s%d%d%s" % (kind, sys.version_info[0], sys.version_info[1], free),
+    "system": platform.system(),
+    "machine": platform.machine(),
+    "glibc": glibc(),
+    "pip": version("pip"),
+    "managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
+    "torch": version("torch"),
+    "torch_found": found("torch"),
+    "packages": {name: version(name) for name in sys.argv[1:] if version(name) is not None},
+}))
+"""
+
 
 def detect(
-    executable: str, environ: Mapping[str, str], root: Path = Path("/"), seconds: float = IMPORT_SECONDS
+    executable: str,
+    environ: Mapping[str, str],
+    probe: str,
+    tritons: Sequence[str],
+    root: Path = Path("/"),
+    seconds: float = IMPORT_SECONDS,
 ) -> Machine:
     """Examine a Python, and the machine whose file system is at `root`; each import may take `seconds`.
 
-    Raises `InputError` if that Python cannot be run.
+    `probe` is the program that asks torch (`scripts/probe_toolchain.py`), `tritons` are the distributions that bring
+    Triton for ROCm. Raises `InputError` if that Python cannot be run.
     """
-    python, torch, packages = ask_python(executable, environ, seconds)
+    packages = ("triton", *tritons, "einops", "amd-aiter", "rocm-sdk-core", "rocm")
+    python, torch, found = ask_python(executable, packages, environ, seconds)
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)
     user, groups = read_user()
     return Machine(
         python,
-        torch=None if torch is None else ask_torch(executable, torch, environ, seconds),
+        torch=None if torch is None else ask_torch(executable, torch, probe, environ, seconds),
         installed=read_installed(executable, environ, seconds),
-        packages=packages,
-        rocm=rocm or packages.get("rocm-sdk-core") or packages.get("rocm"),  # ROCm as wheels has no folder of its own
+        packages=found,
+        rocm=rocm or found.get("rocm-sdk-core") or found.get("rocm"),  # ROCm as wheels has no folder of its own
         rocm_path=rocm_path,
         gpus=gpus,
         gpu_names=names,
@@ -48,3 +106,146 @@ def detect(
         groups=groups,
         environ={name: environ[name] for name in _TELLING if name in environ},
     )
+
+
+def ask_python(
+    executable: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
+) -> tuple[Python, str | None, Mapping[str, str]]:
+    """What an interpreter is, the version of its torch (empty if it has no metadata), and of those `packages` it has.
+
+    Raises `InputError` if it cannot be asked.
+    """
+    answer = ask([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
+    said = answer.said
+    if answer.trouble or not said:
+        which = f"{executable} ({answer.last_line or 'it said nothing'})"
+        raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
+    torch = said["torch"] if said["torch"] is not None or not said["torch_found"] else ""
+    fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "managed")
+    return Python(**{name: said[name] for name in fields}), torch, said["packages"]
+
+
+def ask_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> Torch:
+    """What the torch of an interpreter says of itself to the program `probe`; `version` is what its metadata says.
+
+    The import and the question for GPUs may each crash or hang; what was said before that is kept.
+    """
+    answer = ask([executable, "-c", probe, "gpus"], environ, seconds)
+    said = answer.said
+    if "torch" not in said:
+        return Torch(version, error=answer.last_line or "it ended without a word")
+    return Torch(
+        version or said["torch"],
+        hip=said["hip"],
+        cuda=said["cuda"],
+        cxx11_abi=said["cxx11_abi"],
+        sees_gpu=said.get("sees_gpu"),
+        archs=tuple(gpu["arch"] for gpu in said.get("gpus", ()) if said["hip"] and gpu["arch"]),
+    )
+
+
+def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The offload archs of the GPUs and their product names, empty where unknown: of the driver, else of ROCm's tools.
+
+    Under WSL there is no such driver, and only the tools know.
+    """
+    archs = read_gpu_archs(root / _NODES)
+    if archs:
+        names = list(_driver_names(root))
+        return tuple(archs), tuple(names if len(names) == len(archs) else [""] * len(archs))
+    # of each agent that rocminfo prints, its name and, a line or two on, its marketing name
+    agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
+    found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
+    if not found:
+        listed = _tool("rocm_agent_enumerator", rocm_path, environ).split()
+        found = [(arch, "") for arch in listed if arch.startswith("gfx") and arch != "gfx000"]  # gfx000: a processor
+    return tuple(arch for arch, _ in found), tuple(name for _, name in found)
+
+
+def _driver_names(root: Path) -> Iterator[str]:
+    """Of each node that `read_gpu_archs` takes for a GPU, in its order, what the driver calls the product."""
+    for node in kfd_node_files(root / _NODES):
+        text = _text_of(node)
+        if re.search(r"^gfx_target_version [1-9]", text, re.MULTILINE):
+            minor = re.search(r"^drm_render_minor (\d+)$", text, re.MULTILINE)
+            device = root / f"sys/class/drm/renderD{minor[1] if minor else 0}/device"
+            yield _text_of(device / "product_name").strip()
+
+
+def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:
+    """What one of ROCm's programs prints; nothing if there is none or it does not end well."""
+    search = os.pathsep.join(filter(None, [f"{rocm_path}/bin" if rocm_path else "", environ.get("PATH", "")]))
+    program = shutil.which(name, path=search)
+    answer = ask([program], environ, _TOOL_SECONDS) if program else None
+    return "" if answer is None or answer.trouble else answer.output
+
+
+def find_rocm(root: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The version and the folder of ROCm: as the environment says, ``/opt/rocm``, or the newest ``/opt/rocm-*``."""
+    named = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
+    versioned = sorted((root / "opt").glob("rocm-*"), key=lambda path: _numbers(path.name), reverse=True)
+    for folder in [*named, root / "opt/rocm", *versioned]:
+        match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", _text_of(folder / ".info/version"))
+        if match:
+            return match[1], str(folder)
+    return None, None
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def read_devices(root: Path) -> tuple[Device, ...]:
+    """``/dev/kfd``, and the render nodes that there are."""
+    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: _numbers(path.name))
+    found = []
+    for path in (root / "dev/kfd", *nodes):
+        exists, group = path.exists(), ""
+        if exists:
+            try:
+                group = path.group()
+            except KeyError:
+                group = str(path.stat().st_gid)
+        name = f"/{path.relative_to(root).as_posix()}"
+        found.append(Device(name, exists, usable=os.access(path, os.R_OK | os.W_OK), group=group))
+    return tuple(found)
+
+
+def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
+    """What the machine is inside of, by the marks that each leaves; ``wsl`` for Windows' Linux."""
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    if environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower():
+        return "wsl"
+    return environ.get("container") or None  # systemd's mark, which lxc and nspawn set too
+
+
+def read_user() -> tuple[str, tuple[str, ...]]:
+    """The name of the user and of the groups; numbers where there are no names, as in a container."""
+    if os.name != "posix":
+        return "", ()
+    import grp  # these two are not on Windows, where the doctor says at least that it is no place for ROCm's torch
+    import pwd
+
+    user, groups = str(os.geteuid()), []
+    with suppress(KeyError):
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    for number in sorted({os.getegid(), *os.getgroups()}):
+        try:
+            groups.append(grp.getgrgid(number).gr_name)
+        except KeyError:
+            groups.append(str(number))
+    return user, tuple(groups)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not there, or kept from this container
+        return ""

@@ -5,18 +5,40 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from wheelfactory.doctor.access import about_access, about_code
-from wheelfactory.doctor.diagnosis import Diagnosis, uninstall
+from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, installer_of, numbers, shown_torch, uninstall
 from wheelfactory.doctor.facts import Facts
-from wheelfactory.doctor.loading import beside, cuda_build, explain_error, leftover, leftovers, missing_requirement
 from wheelfactory.doctor.machine import Installed, Machine
-from wheelfactory.doctor.origin import names_cuda, shown
-from wheelfactory.doctor.torches import about_pair, about_torch
-from wheelfactory.doctor.triton import about_triton
+from wheelfactory.doctor.origin import built_for_rocm, has_label, is_compiled, names_cuda, shown
+from wheelfactory.doctor.torches import (
+    VARIABLE,
+    about_pair,
+    about_torch,
+    about_triton,
+    another_rocm,
+    explain_symbol,
+    no_triton,
+    outside_window,
+    rocm_torch,
+)
 
 _REQUIRED_ELSEWHERE = re.compile(r"torch$|triton")
 """What other diagnoses are about."""
+
+_IMPORT_LINE = "from flash_attn.flash_attn_interface import flash_attn_func"
+_NO_KERNELS = "`No module named 'flash_attn_2_cuda'`"
+_NOT_FOUND = "cannot open shared object file"
+_HIP_LIBRARY = re.compile(r"lib(?:amdhip64|hiprtc|torch_hip|c10_hip|hsa-runtime64|roc\w+|hip\w+)\.so")
+_CUDA_LIBRARY = re.compile(r"lib(?:cudart|torch_cuda|c10_cuda|cuda|cublas|cudnn|nvrtc)\w*\.so")
+_TOO_OLD = re.compile(r"(\S+): version [`'](GLIBC|GLIBCXX|CXXABI)_([\d.]+)' not found")
+_DAMAGED = re.compile(r"file too short|invalid ELF header|killed by SIGBUS|No module named 'flash_attn(?:\.\w+)*'")
+"""A file that was cut ends before its header, or where the loader reads it: the latter is what SIGBUS says."""
+_REFUSED_BY_TRITON = re.compile(r"ValueError: '\w+' is not in list|key contains names that are not kernel arguments")
+"""The words of Triton 3.1 and 3.9 for the kernels of flash-attn 2.8.3 (measured)."""
+_NO_CODE = re.compile(r"hipErrorNoBinaryForGpu|invalid device function|no kernel image is available")
+"""What HIP says where there is no code object for the GPU."""
 
 
 def diagnose(machine: Machine, facts: Facts) -> tuple[Diagnosis, ...]:
@@ -57,3 +79,141 @@ def _about_packages(machine: Machine, installed: Installed) -> Iterator[Diagnosi
     for name in installed.missing:
         if not _REQUIRED_ELSEWHERE.search(name):
             yield missing_requirement(machine, installed, name)
+
+
+def explain_error(machine: Machine, installed: Installed, facts: Facts) -> Diagnosis | None:
+    """Why flash-attn does not import; None if it does, or if torch is what does not."""
+    if not installed.error or machine.torch is None or machine.torch.error:
+        return None
+    found = next(filter(None, _explanations(machine, installed, facts)), None)
+    if found:
+        return found
+    more = shlex.join([machine.python.executable, "-X", "faulthandler", "-c", _IMPORT_LINE])
+    if ".so" in installed.error:
+        more = f"LD_DEBUG=libs {more}"
+    what = f"importing {shown(installed)} failed for a reason that is not known here: `{installed.error}`"
+    return Diagnosis("unknown import error", what, f"see more with: {more}")
+
+
+def _explanations(machine: Machine, installed: Installed, facts: Facts) -> Iterator[Diagnosis | None]:
+    """The first that is one counts."""
+    error = installed.error
+    yield from (leftover(installed, path) for path in leftovers(installed) if path in error)
+    if match := re.search(r"undefined symbol: ([^\s,]+)", error):
+        yield explain_symbol(machine, installed, match[1])
+    if match := re.search(rf"(lib[^\s:/]+): {_NOT_FOUND}", error):
+        yield _missing_library(machine, installed, match[1])
+    if match := _TOO_OLD.search(error):
+        yield _too_old(machine, installed, *match.groups())
+    if match := re.search(r"No module named '(\w+)", error):
+        yield _missing_module(machine, installed, match[1])
+    if match := _DAMAGED.search(error):
+        what = f"files of {shown(installed)} are damaged or gone: `{match[0]}`"
+        yield Diagnosis("damaged files", what, f"{uninstall(machine, 'flash-attn')}; then {TAKE_FITTING}")
+    if _REFUSED_BY_TRITON.search(error):
+        yield outside_window(machine, installed, facts, error)
+    if error.startswith(f"ImportError: {VARIABLE}="):  # our Triton wheels, where it asks for the compiled kernels
+        what = error.partition(": ")[2]
+        yield Diagnosis("the other backend is asked for", what, f"unset {VARIABLE}; or, for ck, {TAKE_FITTING}")
+    if _NO_CODE.search(error):
+        yield from about_code(machine, installed)
+        yield Diagnosis("no code for this GPU", f"{shown(installed)} has no code for this GPU: `{error}`", TAKE_FITTING)
+
+
+def leftovers(installed: Installed) -> list[str]:
+    """The compiled modules beside a flash-attn that has none: Python takes them before anything of the same name.
+
+    None where two flash-attn are in that folder: they are the other's then.
+    """
+    if is_compiled(installed) or beside(installed):
+        return []
+    return [path for path in installed.strays if str(Path(path).parent) == installed.location]
+
+
+def beside(installed: Installed) -> list[str]:
+    """The further flash-attn in the folder of the one that Python takes."""
+    return [other for other in installed.others if other.endswith(f" in {installed.location}")]
+
+
+def leftover(installed: Installed, stray: str) -> Diagnosis:
+    """For a compiled module that an earlier flash-attn left beside one that has none."""
+    what = f"{stray} is not of {shown(installed)}; an earlier flash-attn left it, and Python takes it first"
+    if stray in installed.error:
+        what = f"{what}: `{installed.error}`"
+    return Diagnosis("leftover of an earlier install", what, f"rm {shlex.quote(stray)}")
+
+
+def cuda_build(installed: Installed, said: str = "") -> Diagnosis:
+    """For a flash-attn that is for CUDA; what pip builds from PyPI's sources beside a CUDA compiler is."""
+    why = "" if has_label(installed) else ", and has no label: it was made from the sources on PyPI, or by others"
+    return Diagnosis("built for CUDA", f"{shown(installed)} is built for CUDA{why}{said}", TAKE_FITTING)
+
+
+def _missing_library(machine: Machine, installed: Installed, library: str) -> Diagnosis | None:
+    """A library of CUDA; or one of ROCm, which torch brings, or of torch for ROCm."""
+    torch, said = machine.torch, f"`{library}: {_NOT_FOUND}`"
+    if _CUDA_LIBRARY.match(library):
+        return cuda_build(installed, f": {said}")
+    if not _HIP_LIBRARY.match(library):
+        return None
+    if torch is None or torch.hip is None:
+        what = f"{shown(installed)} needs a torch that is built for ROCm, {shown_torch(machine)} is not: {said}"
+        return Diagnosis("torch is not for ROCm", what, rocm_torch(machine, installed))
+    built = built_for_rocm(installed)
+    if (built and numbers(torch.hip) != built) or _is_of_other_major(library, torch.hip):
+        return another_rocm(machine, installed, built, said)
+    what = f"{shown(installed)} does not find a library of ROCm, nor does {shown_torch(machine)} bring it: {said}"
+    found = f"find {shlex.quote(machine.rocm_path or '/opt')} -name {shlex.quote(library + '*')}"
+    return Diagnosis("no library of ROCm", what, f"{found}, and add the folder to LD_LIBRARY_PATH")
+
+
+def _is_of_other_major(library: str, hip: str) -> bool:
+    """``libamdhip64.so.6`` is that of ROCm 6, and ``.so.7`` that of 7.0 to 10.0 (ROCm's releases)."""
+    number = re.fullmatch(r"libamdhip64\.so\.(\d+)", library)
+    have = numbers(hip)
+    return number is not None and have is not None and int(number[1]) != min(have[0], 7)
+
+
+def _too_old(machine: Machine, installed: Installed, library: str, kind: str, version: str) -> Diagnosis:
+    """glibc or libstdc++ of the machine is older than that of the build."""
+    name, said = shown(installed), f"`version {kind}_{version} not found` in {library}"
+    if kind == "GLIBC":
+        have = machine.python.glibc or "an older one"
+        what = f"{name} needs glibc {version} or newer, this machine has {have}: {said}"
+        return Diagnosis("glibc too old", what, f"{TAKE_FITTING}; or use a newer distribution, or a container of one")
+    cure = "use a newer distribution, or a container of one"
+    if "conda" in library:
+        cure = "conda install --channel conda-forge libstdcxx-ng"
+    return Diagnosis("libstdc++ too old", f"{name} needs a newer libstdc++ than the one it was given: {said}", cure)
+
+
+def _missing_module(machine: Machine, installed: Installed, name: str) -> Diagnosis | None:
+    if name == "flash_attn_2_cuda":
+        return _no_kernels(machine, installed)
+    if name == "triton":
+        return no_triton(machine, installed)
+    if name == "aiter":
+        what = f"the Triton backend of {shown(installed)} is another package, aiter: `No module named 'aiter'`"
+        return Diagnosis("no aiter", what, f"{TAKE_FITTING}; the Triton wheels of 2.8.3 and older need no aiter")
+    return missing_requirement(machine, installed, name) if name in installed.missing else None
+
+
+def missing_requirement(machine: Machine, installed: Installed, name: str) -> Diagnosis:
+    """For a package that flash-attn requires and nobody installed, as ``--no-deps`` does not."""
+    what = f"{shown(installed)} requires {name}, which this Python does not have"
+    return Diagnosis("missing requirement", what, shlex.join(installer_of(machine).exactly(name)))
+
+
+def _no_kernels(machine: Machine, installed: Installed) -> Diagnosis:
+    """A compiled module for another Python, or a wheel without one."""
+    if installed.extension:
+        python, module = machine.python, Path(installed.extension).name
+        what = f"Python {python.version} ({python.tag}, {python.machine}) does not take {module} of {shown(installed)}"
+        return Diagnosis("another Python", f"{what}: {_NO_KERNELS}", TAKE_FITTING)
+    if not installed.triton:
+        what = f"{shown(installed)} holds neither compiled kernels nor the Triton backend: {_NO_KERNELS}"
+        return Diagnosis("no kernels", what, TAKE_FITTING)
+    value = machine.environ.get(VARIABLE)
+    seen = f"{VARIABLE} is not set" if value is None else f"{VARIABLE} is {value!r} and not exactly 'TRUE'"
+    what = f"{shown(installed)} has no compiled kernels, only the Triton backend, and {seen}: {_NO_KERNELS}"
+    return Diagnosis("Triton is not enabled", what, f"export {VARIABLE}=TRUE")

@@ -28,25 +28,15 @@ class Diagnosis:
     """The next command, or what to do if there is none."""
 
 
-def install(machine: Machine, *arguments: str) -> str:
-    """The command that installs into the Python of the machine: by uv, which knows pip's options, if it has no pip."""
-    return shlex.join([*_installer(machine).install, *arguments])
-
-
-def uninstall(machine: Machine, *names: str) -> str:
-    """The command that removes packages from the Python of the machine."""
-    return shlex.join([*_installer(machine).uninstall, *names])
-
-
-def _installer(machine: Machine) -> Installer:
+def installer_of(machine: Machine) -> Installer:
+    """What installs into the Python of the machine: uv if that has no pip."""
     python = machine.python
     return uv_of(python.executable) if python.pip is None else pip_of(python.executable)
 
 
-def install_torch(machine: Machine, torch: tuple[int, int], rocm: str) -> str:
-    """The command that puts a torch for ROCm in the place of the one that is there, if any."""
-    wanted = [f"torch=={dotted(torch)}.*", "--index-url", f"{TORCH_INDEX}/rocm{rocm}"]
-    return install(machine, *([] if machine.torch is None else ["--force-reinstall"]), *wanted)
+def uninstall(machine: Machine, *names: str) -> str:
+    """The command that removes packages from the Python of the machine."""
+    return shlex.join([*installer_of(machine).uninstall, *names])
 
 
 def torch_index(version: str) -> str | None:
@@ -72,3 +62,8 @@ def dotted(version: tuple[int, int]) -> str:
 def shown_torch(machine: Machine) -> str:
     """The torch of the machine for a sentence: ``torch 2.10.0+rocm7.0``."""
     return f"torch {machine.torch.version or '(without metadata)'}" if machine.torch else "no torch"
+
+
+def abi_age(*, new: bool | None) -> str:
+    """The C++ ABI for a sentence."""
+    return "new" if new else "old"

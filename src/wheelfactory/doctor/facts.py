@@ -45,10 +45,11 @@ class Facts:
         )
 
     def window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """The window of a release, or else of one that it is a post-release of, or that is one of it.
+        """The window of a release, labelled or not; or else of its post-release, or of what it is a post-release of.
 
         Post-releases have the same kernels.
         """
+        release = release.partition("+")[0]
         base = release.partition(".post")[0]
         related = (window for name, window in self.windows.items() if name.partition(".post")[0] == base)
         return self.windows.get(release) or next(related, None)

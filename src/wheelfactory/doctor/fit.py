@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.gpus import product
-from wheelfactory.doctor.diagnosis import dotted, numbers
+from wheelfactory.doctor.diagnosis import abi_age, dotted, numbers
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.machine import Machine, Python, Torch
 from wheelfactory.doctor.wheels import Wheel
@@ -71,13 +71,13 @@ def find_fit(
     fitting = tuple(wheel for wheel, of_torch, others in judged if not of_torch and not others)
     misses = [NearMiss(wheel, of_torch + others) for wheel, of_torch, others in judged if of_torch or others]
     misses.sort(key=lambda miss: len(miss.reasons))  # keeps the best first among equals
-    possible = (
-        wheel
-        for wheel, of_torch, others in judged
-        if of_torch and not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
-    )
     if fitting:
         return Fit(fitting, tuple(misses), None)
+    possible = (
+        wheel
+        for wheel, _, others in judged
+        if not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
+    )
     return Fit((), tuple(misses), next(possible, None), find_fallback(wheels, machine, facts))
 
 
@@ -145,7 +145,8 @@ def _torch_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
     elif rocm != wheel.label.rocm:
         yield f"for ROCm {dotted(wheel.label.rocm)}, your torch is of {dotted(rocm)}"
     if None not in (wheel.cxx11_abi, torch.cxx11_abi) and wheel.cxx11_abi != torch.cxx11_abi:
-        yield f"built with the {_abi_age(wheel.cxx11_abi)} C++ ABI, your torch has the {_abi_age(torch.cxx11_abi)} one"
+        wants, has = abi_age(new=wheel.cxx11_abi), abi_age(new=torch.cxx11_abi)
+        yield f"built with the {wants} C++ ABI, your torch has the {has} one"
 
 
 def torch_rocm(torch: Torch) -> tuple[int, int] | None:
@@ -170,7 +171,8 @@ def _other_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
     """What else is not as the wheel needs it: the Python, the system, the GPUs; or that it is yanked."""
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
-    yield from _gpu_reasons(wheel, machine)
+    if not condition(wheel, machine):  # else those that it is for can be used alone
+        yield from _lacking(wheel, machine)
     if wheel.yanked is not None:
         yield f"yanked: {wheel.yanked or 'no reason is given'}"
 
@@ -226,18 +228,17 @@ def _archs(wheel: Wheel) -> set[str]:
     return {arch.partition(":")[0] for arch in wheel.archs}
 
 
-def _gpu_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
-    """The GPUs that it is not for, unless those that it is for can be used alone."""
-    if not condition(wheel, machine):
-        yield from _lacking(wheel, machine)
-
-
 def _lacking(wheel: Wheel, machine: Machine) -> Iterator[str]:
     assert wheel.label
     lacks = "has no code for" if wheel.label.backend is Backend.CK else "was not checked for"  # Triton compiles for any
     for arch, name in dict(gpu for gpu in seen_gpus(machine) if gpu[0] not in _archs(wheel)).items():
-        told = name or product(arch)
-        yield f"{lacks} {arch}{f' ({told})' if told else ''}"
+        yield f"{lacks} {named_gpu(arch, name)}"
+
+
+def named_gpu(arch: str, name: str = "") -> str:
+    """A GPU for a sentence: its arch, and the product if the driver's `name` or ROCm's list tells it."""
+    told = name or product(arch)
+    return f"{arch} ({told})" if told else arch
 
 
 def seen_gpus(machine: Machine) -> list[tuple[str, str]]:
@@ -261,7 +262,3 @@ def seen_gpus(machine: Machine) -> list[tuple[str, str]]:
         arch = f"gfx{override[1]}{int(override[2]):x}{int(override[3]):x}"
         return [(arch, f"{name or own} as HSA_OVERRIDE_GFX_VERSION says") for own, name in seen]
     return seen
-
-
-def _abi_age(new: bool | None) -> str:
-    return "new" if new else "old"

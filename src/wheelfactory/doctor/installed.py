@@ -7,6 +7,7 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution
@@ -71,16 +72,20 @@ def _of_metadata(packages: Packages) -> Installed | None:
         listed = {_place(dist, str(file)) for file in dist.files or ()}
     own = [path for path in compiled if path in listed]
     requires = tuple(dist.requires or ())
+    names = {match[0] for line in requires if ";" not in line and (match := re.match(r"[\w.-]+", line.strip()))}
+    record: object = None
+    with suppress(ValueError):
+        record = json.loads(dist.read_text("wheelfactory.json") or "{}")
     return Installed(
         version=dist.version or "",
         location=str(folder),
         requires=requires,
-        record=_record(dist),
+        record=record if isinstance(record, dict) else {},
         extension=str(own[0]) if own else None,
         triton=(folder / "flash_attn/flash_attn_triton_amd").is_dir(),
         strays=tuple(str(path) for path in compiled if path not in own),
         others=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
-        missing=tuple(name for name in _required(requires) if not _is_there(name, packages)),
+        missing=tuple(name for name in sorted(names) if not _is_there(name, packages)),
         shadow=str(Path.cwd()) if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder else "",
     )
 
@@ -99,20 +104,6 @@ def _compiled(folders: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def _record(dist: Distribution) -> dict[str, object]:
-    try:
-        record = json.loads(dist.read_text("wheelfactory.json") or "{}")
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def _required(lines: Sequence[str]) -> list[str]:
-    """The names of what is always required."""
-    names = [re.match(r"[\w.-]+", line.strip()) for line in lines if ";" not in line]
-    return sorted({name[0] for name in names if name})
-
-
 def _is_there(name: str, packages: Packages) -> bool:
     module = re.sub("[-.]", "_", name)
     return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.path)) is not None
@@ -122,9 +113,8 @@ def import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -
     """Why flash-attn does not import in the interpreter `python`, in one line; empty if it does."""
     answer = ask([python, "-c", _ASK_IMPORT], environ, seconds)
     if "error" in answer.said:
-        return str(answer.said["error"])[
-            :_LONGEST_ERROR
-        ]  # what happens at its end, after the import, is another matter
+        # what happens at its end, after the import, is another matter
+        return str(answer.said["error"])[:_LONGEST_ERROR]
     return answer.last_line or "it ended without a word"
 
 

@@ -1,25 +1,31 @@
-"""The doctor as a program: its options, and what it does; alone as ``doctor.py``, or as ``wheelfactory doctor``."""
+"""The doctor as a program: its options, what it does, and what it installs; alone, or as ``wheelfactory doctor``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TextIO
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
+from wheelfactory.core.installer import Command
 from wheelfactory.doctor.describe import report_lines
-from wheelfactory.doctor.detect import detect
+from wheelfactory.doctor.detect import IMPORT_SECONDS, detect
 from wheelfactory.doctor.diagnose import diagnose
 from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.install import install_best
-from wheelfactory.doctor.report import Report, as_json, make_report
+from wheelfactory.doctor.installed import read_installed
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.report import Offer, Report, as_json, make_report, managed_trouble
 from wheelfactory.doctor.source import MANIFEST_FILE, find_source, read_source
 from wheelfactory.doctor.wheels import read_wheels
 
@@ -29,28 +35,13 @@ SITE = ""
 FACTS = ""
 """What matrix.yaml knows, as JSON; filled in beside the site."""
 
+TORCH_PROBE = ""
+"""The program that asks torch, as text; filled in likewise."""
+
 EXIT_CODES = (
     "exit codes: 0 flash-attn works, or a wheel fits; 1 something is wrong, or none fits; "
     "2 bad arguments, or no manifest to be read"
 )
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the doctor is to do, and where its words go."""
-
-    python: str
-    """The interpreter to examine."""
-    facts: Facts
-    site: str
-    """Where wheels are listed; empty for nowhere."""
-    environ: Mapping[str, str]
-    show: Callable[[str], None]
-    """Takes a line of the result."""
-    tell: Callable[[str], None]
-    """Takes a line for a person who waits."""
-    root: Path = Path("/")
-    """The machine."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,38 +60,43 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flash-attn", metavar="VERSION", help="wheels of this release only, such as 2.8.3")
 
 
-def perform(options: argparse.Namespace, task: Task) -> int:
-    """Examine, say what was found, and install if asked to; gives the exit code.
+def perform(
+    options: argparse.Namespace,
+    python: str,
+    facts: Facts,
+    probe: str,
+    site: str,
+    environ: Mapping[str, str],
+    *,
+    show: Callable[[str], None],
+    tell: Callable[[str], None],
+    root: Path = Path("/"),
+) -> int:
+    """Examine the interpreter `python`, say what was found, and install if asked to; gives the exit code.
 
-    Raises `InputError` if the Python cannot be examined, or if there is no manifest to be read: then after everything
-    else was said.
+    `probe` is the program that asks torch, `site` is where wheels are listed (empty for nowhere), `show` takes a line
+    of the result, `tell` one for a person who waits, `root` is the machine. Raises `InputError` if the Python cannot be
+    examined, or if there is no manifest to be read: then after everything else was said.
     """
-    if options.install and not task.site:
+    if options.install and not site:
         raise InputError("no site to install from", "--install", "name the address of a site, or a release directory")
-    task.tell(f"examining {task.python}: this imports torch, which may take a minute")
-    machine = detect(task.python, task.environ, task.root)
-    report, error = Report(machine, diagnose(machine, task.facts), task.site or None), None
+    tell(f"examining {python}: this imports torch, which may take a minute")
+    machine = detect(python, environ, probe, facts.rocm_tritons, root)
+    report, error = Report(machine, diagnose(machine, facts), site or None), None
     try:
-        if task.site:
-            report = _with_wheels(report, options, task)
+        if site:
+            source = find_source(site)
+            wheels = read_wheels(read_source(source), source.manifest, source.base)
+            backend = Backend(options.backend) if options.backend else None
+            fit = find_fit(wheels, machine, facts, backend=backend, flash_attn=options.flash_attn)
+            report = make_report(machine, report.diagnoses, source.manifest, wheels, fit)
     except InputError as caught:
         error = caught
-    if options.json:
-        task.show(json.dumps(as_json(report, error), indent=2))
-    else:
-        for line in report_lines(report):
-            task.show(line)
+    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report):
+        show(line)
     if error:
         raise error
-    return install_best(report, task.facts, task.environ, task.show) if options.install else report.exit_code
-
-
-def _with_wheels(report: Report, options: argparse.Namespace, task: Task) -> Report:
-    source = find_source(task.site)
-    wheels = read_wheels(read_source(source), source.manifest, source.base)
-    backend = Backend(options.backend) if options.backend else None
-    fit = find_fit(wheels, report.machine, task.facts, backend=backend, flash_attn=options.flash_attn)
-    return make_report(report.machine, report.diagnoses, source.manifest, wheels, fit)
+    return install_best(report, facts, environ, show) if options.install else report.exit_code
 
 
 class _DoctorParser(argparse.ArgumentParser):
@@ -119,9 +115,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser)
     try:
         options = parser.parse_args(arguments)
-        site = options.site or SITE or _own_folder()
-        python = options.python or sys.executable
-        code = perform(options, Task(python, Facts.parse(FACTS), site, os.environ, _show_line, _tell_line))
+        own = globals().get("__file__")  # not there if the file is piped to Python
+        folder = Path(own).resolve().parent if own else None  # a release or a copy of a site, if a manifest is there
+        site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
+        python, facts = options.python or sys.executable, Facts.parse(FACTS)
+        show, tell = partial(_write_line, sys.stdout), partial(_write_line, sys.stderr)
+        code = perform(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain when it ends
@@ -137,28 +136,75 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _own_folder() -> str:
-    """The folder that this file lies in, if it is a release or a copy of a site; else nothing."""
-    own = globals().get("__file__")  # not there if the file is piped to Python
-    folder = Path(own).resolve().parent if own else None
-    return str(folder) if folder and (folder / MANIFEST_FILE).is_file() else ""
-
-
-def _show_line(line: str) -> None:
-    _write_line(line, sys.stdout)
-
-
-def _tell_line(line: str) -> None:
-    _write_line(line, sys.stderr)
-
-
-def _write_line(line: str, stream: TextIO) -> None:
+def _write_line(stream: TextIO, line: str) -> None:
     encoding = stream.encoding or "ascii"
     stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")  # a driver's name of a GPU has (R) and (TM)
 
 
 def _fail_with(error: FactoryError) -> int:
-    _tell_line(f"error: {error}")
+    _write_line(sys.stderr, f"error: {error}")
     if error.hint:
-        _tell_line(f"hint: {error.hint}")
+        _write_line(sys.stderr, f"hint: {error.hint}")
     return error.exit_code
+
+
+def install_best(report: Report, facts: Facts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
+    """Run the command of the best wheel, if the answer on stdin is yes; gives the exit code.
+
+    That is `DONE` if the wheel is installed and imports in the end. Raises `FactoryError` if there is no answer,
+    nothing to install with, or the installation fails.
+    """
+    if not report.offers:
+        show("")
+        show("Nothing was installed, as no wheel fits.")
+        return FAILED
+    if report.offers[0].installed:
+        return DONE
+    command = _command(report.machine, report.offers[0], environ)
+    show("")
+    show(shlex.join(command))
+    if not _is_wanted():
+        show("Nothing was installed.")
+        return FAILED
+    code = subprocess.call(command, env=dict(environ))
+    if code:
+        raise FactoryError("the installation failed", f"{command[0]} ended with exit code {code}", "it said why above")
+    installed = read_installed(report.machine.python.executable, environ, IMPORT_SECONDS)
+    if installed is None:
+        raise FactoryError("the installation failed", "flash-attn is not there afterwards", "it said why above")
+    if not installed.error:
+        show(f"flash-attn {installed.version} is installed and imports.")
+        return DONE
+    show(f"flash-attn {installed.version} is installed and does not import: {installed.error}")
+    for diagnosis in diagnose(replace(report.machine, installed=installed), facts):
+        show(f"Wrong: {diagnosis.what}")
+        show(f"Cure:  {diagnosis.cure}")
+    return FAILED
+
+
+def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> Command:
+    """By pip, or by uv in an environment without pip."""
+    if machine.python.managed:
+        raise FactoryError("cannot install", *managed_trouble(machine.python))
+    if machine.python.pip is not None:
+        return offer.pip
+    if shutil.which("uv", path=environ.get("PATH")) is None:
+        hint = f"{machine.python.executable} -m ensurepip"
+        raise FactoryError(
+            "nothing to install with", f"neither pip in {machine.python.executable} nor uv on PATH", hint
+        )
+    return offer.uv
+
+
+def _is_wanted() -> bool:
+    """Whether the answer is yes. Raises `FactoryError` if nobody answers."""
+    sys.stdout.flush()
+    sys.stderr.write("Install it? [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline() if sys.stdin else ""
+    if not answer:
+        sys.stderr.write("\n")
+        raise FactoryError(
+            "nothing was installed", "nobody answered", "run the line above, or pipe the answer: echo y |"
+        )
+    return answer.strip().lower() in ("y", "yes")

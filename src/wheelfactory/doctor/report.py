@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
-from wheelfactory.core.installer import Command
-from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.core.installer import Command, pip_of, uv_of, with_digest
+from wheelfactory.doctor.diagnosis import TORCH_INDEX, Diagnosis
 from wheelfactory.doctor.fit import Fit, condition, dependencies
-from wheelfactory.doctor.lines import hindrances, pip_command, torch_command, uv_command
-from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.wheels import Wheel
 
 FORMAT = 1
@@ -51,8 +50,13 @@ class Report:
 
     @property
     def hindrances(self) -> tuple[str, ...]:
-        """Why the commands cannot be run as they are."""
-        return hindrances(self.machine)
+        """Why the commands cannot be run as they are, each with what to do about it."""
+        python, found = self.machine.python, []
+        if python.managed:
+            found.append(": ".join(managed_trouble(python, torch=self.machine.torch is not None)))
+        if python.pip is None:
+            found.append(f"this Python has no pip: use the uv line, or first `{python.executable} -m ensurepip`")
+        return tuple(found)
 
     @property
     def exit_code(self) -> int:
@@ -81,29 +85,44 @@ def make_report(
         site,
         fit,
         tuple(_offer(wheel, needed, machine) for wheel in best.values()),
-        _torch_offer(other, machine) if other else None,
+        _torch_offer(other, other.cell, machine) if other and other.cell else None,
         _offer(fallback, (), machine) if fallback else None,
     )
 
 
 def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine) -> Offer:
-    installed = machine.installed
+    """A wheel is named by its address and digest: nothing is chosen, so nothing else can be taken."""
+    installed, python = machine.installed, machine.python.executable
     again = installed is not None and installed.version == wheel.version
-    wheels = [*needed, wheel]
+    wheels = [(one.project, with_digest(one.url, one.sha256)) for one in (*needed, wheel)]
     return Offer(
         wheel,
-        pip_command(machine.python, wheels, again=again),
-        uv_command(machine.python, wheels, again=again),
+        pip_of(python).exactly(*(address for _, address in wheels), again=again),
+        # uv takes a file: address with a digest only after a name (uv 0.13.8)
+        uv_of(python).exactly(*(f"{project} @ {address}" for project, address in wheels), again=again),
         installed=installed is not None and again and not installed.error,
         condition=condition(wheel, machine),
     )
 
 
-def _torch_offer(wheel: Wheel, machine: Machine) -> Offer | None:
-    if wheel.cell is None:
-        return None
-    pip, uv = (torch_command(machine.python, wheel.cell, uv=uv) for uv in (False, True))
+def _torch_offer(wheel: Wheel, cell: Cell, machine: Machine) -> Offer:
+    """The torch of a cell with its local version, which a CUDA build that is there cannot satisfy."""
+    requirement, index = f"torch=={cell.torch}+rocm{cell.rocm}", f"{TORCH_INDEX}/rocm{cell.rocm}"
+    pip, uv = (one(machine.python.executable).torch(requirement, index) for one in (pip_of, uv_of))
     return Offer(wheel, pip, uv)
+
+
+def managed_trouble(python: Python, *, torch: bool = True) -> tuple[str, str]:
+    """Why nothing is installed into a Python that its distribution owns (PEP 668), and what to do; `torch`: it has one.
+
+    Where a wheel fits, it has.
+    """
+    environment = f"{python.executable} -m venv {'--system-site-packages ' * torch}flash-attn-env"
+    named = "an environment that sees its torch" if torch else "an environment"
+    return (
+        f"the distribution owns {python.executable}, and pip installs nothing into it (PEP 668)",
+        f"make {named}, `{environment}`, and examine --python flash-attn-env/bin/python",
+    )
 
 
 def as_json(report: Report, error: FactoryError | None = None) -> dict[str, object]:
@@ -126,14 +145,16 @@ def as_json(report: Report, error: FactoryError | None = None) -> dict[str, obje
         "near_misses": [
             {**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in (fit.near_misses if fit else ())
         ],
-        "torch": {"for": report.torch.wheel.filename, **_commands_json(report.torch)} if report.torch else None,
-        "fallback": (
-            {"filename": report.fallback.wheel.filename, **_commands_json(report.fallback)} if report.fallback else None
-        ),
+        "torch": _named("for", report.torch),
+        "fallback": _named("filename", report.fallback),
         "hindrances": list(report.hindrances),
         "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
         "exit_code": error.exit_code if error else report.exit_code,
     }
+
+
+def _named(key: str, offer: Offer | None) -> dict[str, object] | None:
+    return {key: offer.wheel.filename, **_commands_json(offer)} if offer else None
 
 
 def _commands_json(offer: Offer) -> dict[str, object]:

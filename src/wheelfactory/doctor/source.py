@@ -72,7 +72,8 @@ def read_source(source: Source) -> bytes:
     """The bytes of a manifest. Raises `InputError`, with the address, if they cannot be had whole."""
     try:
         if urlsplit(source.manifest).scheme == "file":
-            return _read_file(Path(url2pathname(urlsplit(source.manifest).path)))
+            with Path(url2pathname(urlsplit(source.manifest).path)).open("rb") as file:
+                return _bounded(file, None)
         return _download(source.manifest)
     except HTTPError as error:
         error.close()
@@ -89,11 +90,6 @@ def _unreadable(source: Source, why: str) -> InputError:
     shown = unquote(source.manifest) if source.manifest.startswith("file:") else source.manifest
     hint = "check the address and the network; a copy of manifest.jsonl can be named instead"
     return InputError("cannot read the manifest", f"{shown} ({why})", hint)
-
-
-def _read_file(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return _bounded(file, None)
 
 
 class _SafeRedirects(HTTPRedirectHandler):

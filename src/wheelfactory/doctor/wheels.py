@@ -76,36 +76,35 @@ def read_wheels(data: bytes, which: str, base: str) -> tuple[Wheel, ...]:
         try:
             wheels.append(_wheel(json.loads(line), base))
         except (ValueError, TypeError, KeyError, RecursionError, InputError) as error:
-            place, hint = f"{which}:{number}: {_complaint(error)}", "it may be damaged, or cut off; get it again"
-            raise InputError("not a manifest row", place, hint) from None
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error) or "cannot be read"
+            place = f"{which}:{number}: {said.encode('ascii', 'backslashreplace').decode('ascii')[:200]}"
+            raise InputError("not a manifest row", place, "it may be damaged, or cut off; get it again") from None
     return tuple(wheels)
-
-
-def _complaint(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error).encode("ascii", "backslashreplace").decode("ascii")[:200] if str(error) else "cannot be read"
 
 
 def _wheel(row: object, base: str) -> Wheel:
     if not isinstance(row, dict):
         raise TypeError("not a JSON object")
     filename = _checked(row["filename"], "filename")
-    cell, label = row.get("cell"), row.get("label")
+    cell, label, size, abi = row.get("cell"), row.get("label"), row["size"], row.get("cxx11_abi")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise TypeError("size is not one")
+    if abi is not None and not isinstance(abi, bool):
+        raise TypeError("cxx11_abi is neither true nor false")
     return Wheel(
         project=_checked(row["project"], "project"),
         version=_checked(row["version"], "version"),
         filename=filename,
         url=_address(row.get("url"), base, filename),
         sha256=_checked(row["sha256"], "sha256"),
-        size=_count(row["size"]),
+        size=size,
         requires_python=_text(row.get("requires_python") or ""),
         published=_text(row.get("published") or ""),
         yanked=None if row.get("yanked") is None else _text(row["yanked"]),
         cell=None if cell is None else Cell.parse(_text(cell)),
         label=None if label is None else Label.parse(_text(label)),
         archs=tuple(_checked(arch, "offload_archs") for arch in _list(row.get("offload_archs"))),
-        cxx11_abi=_flag(row.get("cxx11_abi")),
+        cxx11_abi=abi,
         glibc=None if row.get("glibc") is None else _checked(row["glibc"], "glibc"),
         gates=tuple(_gate(gate) for gate in _list(row.get("gates"))),
         verified_on=tuple(sorted(set(_verified_archs(row)), key=by_generation)),
@@ -123,18 +122,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is something else")
     return "".join(character if character.isprintable() else " " for character in value)
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError("size is not one")
-    return value
-
-
-def _flag(value: object) -> bool | None:
-    if value is None or isinstance(value, bool):
-        return value
-    raise TypeError("cxx11_abi is neither true nor false")
 
 
 def _list(value: object) -> list[object]:

@@ -42,25 +42,23 @@ class Search:
 
     def see(self, text: str) -> None:
         """Take the next line, already cleaned."""
+        cause = self._specific
+        if self._error and text.startswith(HINT) and (cause is None or cause.evidence == self._error):
+            # the hint that this program gives right after its error is about this very case
+            name = cause.name if cause else "refused by the factory"
+            self._specific = Cause(name, self._error, text[len(HINT) :])
+        if cause:
+            self._error = ""
         if self._specific:
-            self._take_hint(text)
             return
-        if self._error and text.startswith(HINT):
-            self._specific = Cause("refused by the factory", self._error, text[len(HINT) :])
-            return
-        self._error = text[:_LONGEST_EVIDENCE] if _is_ours(text) else ""
+        # the form of this program's errors; what follows may be its hint
+        is_ours = text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
+        self._error = text[:_LONGEST_EVIDENCE] if is_ours else ""
         if not in_trouble(text) or any(word in text for word in glossary().warnings):
             return
         self._specific = _told(glossary().causes, text)
         if not self._specific and not self._unspecific:
             self._unspecific = _told(glossary().unspecific_causes, text)
-
-    def _take_hint(self, text: str) -> None:
-        """The hint that this program gives right after its error is about this very case."""
-        cause = self._specific
-        if cause and self._error == cause.evidence and text.startswith(HINT):
-            self._specific = Cause(cause.name, cause.evidence, text[len(HINT) :])
-        self._error = ""
 
 
 def find_cause(lines: Iterable[str]) -> Cause | None:
@@ -87,8 +85,3 @@ def _short_in_trouble(text: str) -> bool:
 def _told(table: list[KnownCause], text: str) -> Cause | None:
     found = next((known for known in table if known.said.search(text)), None)
     return Cause(found.name, text[:_LONGEST_EVIDENCE], found.remedy) if found else None
-
-
-def _is_ours(text: str) -> bool:
-    """Whether it has the form of this program's errors; what follows of it may be its hint."""
-    return text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")

@@ -11,11 +11,10 @@ from dataclasses import asdict
 from wheelfactory.core.gpus import product
 from wheelfactory.explain.command import Command
 from wheelfactory.explain.explanation import CORES, Explanation
-from wheelfactory.explain.forecast import Forecast
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning
-from wheelfactory.explain.progress import Progress
-from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING
+from wheelfactory.explain.progress import Forecast, Progress
+from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING, Reading
 from wheelfactory.kernels.compiler.status import duration
 
 Document = dict[str, object]
@@ -49,8 +48,7 @@ def describe(explanation: Explanation) -> Iterator[str]:
 
 def _head(explanation: Explanation) -> Iterator[str]:
     progress, forecast = explanation.reading.progress, explanation.forecast
-    state = _state(explanation)
-    yield f"{explanation.log}: {state}"
+    yield f"{explanation.log}: {_state(explanation.reading)}"
     if progress and forecast and explanation.reading.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, forecast, explanation))
     if progress and progress.mixed:
@@ -60,9 +58,8 @@ def _head(explanation: Explanation) -> Iterator[str]:
     yield from _rows(("for", f"{arch}  {product(arch)}".rstrip()) for arch in explanation.reading.archs)
 
 
-def _state(explanation: Explanation) -> str:
-    reading, progress = explanation.reading, explanation.reading.progress
-    far = ""
+def _state(reading: Reading) -> str:
+    progress, far = reading.progress, ""
     if progress:
         percent = progress.done * 100 // progress.total if progress.total else 0
         far = f"{progress.done} of {progress.total} compiled ({percent} %)"
@@ -111,23 +108,19 @@ def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
     if kernel.arch:
         rows.append(("code for", kernel.family))
     sized = [part.meaning.partition(": ") for part in kernel.parts if part.meaning.startswith(_SIZED)]
-    for name in dict.fromkeys(label for label, _, _ in sized):
-        rows += _joined(name, [text for label, _, text in sized if label == name])
+    labels = dict.fromkeys(label for label, _, _ in sized)
+    groups = {name: [text for label, _, text in sized if label == name] for name in labels}
     options = [part.meaning for part in kernel.parts if not part.meaning.startswith(_SIZED)]
-    rows += _joined("options", [option for option in options if not option.startswith(_OFF)])
-    rows += _joined("without", [option.removeprefix(_OFF) for option in options if option.startswith(_OFF)])
+    groups["options"] = [option for option in options if not option.startswith(_OFF)]
+    groups["without"] = [option.removeprefix(_OFF) for option in options if option.startswith(_OFF)]
+    rows += [(label, "; ".join(texts)) for label, texts in groups.items() if texts]
     rows += [("unknown", ", ".join(kernel.unknown))] if kernel.unknown else []
     yield from _section(title, rows)
 
 
-def _joined(label: str, texts: list[str]) -> list[tuple[str, str]]:
-    return [(label, "; ".join(texts))] if texts else []
-
-
 def _command(command: Command) -> Iterator[str]:
     rocm = f" of ROCm {command.rocm}" if command.rocm else ""
-    rows = [("compiler", command.compiler + rocm)]
-    rows.append(("source", command.source))
+    rows = [("compiler", command.compiler + rocm), ("source", command.source)]
     counts = Counter(whose for _, whose in command.headers)
     rows += [("headers", f"{whose} ({count} -I)") for whose, count in counts.items()]
     yield from _section("the command", rows)
@@ -147,15 +140,13 @@ def _command(command: Command) -> Iterator[str]:
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
     told = list(lines)
     if told:
-        yield ""
-        yield title
+        yield from ("", title)
         for line in told:
             yield from _wrapped(line, "  - ", "    ")
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    yield ""
-    yield title
+    yield from ("", title)
     yield from _rows(rows)
 
 

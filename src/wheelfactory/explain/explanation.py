@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wheelfactory.build.recipe import GIB_PER_COMPILE
-from wheelfactory.explain.command import Command
-from wheelfactory.explain.forecast import ONE_HEAD_DIM, Forecast, forecast
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning, explain_name
+from wheelfactory.explain.progress import ONE_HEAD_DIM, Forecast, forecast
 from wheelfactory.explain.reading import FAILED, FINISHED, Reading
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, is_runaway
@@ -88,9 +87,13 @@ def _reasons(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
         yield f"each source is compiled {ahead.archs} times, for one arch after another"
     if reading.command and reading.command.is_cuda:
         yield "the compiler is nvcc: this builds for CUDA, not for ROCm, of which alone something is known here"
-    runaway = reading.command if reading.command and is_runaway(reading.command.words) else None
-    if runaway and not runaway.rocm:
-        yield _runaway_reason(runaway)
+    suspect = _suspect(reading)
+    runaway = (
+        f"{EARLY_INLINE}=true with function calls off: if {suspect}, it runs away on the pair "
+        "(a kernel took over 9 minutes, not 24 s)"
+    )
+    if suspect and reading.command and not reading.command.rocm:
+        yield runaway
     if reading.no_ninja:
         yield "torch found no ninja, so one file is compiled after another"
     elif reading.jobs:
@@ -99,15 +102,8 @@ def _reasons(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
         yield "MAX_JOBS is not in the log; if unset, flash-attn starts a job for 2 cores and 9 GB, whichever is fewer"
     if reading.command and not reading.ccache and ahead:
         yield "no compiler cache on the command line: a build in a new folder or environment compiles all again"
-    if runaway and runaway.rocm:
-        yield _runaway_reason(runaway)
-
-
-def _runaway_reason(command: Command) -> str:
-    return (
-        f"{EARLY_INLINE}=true with function calls off: if {_runaway(command)}, it runs away on the pair "
-        "(a kernel took over 9 minutes, not 24 s)"
-    )
+    if suspect and reading.command and reading.command.rocm:
+        yield runaway
 
 
 def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
@@ -125,8 +121,9 @@ def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
             f"MAX_JOBS by memory: free GiB / {GIB_PER_COMPILE}, at most the cores; "
             f"{ahead.jobs} jobs need {ahead.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
         )
-    if reading.command and is_runaway(reading.command.words):
-        yield f'if {_runaway(reading.command)}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
+    suspect = _suspect(reading)
+    if suspect:
+        yield f'if {suspect}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
     if ahead and reading.progress and reading.progress.total > ONE_HEAD_DIM:
         yield "need only some head dims? OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
     if ahead:
@@ -134,8 +131,10 @@ def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
         yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
 
 
-def _runaway(command: Command) -> str:
-    """Which compiler runs away on upstream's inlining flags; its version is not in the log."""
-    if command.rocm:
+def _suspect(reading: Reading) -> str:
+    """Which compiler would run away on the command's flags, as its version is not in the log; empty if none would."""
+    if not reading.command or not is_runaway(reading.command.words):
+        return ""
+    if reading.command.rocm:
         return f"`hipcc --version` says clang {RUNAWAY_AMD} or newer"
     return f"the compiler is not AMD's and clang {RUNAWAY_UPSTREAM} or newer"

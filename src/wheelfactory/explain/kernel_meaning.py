@@ -100,27 +100,19 @@ def _varying(operation: Operation, word: str, seen: Counter[str]) -> str | None:
     """The meaning of a part that holds numbers, where `seen` counts tiles, warps and matrices; None if unknown."""
     if match := _SIZES.fullmatch(word):
         letter, numbers = match.groups()
+        position = seen[letter]
         seen[letter] += 1
-        return _tile(operation, numbers) if letter == "b" else _product(operation, letter, seen[letter] - 1, numbers)
+        if letter == "b":
+            sizes = numbers.split("x")
+            told = ", ".join(f"{size} {name}" for size, name in zip(sizes, operation.tile, strict=False))
+            return f"tile: {told}" if len(sizes) == len(operation.tile) else None
+        label, names = ("warps", operation.warps) if letter == "r" else ("matrix", operation.matrix)
+        return f"{label}: {numbers} for {names[position] if position < len(names) else f'product {position}'}"
     if match := _OCCUPANCY.fullmatch(word):
         return f"occupancy: {match[1]} at once on a compute unit" if match[1] != "-1" else "occupancy: free"
     if match := _LONGEST_QUERY.fullmatch(word):
         return "queries of any number" if match[1] == "0" else f"at most {match[1]} queries"
     return _padding(word)
-
-
-def _tile(operation: Operation, numbers: str) -> str | None:
-    """What ``b16x128x...`` says; None if this operation has no tile of so many numbers."""
-    sizes = numbers.split("x")
-    if len(sizes) != len(operation.tile):
-        return None
-    return "tile: " + ", ".join(f"{size} {name}" for size, name in zip(sizes, operation.tile, strict=True))
-
-
-def _product(operation: Operation, letter: str, position: int, sizes: str) -> str:
-    """What the ``r4x1x1`` or ``w16x16x32`` at this position (0 is the first) says."""
-    label, names = ("warps", operation.warps) if letter == "r" else ("matrix", operation.matrix)
-    return f"{label}: {sizes} for {names[position] if position < len(names) else f'product {position}'}"
 
 
 def _padding(word: str) -> str | None:

@@ -63,30 +63,20 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[Line]:
     A carriage return ends a line, as progress that is written over itself is many lines. `name` is for the error.
     Raises `InputError` if it is no text.
     """
-    rest, first = b"", True
-    while chunk := stream.read(CHUNK):
-        if first:
-            _refuse_binary(chunk, name)
-            first = False
-        *whole, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-        yield from _cleaned(whole)
-        rest = rest[:LONGEST]
-    yield from _cleaned([rest])
-
-
-def _cleaned(raw: list[bytes]) -> Iterator[Line]:
-    for words in raw:
-        line = clean(words[:LONGEST].decode("utf-8", "replace"))
-        if line.text:
-            yield line
-
-
-def _refuse_binary(start: bytes, name: str) -> None:
-    packed = next((kind for magic, kind in PACKED.items() if start.startswith(magic)), None)
+    chunk, rest = stream.read(CHUNK), b""
+    packed = next((kind for magic, kind in PACKED.items() if chunk.startswith(magic)), None)
     if packed:
         raise InputError("not a log", f"{name} is {packed}", "unpack it first")
-    if b"\0" in start:
+    if b"\0" in chunk:
         raise InputError("not a log", f"{name} is not text", "give what the build printed, as UTF-8 text")
+    while chunk or rest:
+        raw = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
+        rest = raw.pop()[:LONGEST] if chunk else b""  # the line that goes on in the next chunk
+        for words in raw:
+            line = clean(words[:LONGEST].decode("utf-8", "replace"))
+            if line.text:
+                yield line
+        chunk = stream.read(CHUNK)
 
 
 def clean(raw: str) -> Line:

@@ -84,11 +84,10 @@ class _Reader:
             return
         self.search.see(text)
         if in_trouble(text) or any(word in text for word in glossary().signs.words):  # most are warnings about headers
-            self._see_ending(text)
-            self._see_facts(text)
+            self._see_signs(text)
 
-    def _see_ending(self, text: str) -> None:
-        """The last word counts: a build that failed may have been started again."""
+    def _see_signs(self, text: str) -> None:
+        """How the build ended, where the last word counts as it may have been started again, and facts about it."""
         if glossary().signs.finished.search(text):
             self.finished = True
         elif glossary().signs.failed.search(text):
@@ -96,8 +95,6 @@ class _Reader:
             if text.startswith("FAILED: "):
                 self.after_failure = not self.failed_objects  # ninja prints the command of a failure below it
                 self.failed_objects += 1
-
-    def _see_facts(self, text: str) -> None:
         if "MAX_JOBS" in text or "ninja" in text:
             match = _JOBS.search(text)
             found = next((number for number in match.groups() if number), "0") if match else "0"

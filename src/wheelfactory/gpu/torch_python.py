@@ -1,4 +1,7 @@
-"""A name or nothing in, the Python with torch that a user works with out, and the GPU that its torch computes on."""
+"""A name or nothing in, the Python with torch that a user works with out, and the GPU that its torch computes on.
+
+And the rule where the foreign-GPU test mode can be asked for.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,11 @@ SECONDS = 180.0
 
 OLDEST = (3, 9)
 """The first Python that programs of the factory run in."""
+
+AUTOTUNE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
+
+_FOREIGN = "--foreign-gpu"
+"""The option of the test mode, which itself is verify/programs/foreign_gpu.py."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +91,18 @@ def _hint(answer: Answer) -> str:
             "does not count"
         )
     return "mend that torch (`wheelfactory doctor` says how), or name another Python with --python"
+
+
+def require_foreign_gpu(python: TorchPython) -> None:
+    """Raises `InputError` unless that torch computes on a GPU that is not one of AMD."""
+    if python.vendor is None:
+        raise InputError("no GPU", f"torch {python.torch} of {python.python} sees none", f"leave {_FOREIGN} out")
+    if python.vendor == "amd":
+        raise InputError("no foreign GPU", f"{python.device} is one of AMD", f"leave {_FOREIGN} out")
+
+
+def require_no_autotune(asked: str) -> None:
+    """Raises `InputError` if the Triton backend is to look for its best settings: `asked` is a value of `AUTOTUNE`."""
+    if asked.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
+        known = "upstream has no configurations for GPUs of other vendors"
+        raise InputError("cannot autotune on a foreign GPU", known, f"unset {AUTOTUNE}, or leave --autotune out")

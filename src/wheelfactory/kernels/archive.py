@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,9 @@ from pathlib import Path
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
-from wheelfactory.kernels.compiler.differences import differences
-from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Finished, Store
 from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, describe_set, parse_manifest
-from wheelfactory.kernels.tape import DamagedTapeError, Sink, Tape, end, header, packing, padding
+from wheelfactory.kernels.tape import DamagedTapeError, Tape, packing, write_member
 
 MANIFEST = "manifest.json"
 _SHARD_NAME = ".shard-"
@@ -42,13 +41,11 @@ class NotWholeError(BuildError):
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What came out of an archive, by source."""
+    """What came out of an archive."""
 
     store: Store
-    taken: tuple[str, ...]
-    """Objects that are in the store now, or were there already."""
     damaged: tuple[str, ...]
-    """Objects whose sha256 is not that of the manifest; they are to be compiled again."""
+    """Sources of objects whose sha256 is not that of the manifest; they are to be compiled again."""
 
 
 def pack(
@@ -72,34 +69,25 @@ def pack(
     if not wanted or (partial and not entries):
         raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
     if not partial:
-        _require(wanted, entries)
+        require_whole(wanted, entries)
     manifest = describe_set(store.key, set_id, shard, entries.values(), wanted)
     path = folder / manifest.file_name
     with _written(path), atomic_path(path) as written, written.open("wb") as file, packing(file) as packed:
         content = manifest.to_bytes()
-        packed.write(header(MANIFEST, len(content)) + content + padding(len(content)))
-        for same in manifest.contents():
-            _write_object(packed, store, same[0])
-            for entry in same[1:]:
-                for _ in _object(store, entry):
-                    pass
-        packed.write(end())
+        write_member(packed, MANIFEST, len(content), [content])
+        for first, *others in manifest.contents():
+            write_member(packed, f"objects/{first.sha256}", first.size, _object(store, first))
+            for entry in others:
+                deque(_object(store, entry), maxlen=0)
     return path
 
 
-def _require(wanted: Collection[str], have: Container[str], note: str = "") -> None:
-    """Raise `NotWholeError` if a set or shard is not whole."""
+def require_whole(wanted: Collection[str], have: Container[str], note: str = "") -> None:
+    """Raise `NotWholeError`, with a note for its end, if a set or shard is not whole."""
     missing = sorted(source for source in wanted if source not in have)
     if missing:
-        which = f"{len(missing)} of {len(wanted)} sources have no object: {_named(missing)}{note}"
+        which = f"{len(missing)} of {len(wanted)} sources have no object: {named(missing)}{note}"
         raise NotWholeError("kernel set is not whole", which, "compile what is missing, by the same command as before")
-
-
-def _write_object(packed: Sink, store: Store, entry: Finished) -> None:
-    packed.write(header(f"objects/{entry.sha256}", entry.size))
-    for piece in _object(store, entry):
-        packed.write(piece)
-    packed.write(padding(entry.size))
 
 
 def _object(store: Store, entry: Finished) -> Iterator[bytes]:
@@ -114,13 +102,12 @@ def _object(store: Store, entry: Finished) -> Iterator[bytes]:
                     break
                 yield piece
     except FileNotFoundError:
-        raise _corrupt(store, entry, "it is gone") from None
-    if size != entry.size or digest.hexdigest() != entry.sha256:
-        raise _corrupt(store, entry, f"its journal says {entry.size} bytes and sha256 {entry.sha256[:12]}...")
-
-
-def _corrupt(store: Store, entry: Finished, why: str) -> BuildError:
-    return BuildError("corrupt object", f"{store.path(entry.source)} ({why})", f"compile {entry.source} again")
+        why = "it is gone"
+    else:
+        if size == entry.size and digest.hexdigest() == entry.sha256:
+            return
+        why = f"its journal says {entry.size} bytes and sha256 {entry.sha256[:12]}..."
+    raise BuildError("corrupt object", f"{store.path(entry.source)} ({why})", f"compile {entry.source} again")
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -139,7 +126,7 @@ def _manifest(tape: Tape, path: Path) -> Manifest:
 
 
 def _refuse_bomb(manifest: Manifest, path: Path) -> None:
-    unpacked = manifest.totals.size  # on disk, where sources of one content have a file each
+    unpacked = manifest.totals["size"]  # on disk, where sources of one content have a file each
     if unpacked > _MOST_TIMES * path.stat().st_size + _ALWAYS:
         raise DamagedTapeError(f"it would unpack to {unpacked} bytes, more than {_MOST_TIMES} times its size")
 
@@ -166,19 +153,16 @@ def unpack(path: Path, kernels: Path) -> Unpacked:
         manifest = _manifest(tape, path)
         _refuse_bomb(manifest, path)
         store = Store(kernels, manifest.set_key)
-        taken: list[str] = []
         damaged: list[str] = []
         with _written(store.folder), scratch_dir(store.folder) as scratch:
             store.make()
             known = store.finished()
             for same in manifest.contents():
                 new = [entry for entry in same if not _is_there(store, known.get(entry.source), entry)]
-                good = _take(tape, store, same[0], new, scratch / "object")
-                left_out = set() if good else {entry.source for entry in new}
-                damaged += left_out
-                taken += [entry.source for entry in same if entry.source not in left_out]
+                if not _take(tape, store, same[0], new, scratch / "object"):
+                    damaged += [entry.source for entry in new]
         tape.finish()
-    return Unpacked(store, tuple(sorted(taken)), tuple(sorted(damaged)))
+    return Unpacked(store, tuple(sorted(damaged)))
 
 
 def _is_there(store: Store, known: Finished | None, entry: Finished) -> bool:
@@ -212,46 +196,8 @@ def _take(tape: Tape, store: Store, first: Finished, new: Sequence[Finished], wr
     return True
 
 
-def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
-    """Make the archive of a set of those of its shards, through the store below `kernels`; its path.
-
-    Raises `InputError` if the archives are not of one set, or one of them is damaged, `NotWholeError` if a source has
-    no object in any, and `BuildError` if that is damaged.
-    """
-    if not paths:
-        raise InputError("nothing to join", "no kernel archives", "name the archives of all shards")
-    manifests = [read_manifest(path) for path in paths]
-    for path, manifest in zip(paths, manifests, strict=True):
-        _require_same(paths[0], manifests[0], path, manifest)
-    store = Store(kernels, manifests[0].set_key)
-    have = {*store.finished(), *(source for manifest in manifests for source in manifest.objects)}
-    _require(store.key.sources, have, _absent(manifests))
-    damaged = {source: path for path in paths for source in unpack(path, kernels).damaged}
-    lost = sorted(damaged.keys() - store.finished().keys())
-    if lost:
-        hint = "compile them again, or fetch the archive again"
-        raise BuildError("damaged objects", f"{len(lost)} in {damaged[lost[0]]}: {_named(lost)}", hint)
-    return pack(store, manifests[0].set_id, folder, None)
-
-
-def _require_same(first: Path, wanted: Manifest, path: Path, found: Manifest) -> None:
-    if found.key == wanted.key and found.set_id == wanted.set_id:
-        return
-    why = differences({"set": wanted.set_id, **wanted.parts}, {"set": found.set_id, **found.parts})
-    which, hint = f"{first.name} and {path.name} differ in {'; '.join(why)}", "join those of one compiler and its flags"
-    raise InputError("archives of different kernel sets", which, hint)
-
-
-def _absent(manifests: Sequence[Manifest]) -> str:
-    """Which shards there is no archive of, as the end of a sentence."""
-    shards = {Shard.parse(manifest.shard) for manifest in manifests if manifest.shard}
-    counts = sorted({shard.count for shard in shards})
-    every = (Shard(index, count) for count in counts for index in range(1, count + 1))
-    absent = [str(shard) for shard in every if shard not in shards]
-    return f"; no archive of shard {_named(absent)}" if absent else ""
-
-
-def _named(names: Sequence[str]) -> str:
+def named(names: Sequence[str]) -> str:
+    """The first of these names and how many more there are, for an error."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
@@ -278,8 +224,8 @@ def needed(archives: Sequence[Path]) -> tuple[Path, ...]:
 def _opened(path: Path) -> Iterator[Tape]:
     hint = "fetch it again, or pack it again"
     try:
-        with Tape(path) as tape:
-            yield tape
+        with path.open("rb") as file:
+            yield Tape(file)
     except FileNotFoundError:
         raise InputError("no such kernel archive", str(path), "see `wheelfactory kernels --help`") from None
     except DamagedTapeError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
@@ -68,56 +68,47 @@ def compile_kernels(
                 planned=planned_sources(cell.flash_attn, release, cache, environ),
             )
             log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-            ended = _compile(setup, handed, kernels, log, part)
-        store = Store.open(kernels, ended.report.key)
+            report, late = _compile(setup, handed, kernels, log, part)
+        store = Store.open(kernels, report.key)
         tell_ignored(taken, store.key)
-        archive = _packed(store, kernel_set.id, folder, shard_name, ended)
+        archive = _packed(store, kernel_set.id, folder, shard_name, report.names, late)
     remove_partial(archive)
     return archive
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """A compile that ended with all objects of its shard, or because the time was up."""
+def _compile(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> tuple[Report, RunAgainError | None]:
+    """Run setup.py up to the link, which our ninja refuses: the compile's report, and the error if the time was up.
 
-    report: Report
-    late: RunAgainError | None = None
-
-
-def _compile(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> _Ended:
-    """Run setup.py up to the link. Raises as `compile_kernels`, but not if time was up while it compiled."""
+    Raises as `compile_kernels`, but not if time was up while it compiled.
+    """
     try:
-        return _Ended(_run(setup, handed, kernels, log, part))
+        try:
+            run_setup(setup, log, handed, part)
+        except BuildError:
+            report = heard(setup, kernels, log)
+            if report is None or report.state != SHARD:
+                raise
+            return report, None
     except RunAgainError as error:
         report = report_of(setup)
         if report is None:
             raise
-        return _Ended(report, error)
-
-
-def _run(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> Report:
-    """Run setup.py up to the link, which our ninja refuses."""
-    try:
-        run_setup(setup, log, handed, part)
-    except BuildError:
-        report = heard(setup, kernels, log)
-        if report is None or report.state != SHARD:
-            raise
-        return report
+        return report, error
     raise BuildError("no kernels were compiled", log.stem, "its setup.py does not generate any")
 
 
-def _packed(store: Store, set_id: str, folder: Path, shard: str | None, ended: _Ended) -> Path:
+def _packed(
+    store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str], late: RunAgainError | None
+) -> Path:
     """The archive of what a compile left. Raises `RunAgainError` that names it, if it is a partial one."""
-    names = ended.report.names
     done = store.finished().keys() & set(names)
-    if ended.late is None or len(done) == len(names):
+    if late is None or len(done) == len(names):
         return pack(store, set_id, folder, shard, names)
     if not done:
-        raise ended.late
+        raise late
     path = pack(store, set_id, folder, shard, names, partial=True)
     raise RunAgainError(
-        ended.late.what,
+        late.what,
         f"{len(done)} of {len(names)} kernels are compiled, and packed as {path}",
         "run the same command again, here or on another machine that has this file in its --dest",
     )

@@ -1,16 +1,27 @@
-"""What earlier runs, here or elsewhere, left of a shard in a folder of archives: all of it, or a part to go on from."""
+"""What earlier runs, here or elsewhere, left in a folder of archives: whole sets and shards, or parts to go on from."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wheelfactory.core.errors import InputError
+from wheelfactory.core.errors import BuildError, InputError, RunAgainError
 from wheelfactory.core.progress import logger
-from wheelfactory.kernels.archive import check, find_archives, read_manifest, unpack
-from wheelfactory.kernels.compiler.differences import differences
-from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.archive import (
+    NotWholeError,
+    check,
+    find_archives,
+    is_shard,
+    named,
+    pack,
+    read_manifest,
+    require_whole,
+    unpack,
+)
+from wheelfactory.kernels.compiler.key import differences
+from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, shard_suffix
 
 
@@ -47,7 +58,7 @@ def tell_ignored(taken: Collection[Manifest], key: SetKey) -> None:
     """Say which of the partial archives that were taken over are of no use for the set with this key, and why."""
     for manifest in taken:
         if manifest.key != key.digest:
-            why = "; ".join(differences(key.parts, manifest.parts))
+            why = "; ".join(differences(key.parts, manifest.set_key.parts))
             logger.warning("%s is of another key and ignored: %s", manifest.file_name, why)
 
 
@@ -56,13 +67,83 @@ def remove_partial(whole: Path) -> None:
     whole.with_name(whole.name.removesuffix(SUFFIX) + PARTIAL + SUFFIX).unlink(missing_ok=True)
 
 
-def partial_manifests(folder: Path, set_id: str) -> Iterator[Manifest]:
-    """What the partial archives of a set in a folder say; one that is damaged is told and left out."""
+def join_set(folder: Path, set_id: str, kernels: Path) -> Path:
+    """Make the archive of a set of those of its shards in a folder, through the store below `kernels`; its path.
+
+    If there are no shards but the archive of the whole set, as a set that was not cut leaves it, it is that one. Raises
+    `RunAgainError` if shards are there in part only, `InputError` if there is nothing of the set, and whatever `join`
+    raises.
+    """
+    archives = find_archives(folder, set_id)
+    shards = [path for path in archives if is_shard(path)]
+    if not shards and len(archives) == 1:
+        check(archives[0])
+        return archives[0]
+    begun = []
     for path in find_archives(folder, set_id, partial=True):
         try:
-            yield read_manifest(path)
+            begun.append(read_manifest(path))
         except InputError as error:
             logger.warning("%s", error)
+    if not shards and not begun:
+        hint = f"compile them: wheelfactory kernels {set_id} --shard 1/N --dest {folder}"
+        raise InputError("no shards to join", f"of {set_id} in {folder}", hint)
+    whole = [read_manifest(path) for path in shards]
+    there = {manifest.shard for manifest in whole}
+    try:
+        if shards:
+            return join(shards, folder, kernels)
+    except NotWholeError:
+        begun = [manifest for manifest in begun if manifest.shard not in there and manifest.key == whole[0].key]
+        if not begun:
+            raise
+    which = "; ".join(_far(there, begun))
+    hint = f"compile the rest by the same commands as before, with --dest {folder}, then join again"
+    raise RunAgainError("kernel set is not whole yet", which, hint)
+
+
+def _far(there: Collection[str | None], begun: Iterable[Manifest]) -> Iterator[str]:
+    """How far each shard is that is not there whole."""
+    progress = {manifest.shard or "1/1": manifest for manifest in begun}
+    for shard in _every_shard([*there, *progress]):
+        if shard in progress:
+            manifest = progress[shard]
+            yield f"shard {shard}: {len(manifest.objects)} of {len(manifest.wanted)} kernels"
+        elif shard not in there:
+            yield f"shard {shard}: none"
+
+
+def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
+    """Make the archive of a set of those of its shards, one at least, through the store below `kernels`; its path.
+
+    Raises `InputError` if the archives are not of one set, or one of them is damaged, `NotWholeError` if a source has
+    no object in any, and `BuildError` if that is damaged.
+    """
+    manifests = [read_manifest(path) for path in paths]
+    first = manifests[0]
+    for path, manifest in zip(paths, manifests, strict=True):
+        if (manifest.key, manifest.set_id) != (first.key, first.set_id):
+            one, two = ({"set": found.set_id, **found.set_key.parts} for found in (first, manifest))
+            which = f"{paths[0].name} and {path.name} differ in {'; '.join(differences(one, two))}"
+            hint = "join those of one compiler and its flags"
+            raise InputError("archives of different kernel sets", which, hint)
+    store = Store(kernels, first.set_key)
+    have = {*store.finished(), *(source for manifest in manifests for source in manifest.objects)}
+    there = {manifest.shard for manifest in manifests}
+    absent = [shard for shard in _every_shard(there) if shard not in there]
+    require_whole(store.key.sources, have, f"; no archive of shard {named(absent)}" if absent else "")
+    damaged = {source: path for path in paths for source in unpack(path, kernels).damaged}
+    lost = sorted(damaged.keys() - store.finished().keys())
+    if lost:
+        hint = "compile them again, or fetch the archive again"
+        raise BuildError("damaged objects", f"{len(lost)} in {damaged[lost[0]]}: {named(lost)}", hint)
+    return pack(store, first.set_id, folder, None)
+
+
+def _every_shard(known: Iterable[str | None]) -> Iterator[str]:
+    """All shards of the sets that these were cut from."""
+    for count in sorted({Shard.parse(shard).count for shard in known if shard}):
+        yield from (str(Shard(index, count)) for index in range(1, count + 1))
 
 
 def _of_shard(paths: Collection[Path], set_id: str, shard: str | None) -> Iterator[Path]:
@@ -77,9 +158,8 @@ def _sound(path: Path, kernels: Path) -> Manifest | None:
     try:
         manifest = check(path)
         if path.name != manifest.file_name:
-            raise InputError(
-                "kernel archive under another name", f"{path} says that it is {manifest.file_name}", "compile it again"
-            )
+            which = f"{path} says that it is {manifest.file_name}"
+            raise InputError("kernel archive under another name", which, "compile it again")
     except InputError as error:
         logger.warning("%s; what is sound of it is taken over, and it is removed", error)
         with suppress(InputError):

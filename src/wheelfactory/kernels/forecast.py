@@ -145,7 +145,9 @@ def make_forecast(
     archive_bytes = round(object_bytes * ARCHIVE_PART)
     disk_bytes = OBJECT_COPIES * object_bytes + 2 * archive_bytes + SOURCE_COPIES * source_bytes
     limits = (
-        *runner_limits(max(walls), peak_mib, disk_bytes, runners),
+        Limit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
+        Limit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
+        Limit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
         Limit("archive as a release asset", archive_bytes / _GIB, ASSET_BYTES / _GIB, "GiB"),
         *link_limits(sources),
     )
@@ -161,15 +163,6 @@ def make_forecast(
         disk_bytes=disk_bytes,
         limits=limits,
         predicted_from=knowledge.words,
-    )
-
-
-def runner_limits(longest_s: float, peak_mib: int, disk_bytes: int, runners: Runners) -> tuple[Limit, Limit, Limit]:
-    """Whether a shard ends in time, and fits the memory and the disk of its runner."""
-    return (
-        Limit("longest shard", longest_s / 3600, JOB_HOURS, "h"),
-        Limit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
-        Limit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
     )
 
 

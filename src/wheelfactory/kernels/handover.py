@@ -5,9 +5,9 @@ setup.py finds the launcher where it looks for a compiler and our ninja where it
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,11 +113,8 @@ def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, ob
     """The keys of the archives of a set, their objects now in the store. Raises `BuildError` if there are none."""
     archives = find_archives(folder, set_id)
     if not archives:
-        raise BuildError(
-            "no kernel archive",
-            f"of {set_id} in {folder}",
-            f"make one: wheelfactory kernels {set_id}; or build without --kernels",
-        )
+        hint = f"make one: wheelfactory kernels {set_id}; or build without --kernels"
+        raise BuildError("no kernel archive", f"of {set_id} in {folder}", hint)
     for archive in needed(archives):
         done = unpack(archive, kernels)
         if done.damaged:
@@ -127,9 +124,9 @@ def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, ob
 
 def report_of(setup: Setup) -> Report | None:
     """How far a compile came that was ended; None if that was before it compiled, or it was refused."""
-    path = _report_path(setup)
-    refused = path.is_file() and "what" in json.loads(path.read_bytes())
-    return None if refused else Report.read(path)
+    with suppress(BuildError):
+        return Report.read(_report_path(setup))
+    return None
 
 
 def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
@@ -137,11 +134,7 @@ def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
 
     Raises `BuildError` with the reason if it was refused, `RunAgainError` if the time was up.
     """
-    path = _report_path(setup)
-    document = json.loads(path.read_bytes()) if path.is_file() else {}
-    if "what" in document:
-        raise BuildError(document["what"], document["which"], document["hint"])
-    report = Report.read(path)
+    report = Report.read(_report_path(setup))
     if report is None:
         return None
     entries = [entry for entry in Store.open(kernels, report.key).finished().values() if entry.start >= report.started]
@@ -150,12 +143,8 @@ def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
         write_atomic(timeline, trace(entries).encode())
         logger.info("timeline of %d compiles in %s", len(entries), timeline)
     if report.state == LATER:
-        done = report.taken + report.compiled
-        raise RunAgainError(
-            "the time is up",
-            f"{done} of {len(report.names)} kernels are compiled",
-            "run the same command again",
-        )
+        which = f"{report.taken + report.compiled} of {len(report.names)} kernels are compiled"
+        raise RunAgainError("the time is up", which, "run the same command again")
     return report
 
 

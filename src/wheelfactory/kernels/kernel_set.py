@@ -51,11 +51,10 @@ def kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet, ...]:
 
 def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     """The set with this id. Raises `InputError` that names the known ones."""
-    for kernel_set in sets:
-        if kernel_set.id == text:
-            return kernel_set
-    known = ", ".join(kernel_set.id for kernel_set in sets) or "none, no CK cell is selected"
-    raise InputError("no such kernel set", text, f"known: {known}")
+    by_id = {kernel_set.id: kernel_set for kernel_set in sets}
+    if text not in by_id:
+        raise InputError("no such kernel set", text, f"known: {', '.join(by_id) or 'none, no CK cell is selected'}")
+    return by_id[text]
 
 
 KEPT = "kernels-"

@@ -33,21 +33,6 @@ def shard_suffix(shard: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What all objects of an archive cost."""
-
-    objects: int
-    size: int
-    """Bytes of all objects, each counted however often its content occurs."""
-    cpu_s: float
-    """Seconds of the processor."""
-    peak_mib: int
-    """The most that one compile needed, in MiB."""
-    cached: int
-    """Objects that a compiler cache had."""
-
-
-@dataclass(frozen=True)
 class Manifest:
     """What a kernel archive says of itself."""
 
@@ -73,26 +58,19 @@ class Manifest:
         return self.set_key.digest
 
     @property
-    def parts(self) -> Mapping[str, Any]:
-        """What the key is made of."""
-        return self.set_key.parts
+    def totals(self) -> dict[str, float]:
+        """What all objects cost together: bytes, each counted however often its content occurs, CPU seconds, MiB.
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Names of all sources of the set, sorted."""
-        return self.set_key.sources
-
-    @property
-    def totals(self) -> Totals:
-        """What all objects cost together."""
+        ``peak_mib`` is the most that one compile needed, ``cached`` counts the objects that a compiler cache had.
+        """
         entries = self.objects.values()
-        return Totals(
-            objects=len(entries),
-            size=sum(entry.size for entry in entries),
-            cpu_s=round(sum(entry.cpu_s for entry in entries), 3),
-            peak_mib=max((entry.peak_mib for entry in entries), default=0),
-            cached=sum(entry.cached for entry in entries),
-        )
+        return {
+            "objects": len(entries),
+            "size": sum(entry.size for entry in entries),
+            "cpu_s": round(sum(entry.cpu_s for entry in entries), 3),
+            "peak_mib": max((entry.peak_mib for entry in entries), default=0),
+            "cached": sum(entry.cached for entry in entries),
+        }
 
     @property
     def file_name(self) -> str:
@@ -116,30 +94,26 @@ class Manifest:
             "key": self.key,
             "shard": self.shard,
             "wanted": self.wanted if self.shard else None,
-            "totals": asdict(self.totals),
-            "parts": self.parts,
-            "sources": self.sources,
+            "totals": self.totals,
+            "parts": self.set_key.parts,
+            "sources": self.set_key.sources,
             "objects": objects,
         }
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def describe_set(
-    key: SetKey, set_id: str, shard: str | None, entries: Iterable[Finished], wanted: Iterable[str] | None = None
+    key: SetKey, set_id: str, shard: str | None, entries: Iterable[Finished], wanted: Iterable[str]
 ) -> Manifest:
-    """The manifest of these objects of a set, or of a shard of it with the sources `wanted` (None: it is all these).
+    """The manifest of these objects of a set, or of a shard of it with the sources `wanted`.
 
-    Raises `InputError` for a name or a shard that cannot be.
+    Raises `InputError` for a name that cannot be, and `BuildError` for objects.
     """
     if not _SET_ID.fullmatch(set_id):
         raise InputError("not a name for a kernel set", ascii(set_id), "use letters, digits and . _ + -")
-    try:
-        shard = None if shard is None else str(Shard.parse(shard))
-    except ValueError as error:
-        raise InputError("not a shard", str(error), "name such as 2/6, the second of six") from None
     objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
     sources = tuple(sorted(set(key.sources)))
-    names = sources if shard is None else tuple(sorted(objects if wanted is None else set(wanted)))
+    names = sources if shard is None else tuple(sorted(set(wanted)))
     manifest = Manifest(set_id, SetKey(key.parts, sources), shard, names, objects)
     try:
         _require_sound(manifest)
@@ -153,7 +127,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
     try:
         return _manifest(json.loads(data))
     except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
         hint = "pack it again, by the same version of wheelfactory"
         raise InputError("damaged kernel manifest", f"{place}: {why}", hint) from None
 
@@ -175,7 +149,7 @@ def _manifest(document: Any) -> Manifest:
     wanted = _wanted(document["wanted"], shard, key.sources)
     manifest = Manifest(set_id, key, shard, wanted, _objects(document["objects"], frozenset(wanted)))
     _require_sound(manifest)
-    if document["totals"] != asdict(manifest.totals):
+    if document["totals"] != manifest.totals:
         raise ValueError("its totals are not those of its objects")
     return manifest
 

@@ -1,19 +1,23 @@
-"""Kernel sets -> what each will take, from the sources of its release and what compiles cost."""
+"""Kernel sets -> what each will take, from its release's sources and what compiles cost, for people and programs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.census import Census, take_census
 from wheelfactory.kernels.compiler.costs import Ledger
+from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.matrix.facts import FlashAttn
+
+_HOUR = 3600
 
 Outlook: TypeAlias = "Forecast | str"
 """What a kernel set will take, or why that cannot be told."""
@@ -51,35 +55,84 @@ def make_outlooks(
     environ: Mapping[str, str],
 ) -> list[Outlook]:
     """The outlook of each set. Raises `InputError` if the budget of a shard is too small for one compile."""
-    censuses = {
-        version: _census(version, releases[version], cache, environ)
-        for version in dict.fromkeys(s.flash_attn for s in sets)
+
+    @functools.cache
+    def census_of(version: str) -> Census | str:
+        """The sources of a release, or why they cannot be had."""
+        try:
+            return take_census(version, releases[version], cache, clean_environ(environ))
+        except SourceError as error:
+            return "; ".join(filter(None, str(error).splitlines()))
+
+    @functools.cache
+    def outlook_of(version: str, archs: tuple[str, ...]) -> Outlook:
+        census, runners, budget_s = census_of(version), wish.runners, wish.budget_h * 3600
+        if isinstance(census, str):
+            return census
+        try:
+            return make_forecast(
+                census.sources, census.bytes, archs, knowledge, runners, shards=wish.shards, budget_s=budget_s
+            )
+        except ValueError as error:
+            raise InputError(
+                "no number of shards is enough for", f"--budget {wish.budget_h:g}: {error}", "give a shard more hours"
+            ) from None
+
+    return [outlook_of(kernel_set.flash_attn, kernel_set.archs) for kernel_set in sets]
+
+
+def lines_of(kernel_set: KernelSet, forecast: Outlook, runners: Runners) -> Iterator[str]:
+    """The block of one kernel set."""
+    cells = len(kernel_set.cells)
+    yield kernel_set.id
+    yield f"  cells      {cells}"
+    if isinstance(forecast, str):
+        yield f"  no forecast, the sources cannot be had: {forecast}"
+        return
+    compiles, hours = forecast.sources, forecast.cpu_s / _HOUR
+    yield f"  sources    {compiles:,}"
+    yield f"  shards     {len(forecast.shards)}, the largest {forecast.imbalance:.3f} times the mean"
+    yield f"  predicted  from the {forecast.predicted_from}"
+    yield f"  CPU        {hours:.1f} h once; {cells} times {hours:.1f} h = {cells * hours:.1f} h if each cell compiled"
+    yield f"  compiles   {compiles:,} once; {cells * compiles:,} if each cell compiled"
+    yield f"  wall       {forecast.wall_s / _HOUR:.2f} h on {runners.count} x {runners.cores} cores"
+    yield f"  memory     {forecast.peak_mib / 1024:.1f} GiB for {forecast.jobs} compiles at once"
+    yield (
+        f"  disk       {forecast.disk_bytes / 1e9:.2f} GB, of which objects {forecast.object_bytes / 1e9:.2f} "
+        f"and archive {forecast.archive_bytes / 1e9:.2f}"
+    )
+    for limit in forecast.limits:
+        held = f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"
+        yield f"  {'pass' if limit.passed else 'FAIL'}       {held}"
+
+
+def entry_of(kernel_set: KernelSet, forecast: Outlook, wish: Wish) -> dict[str, Any]:
+    """The same as JSON; ``shards`` can be an axis of a GitHub matrix.
+
+    A set whose sources cannot be had has shards only where their number was given.
+    """
+    names = {"id": kernel_set.id, "cells": [cell.id for cell in kernel_set.cells]}
+    if isinstance(forecast, str):
+        count = wish.shards or 0
+        numbered = [str(Shard(index, count)) for index in range(1, count + 1)]
+        return {**names, "shards": numbered, "unavailable": forecast}
+    return {
+        **names,
+        "sources": forecast.sources,
+        "shards": list(forecast.shards),
+        "imbalance": round(forecast.imbalance, 4),
+        "predicted-from": forecast.predicted_from,
+        "cpu-hours": round(forecast.cpu_s / _HOUR, 2),
+        "cpu-hours-per-cell": round(forecast.cpu_s / _HOUR * len(kernel_set.cells), 2),
+        "wall-hours": round(forecast.wall_s / _HOUR, 3),
+        "longest-shard-hours": round(forecast.longest_shard_s / _HOUR, 3),
+        "runners": wish.runners.count,
+        "jobs": forecast.jobs,
+        "peak-mib": forecast.peak_mib,
+        "object-bytes": forecast.object_bytes,
+        "archive-bytes": forecast.archive_bytes,
+        "disk-bytes": forecast.disk_bytes,
+        "limits": [
+            {**asdict(limit), "value": round(limit.value, 4), "passed": limit.passed} for limit in forecast.limits
+        ],
     }
-    known: dict[tuple[str, tuple[str, ...]], Outlook] = {}
-    for kernel_set in sets:
-        key = (kernel_set.flash_attn, kernel_set.archs)
-        if key not in known:
-            known[key] = _outlook(censuses[kernel_set.flash_attn], kernel_set.archs, knowledge, wish)
-    return [known[kernel_set.flash_attn, kernel_set.archs] for kernel_set in sets]
-
-
-def _census(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> Census | str:
-    """The sources of a release, or why they cannot be had."""
-    try:
-        return take_census(version, release, cache, clean_environ(environ))
-    except SourceError as error:
-        return "; ".join(filter(None, str(error).splitlines()))
-
-
-def _outlook(census: Census | str, archs: tuple[str, ...], knowledge: Knowledge, wish: Wish) -> Outlook:
-    if isinstance(census, str):
-        return census
-    budget_s = wish.budget_h * 3600
-    try:
-        return make_forecast(
-            census.sources, census.bytes, archs, knowledge, wish.runners, shards=wish.shards, budget_s=budget_s
-        )
-    except ValueError as error:
-        raise InputError(
-            "no number of shards is enough for", f"--budget {wish.budget_h:g}: {error}", "give a shard more hours"
-        ) from None

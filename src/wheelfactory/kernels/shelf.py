@@ -56,19 +56,13 @@ class DirectoryShelf:
 
     def put(self, name: str, archive: Path) -> None:
         """See `Shelf.put`."""
-        kept, digest = self._recorded(name), sha256_of(archive)
-        if kept:
-            if kept != (digest, archive.name):
-                raise PublishError(
-                    "another archive is on the shelf",
-                    f"{self._place(name) / kept[1]} is not {archive}",
-                    "what is kept is never replaced: take that one (wheelfactory kernels SET --take)",
-                )
+        kept, digest, place = self._recorded(name), sha256_of(archive), self._place(name)
+        if kept == (digest, archive.name):
             return
-        place = self._place(name)
-        with atomic_path(place / archive.name) as written:
-            shutil.copyfile(archive, written)
-            _require_digest(written, digest, archive)
+        if kept:
+            hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --take)"
+            raise PublishError("another archive is on the shelf", f"{place / kept[1]} is not {archive}", hint)
+        _copy(archive, place / archive.name, digest)
         write_atomic(place / _RECORD, f"{digest}  {archive.name}\n".encode())
 
     def take(self, name: str, folder: Path) -> Path | None:
@@ -77,10 +71,7 @@ class DirectoryShelf:
         if kept is None:
             return None
         digest, file_name = kept
-        archive = self._place(name) / file_name
-        with atomic_path(folder / file_name) as written:
-            shutil.copyfile(archive, written)
-            _require_digest(written, digest, archive)
+        _copy(self._place(name) / file_name, folder / file_name, digest)
         return folder / file_name
 
     def _place(self, name: str) -> Path:
@@ -93,11 +84,13 @@ class DirectoryShelf:
         return (found[1], found[2]) if found and (record.parent / found[2]).is_file() else None
 
 
-def _require_digest(copied: Path, digest: str, archive: Path) -> None:
-    """Raise `PublishError` if a copy is not what it should be."""
-    if sha256_of(copied) != digest:
-        hint = "remove its folder from the shelf, and keep the set again: kernels SET --join --keep"
-        raise PublishError("not what was put on the shelf", f"{archive}: its sha256 is not {digest[:12]}...", hint)
+def _copy(archive: Path, copy: Path, digest: str) -> None:
+    """Copy an archive whole or not at all. Raises `PublishError` if the copy is not what it should be."""
+    with atomic_path(copy) as written:
+        shutil.copyfile(archive, written)
+        if sha256_of(written) != digest:
+            hint = "remove its folder from the shelf, and keep the set again: kernels SET --join --keep"
+            raise PublishError("not what was put on the shelf", f"{archive}: its sha256 is not {digest[:12]}...", hint)
 
 
 def keep_set(shelf: Shelf, name: str, archive: Path) -> None:

@@ -7,10 +7,9 @@ makes devices. Sources: POSIX.1-1988 (ustar) for the header, RFC 8878 for zstand
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import IO, Protocol
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO
 
 import zstandard
 
@@ -36,52 +35,34 @@ class DamagedTapeError(Exception):
     """What is wrong with the tape, in words that follow its name."""
 
 
-class Sink(Protocol):
-    """Where bytes are written to."""
-
-    def write(self, data: bytes, /) -> int: ...
-
-
-def packing(file: IO[bytes]) -> zstandard.ZstdCompressionWriter:
-    """A zstandard frame around what is written, the same bytes for the same writes."""
+@contextmanager
+def packing(file: IO[bytes]) -> Iterator[zstandard.ZstdCompressionWriter]:
+    """A tape for `write_member`, with its end behind the last; the same bytes for the same members."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, write_checksum=True
     )
-    return zstandard.ZstdCompressor(compression_params=parameters).stream_writer(file, closefd=False)
+    with zstandard.ZstdCompressor(compression_params=parameters).stream_writer(file, closefd=False) as tape:
+        yield tape
+        tape.write(_END)
 
 
-def header(name: str, size: int) -> bytes:
-    """The header of a member: no owner, no time, for all to read."""
+def write_member(tape: zstandard.ZstdCompressionWriter, name: str, size: int, content: Iterable[bytes]) -> None:
+    """Put a content of `size` bytes on a tape: no owner, no time, for all to read."""
     member = tarfile.TarInfo(name)
     member.size = size
-    return member.tobuf(tarfile.USTAR_FORMAT)
-
-
-def padding(size: int) -> bytes:
-    """What follows a content of so many bytes."""
-    return bytes(-size % _BLOCK)
-
-
-def end() -> bytes:
-    """What follows the last member."""
-    return _END
+    tape.write(member.tobuf(tarfile.USTAR_FORMAT))
+    for piece in content:
+        tape.write(piece)
+    tape.write(bytes(-size % _BLOCK))
 
 
 class Tape:
     """The reader. What it raises is `DamagedTapeError`, or `OSError` for a file that cannot be read."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         self._inflater = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).decompressobj()
         self._ready = memoryview(b"")
-
-    def __enter__(self) -> Tape:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
 
     def member(self) -> tuple[str, int]:
         """Name and bytes of the next member, whose content is to be read by `content` before the next."""

@@ -20,13 +20,9 @@ def trace(entries: Iterable[Finished]) -> str:
     """The compiles as a JSON document of trace events; times count from the first start."""
     ordered = sorted(entries, key=lambda entry: (entry.start, entry.end, entry.source))
     begin = ordered[0].start if ordered else 0.0
-    spans = [(entry, _microseconds(entry.start - begin), _microseconds(entry.end - begin)) for entry in ordered]
+    spans = [(entry, round((entry.start - begin) * 1e6), round((entry.end - begin) * 1e6)) for entry in ordered]
     events = [*_compiles(spans), *_memory(spans)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
-
-
-def _microseconds(seconds: float) -> int:
-    return round(seconds * 1e6)
 
 
 def _compiles(spans: Iterable[tuple[Finished, int, int]]) -> Iterator[dict[str, Any]]:

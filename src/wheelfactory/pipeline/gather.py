@@ -10,7 +10,7 @@ from pathlib import Path
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
-from wheelfactory.kernels.joining import join_set
+from wheelfactory.kernels.earlier import join_set
 from wheelfactory.kernels.shelf import Shelf, keep_set
 from wheelfactory.pipeline.jobs import Plan, PlannedCell, PlannedSet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from wheelfactory.gpu.bench.ratios import summarize, with_ratios
+from wheelfactory.gpu.bench.measure import summarize, with_ratios
 from wheelfactory.gpu.bench.reports import (
     AttentionConfig,
     AttentionReport,

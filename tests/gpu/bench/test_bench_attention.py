@@ -13,7 +13,7 @@ import pytest
 
 from wheelfactory.build.environments import build_environment, layered_environment
 from wheelfactory.core.errors import DONE, FAILED
-from wheelfactory.gpu.bench.measuring import PROGRAMS
+from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, read_report
 
 pytestmark = pytest.mark.slow

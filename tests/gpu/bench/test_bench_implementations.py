@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.gpu.bench.measuring import PROGRAMS
+from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.wheel.activation.members import ACTIVATION, EXTENSION, added_members
 
 INTERFACE = f"import {EXTENSION} as flash_attn_gpu\n\ndef flash_attn_func(): ...\n"

@@ -17,7 +17,7 @@ from gpu.bench.made_reports import trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.gpu.bench.describe import training_lines
 from wheelfactory.gpu.bench.reports import read_report
-from wheelfactory.gpu.foreign_gpu import AUTOTUNE
+from wheelfactory.gpu.torch_python import AUTOTUNE
 
 CK, TRITON = "flash_attn_2_cuda.fwd", "flash_attn.flash_attn_triton_amd.interface_fa.fwd"
 BOTH = {"flash-attnFALSE": training(CK, 120.0, 20000.0), "flash-attnTRUE": training(TRITON, 100.0, 19000.0)}

@@ -13,9 +13,9 @@ from command_line import Cli
 from gpu.bench.made_reports import attention_report, timed, trained, training_report
 from wheelfactory.core.errors import BAD_INPUT
 from wheelfactory.gpu.bench import plot
+from wheelfactory.gpu.bench.compare import trend
 from wheelfactory.gpu.bench.plot import plot_attention, plot_trend
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow
-from wheelfactory.gpu.bench.trend import trend
 
 SVG = "{http://www.w3.org/2000/svg}"
 

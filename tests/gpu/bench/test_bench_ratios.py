@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpu.bench.made_reports import not_trained, timed, trained
-from wheelfactory.gpu.bench.ratios import median, ratio, summarize, with_ratios
+from wheelfactory.gpu.bench.measure import median, ratio, summarize, with_ratios
 from wheelfactory.gpu.bench.reports import AttentionRow
 
 

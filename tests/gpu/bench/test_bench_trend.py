@@ -7,8 +7,8 @@ from pathlib import Path
 from command_line import Cli
 from gpu.bench.made_reports import CONFIG, attention_report, not_trained, timed, trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE
+from wheelfactory.gpu.bench.compare import trend
 from wheelfactory.gpu.bench.reports import TrainingReport
-from wheelfactory.gpu.bench.trend import trend
 
 
 def written(path: Path, report: TrainingReport) -> Path:

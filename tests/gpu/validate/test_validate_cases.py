@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpu.validate.installations import case, numbers
 from wheelfactory.core.cell import Backend
-from wheelfactory.gpu.validate.cases import cases_of
+from wheelfactory.gpu.validate.checks import cases_of
 from wheelfactory.gpu.validate.report import Case, Error
 from wheelfactory.verify import numbers as rule
 from wheelfactory.verify.limits import Limit

@@ -14,12 +14,11 @@ import pytest
 
 from wheelfactory.kernels.compiler.compiler import Compiler
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.edges import Edge
+from wheelfactory.kernels.compiler.edges import Edge, Survey
 from wheelfactory.kernels.compiler.launcher import PATH
 from wheelfactory.kernels.compiler.objects import LEAST_FREE, Objects
 from wheelfactory.kernels.compiler.order import Order
 from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
-from wheelfactory.kernels.compiler.survey import Survey
 
 HEAVY, LIGHT, BINDING = "fmha_bwd_api", "fmha_fwd_d64", "flash_api"
 PREDICTED_S = {HEAVY: 114.0, LIGHT: 23.0}

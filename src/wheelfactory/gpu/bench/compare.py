@@ -1,9 +1,10 @@
-"""Two reports of a training in, what became worse out; and the rule which reports can be compared at all."""
+"""Reports of a training beside each other: what became worse from one to another, and how an archive of them went."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel
@@ -32,9 +33,31 @@ class Change:
     is_worse: bool
 
 
+@dataclass(frozen=True)
+class Point:
+    """One implementation in one report."""
+
+    time: datetime
+    torch: str
+    implementation: str
+    version: str | None
+    """Of the implementation."""
+    step_ms: float
+    tokens_per_s: float | None
+    peak_mib: float | None
+    percent: float | None
+    """What the step takes more than at the point before; None for the first."""
+
+
 def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, hardware: Hardware) -> None:
     """Raises `InputError` unless the report `name` is of this configuration and this hardware."""
-    found = [*_differences(old.config, config), *_differences(old.hardware, hardware)]
+    pairs: tuple[tuple[FrozenModel, FrozenModel], ...] = ((old.config, config), (old.hardware, hardware))
+    found = [
+        f"{field} {getattr(there, field)} there, {getattr(here, field)} here"
+        for there, here in pairs
+        for field in type(there).model_fields
+        if getattr(there, field) != getattr(here, field)
+    ]
     if found:
         raise InputError(
             "these trainings cannot be compared",
@@ -52,14 +75,6 @@ def require_shared(old: TrainingReport, implementations: Collection[str]) -> Non
             f"measured there: {', '.join(measured) or 'nothing'}",
             "train with one of those: --implementations",
         )
-
-
-def _differences(one: FrozenModel, other: FrozenModel) -> Iterator[str]:
-    """The fields in which two values of one kind differ, with what each says."""
-    for name in type(one).model_fields:
-        before, now = getattr(one, name), getattr(other, name)
-        if before != now:
-            yield f"{name} {before} there, {now} here"
 
 
 def compare(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[Change, ...]:
@@ -86,3 +101,36 @@ def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iter
         before, now = getattr(old, figure), getattr(new, figure)
         if before is not None and now is not None:
             yield Change(name, figure, before, now, None, is_worse=abs(now - before) > bound)
+
+
+def trend(reports: Mapping[str, TrainingReport]) -> tuple[Point, ...]:
+    """The points of every implementation that was measured, by time. The reports are named as messages name them.
+
+    Raises `InputError` unless all are of one configuration and one hardware.
+    """
+    ordered = sorted(reports.items(), key=lambda item: item[1].time)
+    newest = ordered[-1][1]
+    for name, report in ordered[:-1]:
+        require_comparable(name, report, newest.config, newest.hardware)
+    points: list[Point] = []
+    last: dict[str, float] = {}
+    for _, report in ordered:
+        for result in report.results:
+            if result.median_step_ms is None:
+                continue
+            name, step = result.implementation.name, result.median_step_ms
+            percent = (step - last[name]) / last[name] * 100 if name in last else None
+            last[name] = step
+            points.append(
+                Point(
+                    time=report.time,
+                    torch=report.software.torch,
+                    implementation=name,
+                    version=result.implementation.version,
+                    step_ms=step,
+                    tokens_per_s=result.tokens_per_s,
+                    peak_mib=result.peak_mib,
+                    percent=percent,
+                )
+            )
+    return tuple(points)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.gpu.bench.compare import Change
-from wheelfactory.gpu.bench.reports import AttentionReport, Implementation, TrainingReport, TrainingResult
-from wheelfactory.gpu.bench.trend import Point
+from wheelfactory.gpu.bench.compare import Change, Point
+from wheelfactory.gpu.bench.reports import AttentionReport, Implementation, TrainingReport
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
@@ -67,27 +66,24 @@ def training_lines(report: TrainingReport) -> Iterator[str]:
     yield from _implementation_lines([result.implementation for result in report.results])
     yield ""
     header = ("implementation", "median step ms", "steps/s", "tokens/s", "peak MiB", "first loss", "last loss")
-    yield from _table(header, [_training_row(result) for result in report.results], left=(0,))
+    rows = [
+        (
+            _name(result.implementation.name),
+            _number(result.median_step_ms) if result.status == "measured" else result.status,
+            *map(_number, (result.steps_per_s, result.tokens_per_s, result.peak_mib)),
+            *map(_number, (result.loss_first, result.loss_last)),
+        )
+        for result in report.results
+    ]
+    yield from _table(header, rows, left=(0,))
     for result in report.results:
         if result.reason:
             yield f"{_name(result.implementation.name)}: {result.status}: {result.reason}"
-    yield from _summary_lines(report)
-
-
-def _training_row(result: TrainingResult) -> tuple[str, ...]:
-    step = _number(result.median_step_ms) if result.status == "measured" else result.status
-    figures = (result.steps_per_s, result.tokens_per_s, result.peak_mib, result.loss_first, result.loss_last)
-    return (_name(result.implementation.name), step, *map(_number, figures))
-
-
-def _summary_lines(report: TrainingReport) -> Iterator[str]:
-    summary = report.summary
-    names = {result.implementation.name for result in report.results}
-    if names & {summary.fa2, summary.fa3}:
+    summary, memory = report.summary, ""
+    if {result.implementation.name for result in report.results} & {summary.fa2, summary.fa3}:
         yield "FA2 is flash-attn's CK backend, FA3 a name that is used for its Triton backend on ROCm."
     if summary.fa3_speedup is None:
         return
-    memory = ""
     if summary.fa3_memory_delta_mib is not None:
         more = "more" if summary.fa3_memory_delta_mib > 0 else "less"
         memory = f", with {_number(abs(summary.fa3_memory_delta_mib))} MiB {more} at its peak"
@@ -102,8 +98,8 @@ def change_lines(name: str, changes: Sequence[Change], threshold: float) -> Iter
         (
             _name(change.implementation),
             _FIGURES[change.figure],
-            _told(change.before),
-            _told(change.now),
+            _number(change.before),
+            _number(change.now),
             "-" if change.percent is None else f"{change.percent:+.1f} %",
             "worse" if change.is_worse else "",
         )
@@ -133,15 +129,9 @@ def trend_lines(points: Sequence[Point]) -> Iterator[str]:
     yield from _table(header, rows, left=(0, 1, 2, 3))
 
 
-def device_text(hardware: Hardware) -> str:
-    """``AMD Instinct MI300X (gfx942)``, or ``CPU``."""
-    return f"{hardware.device} ({hardware.arch})" if hardware.device else "CPU"
-
-
 def _circumstances(hardware: Hardware, software: Software, dropped: tuple[str, ...] | None) -> Iterator[str]:
-    built = [f"{name} {found}" for name, found in (("HIP", software.hip), ("CUDA", software.cuda)) if found]
-    triton = [f"Triton {software.triton}"] if software.triton else []
-    yield ", ".join([device_text(hardware), f"torch {software.torch}", *built, *triton, f"Python {software.python}"])
+    told = [hardware.shown("CPU"), f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
+    yield ", ".join(told)
     if dropped is not None:
         options = ", ".join(dropped) or "none"
         yield f"test mode foreign GPU (launch options dropped: {options}): this says nothing about an AMD GPU"
@@ -158,14 +148,10 @@ def _name(name: str) -> str:
     return NAMES.get(name, name)
 
 
-def _told(figure: float | str) -> str:
-    return figure if isinstance(figure, str) else _number(figure)
-
-
-def _number(number: float | None) -> str:
-    """Four digits, or all that stand before the point."""
-    if number is None:
-        return "-"
+def _number(number: float | str | None) -> str:
+    """Four digits, or all that stand before the point; a status as it is."""
+    if number is None or isinstance(number, str):
+        return number or "-"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 

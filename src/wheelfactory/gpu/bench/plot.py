@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
-from wheelfactory.gpu.bench.describe import NAMES, device_text
+from wheelfactory.gpu.bench.compare import Point
+from wheelfactory.gpu.bench.describe import NAMES
 from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport
-from wheelfactory.gpu.bench.trend import Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
     config = report.config
     passes = "forward and backward" if config.backward else "forward"
     title = (
-        f"Attention on {device_text(report.hardware)}, {config.dtype}\nbatch {config.batch}, {config.heads} heads, "
+        f"Attention on {report.hardware.shown('CPU')}, {config.dtype}\nbatch {config.batch}, {config.heads} heads, "
         f"head dim {config.head_dim}, {'causal' if config.causal else 'not causal'}, {passes}"
     )
     panels = {"ms": "time of a call (ms)", "extra_mib": "extra memory (MiB)"}
@@ -75,7 +75,7 @@ def plot_trend(points: Sequence[Point], report: TrainingReport, paths: Sequence[
         return
     config = report.config
     title = (
-        f"Training on {device_text(report.hardware)}, {config.dtype}\nbatch {config.batch_size}, "
+        f"Training on {report.hardware.shown('CPU')}, {config.dtype}\nbatch {config.batch_size}, "
         f"{config.seq_len} tokens, d_model {config.d_model}, {config.n_heads} heads, {config.n_layers} layers"
     )
     with _style():

@@ -1,15 +1,22 @@
-"""What is asked beside the numbers: facts in, one check each out. Pure."""
+"""Facts about an installation in, one check each out; numbers that a program computed in, one case each out. Pure.
+
+The bounds are those of the gates (`verify.numbers`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from wheelfactory.core.cell import same_rocm
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import Installed
-from wheelfactory.gpu.validate.report import Check
-from wheelfactory.verify.numbers import FALLBACK, STANDARDS, Numbers
-from wheelfactory.verify.result import Status
+from wheelfactory.gpu.validate.report import Case, Check, Error
+from wheelfactory.verify import numbers
+from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.numbers import FALLBACK, STANDARDS, Numbers, Standard
+from wheelfactory.verify.result import Status, is_within
 
 _VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
@@ -36,7 +43,8 @@ def checks_of_calls(installed: Installed, numbers: Numbers | None, *, elsewhere:
     yield _module(installed, numbers, elsewhere=elsewhere)
 
 
-def _judged(name: str, right: bool, detail: str) -> Check:
+def judged(name: str, right: bool, detail: str) -> Check:
+    """A check that was made."""
     return Check(name=name, status=Status.PASSED if right else Status.FAILED, detail=detail)
 
 
@@ -51,7 +59,7 @@ def _files(installed: Installed) -> Check:
         return not_run("files", "there is no RECORD of what was installed")
     more = f" and {len(troubles) - 1} more" if len(troubles) > 1 else ""
     said = f"{troubles[0]}{more}" if troubles else f"{len(files)} agree with RECORD"
-    return _judged("files", not troubles, said)
+    return judged("files", not troubles, said)
 
 
 def _record(installed: Installed) -> Check:
@@ -59,10 +67,10 @@ def _record(installed: Installed) -> Check:
     if record is None and installed.label is None:
         return not_run("build record", "there is none: not a finished wheel of this factory")
     if record is None:
-        return _judged("build record", False, f"none that can be read, and the version has the label {label}")
+        return judged("build record", False, f"none that can be read, and the version has the label {label}")
     if record.label != label:
-        return _judged("build record", False, f"of {record.label}, and the version has the label {label or '(none)'}")
-    return _judged("build record", True, record.cell)
+        return judged("build record", False, f"of {record.label}, and the version has the label {label or '(none)'}")
+    return judged("build record", True, record.cell)
 
 
 def _torch(installed: Installed, python: TorchPython | None) -> Check:
@@ -72,7 +80,7 @@ def _torch(installed: Installed, python: TorchPython | None) -> Check:
     if wanted is None:
         return not_run("torch", "it requires none")
     fits = wanted.specifier.contains(python.torch, prereleases=True)
-    return _judged("torch", fits, f"{python.torch}, required is {wanted}")
+    return judged("torch", fits, f"{python.torch}, required is {wanted}")
 
 
 def _rocm(installed: Installed, python: TorchPython | None, *, foreign: bool) -> Check:
@@ -84,7 +92,7 @@ def _rocm(installed: Installed, python: TorchPython | None, *, foreign: bool) ->
     if python is None or python.hip is None:
         return not_run("ROCm", "torch is not built for ROCm")
     wanted = label.rocm_version
-    return _judged("ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label says ROCm {wanted}")
+    return judged("ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label says ROCm {wanted}")
 
 
 def _arch(installed: Installed, python: TorchPython | None, *, foreign: bool) -> Check:
@@ -95,7 +103,7 @@ def _arch(installed: Installed, python: TorchPython | None, *, foreign: bool) ->
         return not_run("arch", "torch sees no AMD GPU")
     if not archs:
         return not_run("arch", "no build record says which are promised")
-    return _judged("arch", python.arch in archs, f"{python.arch}; promised are {', '.join(archs)}")
+    return judged("arch", python.arch in archs, f"{python.arch}; promised are {', '.join(archs)}")
 
 
 def _backend(installed: Installed, numbers: Numbers | None) -> Check:
@@ -108,8 +116,8 @@ def _backend(installed: Installed, numbers: Numbers | None) -> Check:
         return not_run("backend", f"no label says which it is; called was {said}")
     wanted = STANDARDS[label.backend].module
     if called == [wanted]:
-        return _judged("backend", True, said)
-    return _judged("backend", False, f"{said} instead of {wanted}: is {_VARIABLE} set?")
+        return judged("backend", True, said)
+    return judged("backend", False, f"{said} instead of {wanted}: is {_VARIABLE} set?")
 
 
 def _module(installed: Installed, numbers: Numbers | None, *, elsewhere: bool) -> Check:
@@ -118,10 +126,51 @@ def _module(installed: Installed, numbers: Numbers | None, *, elsewhere: bool) -
         return not_run("module", "nothing was called")
     if elsewhere:
         said = "the wheel's" if numbers.installed else "not the wheel's, but one that the Python had before"
-        return _judged("module", numbers.installed, f"what was called is {said}")
+        return judged("module", numbers.installed, f"what was called is {said}")
     if files is None:
         return not_run("module", "there is no RECORD of what was installed")
     if numbers.file in files:
-        return _judged("module", True, "what was called is a file of this installation")
+        return judged("module", True, "what was called is a file of this installation")
     what = FALLBACK.module if installed.fallback else "the backend"
-    return _judged("module", False, f"{what} came from {numbers.file}, which is no file of this installation")
+    return judged("module", False, f"{what} came from {numbers.file}, which is no file of this installation")
+
+
+def find_standard(backend: str) -> Standard | None:
+    """What a module that computes is held to; None for one that nobody knows."""
+    return next((known for known in (*STANDARDS.values(), FALLBACK) if known.module == backend), None)
+
+
+def cases_of(found: Numbers, limits: Sequence[Limit]) -> Iterator[Case]:
+    """The cases that ran, and those that a limit left out."""
+    standard = find_standard(found.backend)
+    for case in found.cases:
+        if standard is None:
+            yield Case(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
+        elif case.error:
+            yield Case(name=case.name, status=Status.FAILED, detail=case.error)
+        else:
+            yield _case(case, standard, limits)
+    for name in found.left_out:
+        yield Case(name=name, status=Status.NOT_RUN, detail=_reason(name, limits))
+
+
+def _case(case: numbers.Case, standard: Standard, limits: Sequence[Limit]) -> Case:
+    bounded = numbers.bounded(case, standard)
+    right = bool(bounded) and all(is_within(*pair) for pair in bounded.values())
+    # a report is JSON, which has no other numbers
+    finite = {name: pair for name, pair in bounded.items() if all(map(math.isfinite, pair))}
+    not_finite = "; ".join(
+        f"{name} is off by {error:g} (at most {bound:g})"
+        for name, (error, bound) in bounded.items()
+        if name not in finite
+    )
+    return Case(
+        name=case.name,
+        status=Status.PASSED if right else Status.FAILED,
+        errors=tuple(Error(result=name, error=error, bound=bound) for name, (error, bound) in finite.items()),
+        detail=not_finite or _reason(case.name, [limit for limit in limits if not limit.whole]),
+    )
+
+
+def _reason(name: str, limits: Sequence[Limit]) -> str:
+    return "; ".join(str(limit) for limit in limits if fnmatchcase(name, limit.cases))

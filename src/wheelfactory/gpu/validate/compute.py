@@ -11,10 +11,8 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
-from wheelfactory.gpu.foreign_gpu import AUTOTUNE, require_foreign_gpu, require_no_autotune
-from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.cases import cases_of
-from wheelfactory.gpu.validate.checks import not_run
+from wheelfactory.gpu.torch_python import AUTOTUNE, TorchPython, require_foreign_gpu, require_no_autotune
+from wheelfactory.gpu.validate.checks import cases_of, judged, not_run
 from wheelfactory.gpu.validate.installed import Installed
 from wheelfactory.gpu.validate.report import Case, Check, Hardware, Software, hardware_of, software_of
 from wheelfactory.matrix.expand import expand
@@ -26,7 +24,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, Limit, find_limits, limits_of
 from wheelfactory.verify.numbers import CHECK, FALLBACK, Numbers
 from wheelfactory.verify.proofs import HasPython, NoReportError, ask, handed, stand_in_torch
-from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
 
 TIMEOUT = 3600.0
@@ -70,7 +68,12 @@ class Computed:
 def compute(installed: Installed, place: Place) -> Computed:
     """Compute where that can be done, and say why not elsewhere. Raises `InputError` for a test mode that cannot be."""
     if place.foreign:
-        _require_foreign(installed, place)
+        if installed.backend is not Backend.TRITON:
+            runs = "it runs on any GPU as it is" if installed.fallback else "its kernels are compiled for GPUs of AMD"
+            which = f"{installed.project} ({runs})"
+            raise InputError("not for the foreign-GPU test mode", which, "leave --foreign-gpu out")
+        require_foreign_gpu(place.python)
+        require_no_autotune(place.environ.get(AUTOTUNE, ""))
     reason = _why_not_on_gpu(installed, place)
     if not reason:
         return _on_gpu(installed, place)
@@ -84,15 +87,6 @@ def compute(installed: Installed, place: Place) -> Computed:
     if place.wheel:
         return _with_stand_in(place.wheel, installed, place, check)
     return _in_interpreter(installed, place, check)
-
-
-def _require_foreign(installed: Installed, place: Place) -> None:
-    if installed.backend is not Backend.TRITON:
-        runs = "it runs on any GPU as it is" if installed.fallback else "its kernels are compiled for GPUs of AMD"
-        which = f"{installed.project} ({runs})"
-        raise InputError("not for the foreign-GPU test mode", which, "leave --foreign-gpu out")
-    require_foreign_gpu(place.python)
-    require_no_autotune(place.environ.get(AUTOTUNE, ""))
 
 
 def _why_not_on_gpu(installed: Installed, place: Place) -> str:
@@ -112,19 +106,14 @@ def _on_gpu(installed: Installed, place: Place) -> Computed:
     module = FALLBACK.module if installed.fallback else "flash_attn"
     options = ("--foreign-gpu",) if place.foreign else ()
     answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
-    check = _gpu(python, answer)
-    where = f"on {python.device}"
-    return _computed(software_of(python), (check,), answer, limits, where, hardware_of(python))
-
-
-def _gpu(python: TorchPython, answer: Numbers | str) -> Check:
-    """Whether the program had the GPU that torch has for the user; no others of their variables were handed to it."""
+    # whether the program had the GPU that torch has for the user; no others of their variables were handed to it
     here = f"{python.device} ({python.arch})"
     if isinstance(answer, str):
-        return not_run("GPU", f"{here}: the program ended before it said where it computes")
-    if answer.gpu == python.arch:
-        return Check(name="GPU", status=Status.PASSED, detail=here)
-    return Check(name="GPU", status=Status.FAILED, detail=f"computed on {answer.gpu or 'none'} instead of {here}")
+        check = not_run("GPU", f"{here}: the program ended before it said where it computes")
+    else:
+        right = answer.gpu == python.arch
+        check = judged("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
+    return _computed(software_of(python), (check,), answer, limits, f"on {python.device}", hardware_of(python))
 
 
 def _in_interpreter(installed: Installed, place: Place, check: Check) -> Computed:
@@ -144,26 +133,19 @@ def _in_interpreter(installed: Installed, place: Place, check: Check) -> Compute
 def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Check) -> Computed:
     """As the extended gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
     try:
-        subject = _subject(wheel, installed, place)
+        if installed.record is None:
+            raise InputError("no build record", wheel.path.name, "it says with which Triton the kernels are compiled")
+        cell = require(expand(place.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
         return Computed(software_of(place.python), (check, not_run("interpreter", str(error))))
-    checks = (check, _as_check(ahead_of_time(subject)))
-    triton = place.matrix.torch[subject.cell.torch].triton
+    subject = Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
+    found = ahead_of_time(subject)
+    detail = "; ".join(map(str, found.findings)) or found.detail
+    checks = (check, Check(name=found.gate, status=found.status, detail=detail))
+    triton = place.matrix.torch[cell.torch].triton
     software = Software(python=PYTHON, torch=stand_in_torch(), triton=triton)
     answer = interpreter.compute(subject)
     return _computed(software, checks, answer, limits_of(subject), interpreter.WHERE, stand_in=True)
-
-
-def _subject(wheel: Wheel, installed: Installed, place: Place) -> Subject:
-    if installed.record is None:
-        raise InputError("no build record", wheel.path.name, "it says with which Triton the kernels are compiled")
-    cell = require(expand(place.matrix), Cell.parse(installed.record.cell))
-    return Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
-
-
-def _as_check(result: GateResult) -> Check:
-    found = "; ".join(map(str, result.findings))
-    return Check(name=result.gate, status=result.status, detail=found or result.detail)
 
 
 def _ask(place: Place, *arguments: str, variables: Mapping[str, str] | None = None) -> Numbers | str:

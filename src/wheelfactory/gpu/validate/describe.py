@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.core.label import Label
-from wheelfactory.gpu.validate.report import Case, Validated, Validation
+from wheelfactory.gpu.validate.report import Case, Validation
 from wheelfactory.verify.result import Status
 
 
@@ -22,39 +22,22 @@ def describe(validation: Validation) -> Iterator[str]:
 
 
 def _facts(validation: Validation) -> Iterator[tuple[str, str]]:
-    hardware, mode = validation.hardware, validation.dropped_launch_options
-    yield from _about(validation.validated)
-    yield "hardware", f"{hardware.device} ({hardware.arch})" if hardware.device else "no GPU computed"
-    yield "software", ", ".join(_software(validation))
+    validated, software, mode = validation.validated, validation.software, validation.dropped_launch_options
+    label = Label.parse(validated.label) if validated.label else None
+    about = {
+        "wheel": validated.filename,
+        "sha256": validated.sha256,
+        "cell": validated.cell,
+        "label": label and f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.spoken}",
+        "archs": ", ".join(validated.offload_archs),
+    }
+    yield from ((name, text) for name, text in about.items() if text)
+    yield "hardware", validation.hardware.shown("no GPU computed")
+    yield "software", ", ".join([f"Python {software.python}", f"torch {software.torch}", *software.built_with])
     if mode is not None:
         yield "mode", f"foreign GPU; dropped at launch: {', '.join(mode) or 'nothing'}"
     for symbol, count in sorted(validation.symbols.items()):
         yield "called", f"{symbol}, {count} times"
-
-
-def _about(validated: Validated) -> Iterator[tuple[str, str]]:
-    if validated.filename:
-        yield "wheel", validated.filename
-    if validated.sha256:
-        yield "sha256", validated.sha256
-    if validated.cell:
-        yield "cell", validated.cell
-    if validated.label:
-        label = Label.parse(validated.label)
-        yield "label", f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.spoken}"
-    if validated.offload_archs:
-        yield "archs", ", ".join(validated.offload_archs)
-
-
-def _software(validation: Validation) -> Iterator[str]:
-    software = validation.software
-    yield f"Python {software.python}"
-    yield f"torch {software.torch}"
-    yield from (
-        f"{name} {version}"
-        for name, version in (("HIP", software.hip), ("CUDA", software.cuda), ("Triton", software.triton))
-        if version
-    )
 
 
 def _cases(cases: Sequence[Case]) -> Iterator[str]:
@@ -68,7 +51,7 @@ def _cases(cases: Sequence[Case]) -> Iterator[str]:
 def verdict(validation: Validation) -> str:
     """What this says about the package, in one line."""
     hardware, cases = validation.hardware, validation.cases
-    gpu = f"{hardware.device} ({hardware.arch})"
+    gpu = hardware.shown("")
     if validation.failed:
         checks = _count("checks", [check.status for check in validation.checks])
         wrong = filter(None, (checks, _count("cases", [case.status for case in cases])))

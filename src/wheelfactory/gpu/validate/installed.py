@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -86,7 +87,12 @@ class Installed(Report):
     @property
     def torch(self) -> Requirement | None:
         """Its requirement on torch."""
-        return next((found for found in map(_requirement, self.distribution.requires) if found), None)
+        for text in self.distribution.requires:
+            with suppress(InvalidRequirement):
+                requirement = Requirement(text)
+                if requirement.name == "torch" and requirement.marker is None:
+                    return requirement
+        return None
 
     def as_validated(self) -> Validated:
         """What a report says of it; of the file only what pip noted."""
@@ -143,14 +149,6 @@ def _trouble_of(file: metadata.PackagePath) -> str:
     said = Hash(file.hash.mode, file.hash.value) if file.hash else None
     with path.open("rb") as content:
         return "" if RecordEntry(str(file), said, None).validate_stream(content) else "was changed"
-
-
-def _requirement(text: str) -> Requirement | None:
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return None
-    return requirement if requirement.name == "torch" and requirement.marker is None else None
 
 
 def _archive_sha256(direct_url: str | None) -> str | None:

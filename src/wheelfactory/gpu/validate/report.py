@@ -47,6 +47,10 @@ class Hardware(FrozenModel):
     arch: str | None = None
     """``gfx942``, or ``sm_90`` for one of NVIDIA."""
 
+    def shown(self, none: str) -> str:
+        """``AMD Instinct MI300X (gfx942)``; or `none` without a GPU."""
+        return f"{self.device} ({self.arch})" if self.device else none
+
 
 class Software(FrozenModel):
     """What it ran with."""
@@ -56,6 +60,12 @@ class Software(FrozenModel):
     hip: str | None = None
     cuda: str | None = None
     triton: str | None = None
+
+    @property
+    def built_with(self) -> list[str]:
+        """``HIP 6.4.43482``, and the like of CUDA and Triton, as far as there are any."""
+        found = {"HIP": self.hip, "CUDA": self.cuda, "Triton": self.triton}
+        return [f"{name} {version}" for name, version in found.items() if version]
 
 
 def hardware_of(python: TorchPython) -> Hardware:

@@ -16,9 +16,9 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
-from wheelfactory.gpu.validate.compute import Computed, Place, compute
-from wheelfactory.gpu.validate.installed import PROJECTS, Installed, read_installed
-from wheelfactory.gpu.validate.report import FORMAT, Validated, Validation
+from wheelfactory.gpu.validate.compute import Place, compute
+from wheelfactory.gpu.validate.installed import PROJECTS, read_installed
+from wheelfactory.gpu.validate.report import FORMAT, Validation
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.proofs import HasPython, handed
 from wheelfactory.wheel.read import Wheel
@@ -39,7 +39,9 @@ def validate(
     With `foreign` the kernels of a Triton wheel run on the GPU of another vendor. A wheel is validated without any
     torch at hand too: a CPU torch stands in. Raises `InputError` if there is nothing to validate, or not in this way.
     """
-    wheel = _open(path) if path else None
+    wheel = Wheel.open(path) if path else None
+    if wheel and wheel.name not in PROJECTS:
+        raise InputError("no attention to validate", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
     python, stand_in = _python(wheel, given, environ, cache)
     with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, handed(environ))
@@ -50,25 +52,21 @@ def validate(
         *checks_of_calls(installed, computed.numbers, elsewhere=computed.stand_in),
         *computed.checks,
     )
+    said, numbers = installed.as_validated(), computed.numbers
+    named = {"filename": wheel.path.name, "sha256": sha256_of(wheel.path)} if wheel else {}
+    dropped = numbers.dropped if numbers else ()
     return Validation(
         format=FORMAT,
         factory=factory_version(),
         time=datetime.now(timezone.utc),
-        validated=_validated(installed, wheel),
+        validated=said.model_copy(update=named),
         hardware=computed.hardware,
         software=computed.software,
-        dropped_launch_options=_dropped(computed, foreign=foreign),
-        symbols=computed.numbers.symbols if computed.numbers else {},
+        dropped_launch_options=dropped if foreign else None,
+        symbols=numbers.symbols if numbers else {},
         checks=checks,
         cases=computed.cases,
     )
-
-
-def _open(path: Path) -> Wheel:
-    wheel = Wheel.open(path)
-    if wheel.name not in PROJECTS:
-        raise InputError("no attention to validate", path.name, f"name a wheel of {' or '.join(PROJECTS)}")
-    return wheel
 
 
 def _python(
@@ -103,14 +101,3 @@ def _installed(
             hint = "name the Python that it is for with --python"
             raise InputError("cannot be installed", f"{wheel.path.name} for {python.python} ({said})", hint) from None
         yield environment
-
-
-def _validated(installed: Installed, wheel: Wheel | None) -> Validated:
-    said = installed.as_validated()
-    return said.model_copy(update={"filename": wheel.path.name, "sha256": sha256_of(wheel.path)}) if wheel else said
-
-
-def _dropped(computed: Computed, *, foreign: bool) -> tuple[str, ...] | None:
-    if not foreign:
-        return None
-    return computed.numbers.dropped if computed.numbers else ()

@@ -96,16 +96,3 @@ def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Ite
             yield from (path.resolve() for path in found if path.is_file())
     for pattern in _DEVICE_LIBRARIES:
         yield from rocm.glob(pattern)
-
-
-def untargetable(hipcc: str, archs: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
-    """The archs that this compiler cannot make code for, and what it says; its driver knows without compiling."""
-    refused = {}
-    for arch in archs:
-        command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
-        # anything else that is wrong with it is told better by the compile itself
-        said = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
-        if said:
-            refused[arch] = said[0]
-    return refused

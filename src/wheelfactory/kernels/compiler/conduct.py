@@ -13,13 +13,13 @@ from pathlib import Path
 from wheelfactory.core.ask import NOTE
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.costs import Ledger, Measured, predict, shard_costs
-from wheelfactory.kernels.compiler.edges import Edge
+from wheelfactory.kernels.compiler.edges import Survey
+from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import allow_link, refuse_other_key, refuse_untargetable
 from wheelfactory.kernels.compiler.objects import Objects
 from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, SHARD, Order, Report
 from wheelfactory.kernels.compiler.shards import Shard, cut, longest_first
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.compiler.survey import Survey
 
 
 def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> Report:
@@ -28,7 +28,11 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> Report:
     Raises `BuildError` before anything is compiled, if what was compiled cannot be kept, or if memory is too short
     for one compile alone; `OSError` if there is no compiler.
     """
-    _refuse(order, found, environ)
+    if order.given:
+        refuse_other_key(found.key, order.given)
+    if not order.shard:
+        outputs = [edge.output for edge in (*found.kernels.values(), *found.bindings)]
+        allow_link(os.getppid(), outputs, environ)  # of setup.py, which starts the linker
     selected = _selected(order, found)
     store = Store(Path(order.kernels), found.key)
     store.make()
@@ -53,7 +57,8 @@ def conduct(order: Order, found: Survey, environ: Mapping[str, str]) -> Report:
         ledger = _ledger(order, found, store)
         predicted_s = {name: predict(ledger, name, found.archs, found.compiler.content).cpu_s for name in found.kernels}
         objects = Objects(order, found, store, environ, predicted_s)
-        objects.compile(_edges(order, found, missing, predicted_s))
+        kernels = [found.kernels[name] for name in longest_first({name: predicted_s[name] for name in missing})]
+        objects.compile([*kernels, *(() if order.shard else found.bindings)])
         compiled = len(set(missing) & set(store.finished()))
         return replace(report, state=_state(order, objects, missing, compiled), compiled=compiled)
 
@@ -73,12 +78,6 @@ def _alone(store: Store) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _edges(order: Order, found: Survey, missing: Sequence[str], predicted_s: Mapping[str, float]) -> list[Edge]:
-    """What is left to compile: kernels, the most expensive first, and the bindings if they are to be linked."""
-    names = longest_first({name: predicted_s[name] for name in missing})
-    return [*(found.kernels[name] for name in names), *(() if order.shard else found.bindings)]
-
-
 def _state(order: Order, objects: Objects, missing: Sequence[str], compiled: int) -> str:
     """How it ended. Raises `BuildError` if the same command would end the same way."""
     if objects.trouble:
@@ -91,14 +90,6 @@ def _state(order: Order, objects: Objects, missing: Sequence[str], compiled: int
     if missing and not compiled:
         raise BuildError("the time is too short", f"for one more of {len(missing)} kernels", "give --budget more hours")
     return LATER
-
-
-def _refuse(order: Order, found: Survey, environ: Mapping[str, str]) -> None:
-    if order.given:
-        refuse_other_key(found.key, order.given)
-    if not order.shard:
-        objects = [edge.output for edge in (*found.kernels.values(), *found.bindings)]
-        allow_link(os.getppid(), objects, environ)  # of setup.py, which starts the linker
 
 
 def _selected(order: Order, found: Survey) -> list[str]:
@@ -123,7 +114,9 @@ def _take(store: Store, found: Survey, selected: Sequence[str]) -> list[str]:
 
 
 def _notes(order: Order, store: Store, found: Survey, missing: Sequence[str]) -> Iterator[str]:
-    yield from found.notes
+    if found.tamed:
+        pair = f"{EARLY_INLINE}=true with {FUNCTION_CALLS}=false"
+        yield f"{found.compiler.version} runs away on {pair}: kernels are compiled without early inlining"
     damaged = sorted(set(missing) & set(store.finished()))
     if damaged:
         yield f"{len(damaged)} kept objects are missing or damaged and are compiled again: {damaged[0]}"

@@ -104,22 +104,14 @@ def seed_cost(source: str, archs: int) -> Cost:
 
 @lru_cache
 def _seed_cost(kind: str, dim: int | None, archs: int) -> Cost:
-    by_dim = SEED.get(kind)
-    if by_dim is None:
-        by_dim = _dearest(kind.endswith("_api") or not kind)
-    cost = by_dim.get(dim or 0) or _largest(by_dim.values())
+    cost = SEED.get(kind, {}).get(dim or 0)
+    if cost is None:
+        may_be_api = kind.endswith("_api") or not kind
+        kinds = [kind] if kind in SEED else [known for known in SEED if may_be_api or not known.endswith("_api")]
+        known = [cost for kind in kinds for cost in SEED[kind].values()]
+        # the largest of each number, so that no source that it stands for costs more
+        cost = Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known))
     return _for_archs(cost, 1, archs)
-
-
-def _dearest(any_kind: bool) -> Mapping[int, Cost]:
-    kinds = [kind for kind in SEED if any_kind or not kind.endswith("_api")]
-    return {0: _largest(cost for kind in kinds for cost in SEED[kind].values())}
-
-
-def _largest(costs: Iterable[Cost]) -> Cost:
-    """The largest of each number, so that no source that it stands for costs more."""
-    known = tuple(costs)
-    return Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known))
 
 
 def _for_archs(cost: Cost, measured: int, wanted: int) -> Cost:
@@ -140,11 +132,6 @@ class Measured:
     cpu_s: float
     peak_mib: int
     size: int
-
-    @property
-    def cost(self) -> Cost:
-        """What it cost."""
-        return Cost(self.cpu_s, self.peak_mib, self.size)
 
     def to_line(self) -> str:
         """One line of a ledger."""
@@ -175,17 +162,15 @@ class Ledger:
     measured: tuple[Measured, ...] = ()
 
     @classmethod
-    def parse(cls, lines: Iterable[str]) -> Ledger:
-        """The measurements of a ledger's lines; a line that is torn or something else is ignored."""
-        return cls(tuple(filter(None, map(Measured.from_line, lines))))
-
-    @classmethod
     def read(cls, path: Path) -> Ledger:
-        """The ledger of a file; an empty one if there is none. Raises `OSError` if it cannot be read."""
+        """The ledger of a file, without lines that are torn or something else; an empty one if there is no file.
+
+        Raises `OSError` if it cannot be read.
+        """
         if not path.is_file():
             return cls()
         with path.open(encoding="utf-8", errors="replace") as file:
-            return cls.parse(file)
+            return cls(tuple(filter(None, map(Measured.from_line, file))))
 
     @property
     def main_compiler(self) -> str:
@@ -199,10 +184,10 @@ class Ledger:
     @cached_property
     def by_source(self) -> Mapping[tuple[str, str], Mapping[tuple[str, ...], Cost]]:
         """By compiler and source, then by archs: the median of what was measured, and the largest memory."""
-        found: dict[tuple[str, str], dict[tuple[str, ...], list[Cost]]] = defaultdict(lambda: defaultdict(list))
+        found: dict[tuple[str, str], dict[tuple[str, ...], list[Measured]]] = defaultdict(lambda: defaultdict(list))
         for entry in self.measured:
-            found[entry.compiler, entry.source][entry.archs].append(entry.cost)
-        return {key: {archs: _middle(costs) for archs, costs in by_archs.items()} for key, by_archs in found.items()}
+            found[entry.compiler, entry.source][entry.archs].append(entry)
+        return {key: {archs: _middle(entries) for archs, entries in by.items()} for key, by in found.items()}
 
     @cached_property
     def ratios(self) -> Mapping[str, tuple[float, float, float]]:
@@ -223,9 +208,9 @@ class Ledger:
         }
 
 
-def _middle(costs: list[Cost]) -> Cost:
-    cpu, size = median(cost.cpu_s for cost in costs), median(cost.size for cost in costs)
-    return Cost(cpu, max(cost.peak_mib for cost in costs), round(size))
+def _middle(entries: list[Measured]) -> Cost:
+    cpu, size = median(entry.cpu_s for entry in entries), median(entry.size for entry in entries)
+    return Cost(cpu, max(entry.peak_mib for entry in entries), round(size))
 
 
 def predict(ledger: Ledger, source: str, archs: tuple[str, ...], compiler: str) -> Cost:

@@ -1,16 +1,26 @@
-"""The build.ninja that torch wrote -> its compiles."""
+"""The build.ninja that torch wrote -> its compiles, and which kernel set they are: sources, archs, compiler and key."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler.flags import kernel_name, kernel_source
+from wheelfactory.kernels.compiler import launcher
+from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
+from wheelfactory.kernels.compiler.flags import (
+    is_runaway,
+    kernel_flags,
+    kernel_name,
+    kernel_source,
+    rocm_of,
+)
+from wheelfactory.kernels.compiler.key import make_key
+from wheelfactory.kernels.compiler.store import SetKey
 
 
 @dataclass(frozen=True)
@@ -31,11 +41,11 @@ class Edge:
         """Whether its source is a generated kernel."""
         return kernel_source(["-c", self.source]) is not None
 
-    def arguments(self, launcher: str) -> list[str]:
+    def arguments(self) -> list[str]:
         """hipcc and its arguments. Raises `BuildError` if hipcc is not behind the launcher."""
         words = shlex.split(self.command)
-        if launcher in words:
-            return words[words.index(launcher) + 1 :]
+        if launcher.PATH in words:
+            return words[words.index(launcher.PATH) + 1 :]
         raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
 
     @property
@@ -52,11 +62,30 @@ def read_edges(ninja: str, folder: Path) -> list[Edge]:
     ]
 
 
-def arguments_of(kernels: Sequence[Edge], launcher: str) -> list[str]:
-    """hipcc and its arguments, the same for all of these but for source and output.
+@dataclass(frozen=True)
+class Survey:
+    """What is known before anything is compiled."""
 
-    Raises `BuildError` if they differ, or if hipcc is not behind the launcher.
+    kernels: Mapping[str, Edge]
+    """By the name of the source."""
+    bindings: tuple[Edge, ...]
+    hipcc: str
+    archs: tuple[str, ...]
+    compiler: Compiler
+    key: SetKey
+    tamed: bool
+    """Whether flags were taken back with which this compiler runs away."""
+
+
+def survey(edges: Sequence[Edge], environ: Mapping[str, str]) -> Survey | None:
+    """What these compiles are; None if no generated kernel is among them.
+
+    Raises `BuildError` if they are not compiled alike, or read what the key does not hold; `OSError` if there is no
+    compiler.
     """
+    kernels = [edge for edge in edges if edge.is_kernel]
+    if not kernels:
+        return None
     first = kernels[0]
     other = next((edge for edge in kernels if edge.pattern != first.pattern), None)
     if other:
@@ -65,4 +94,19 @@ def arguments_of(kernels: Sequence[Edge], launcher: str) -> list[str]:
             f"{first.name} and {other.name}",
             "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
         )
-    return first.arguments(launcher)
+    hipcc, *arguments = first.arguments()
+    compiler, rocm, root = read_compiler(hipcc, environ), rocm_of(hipcc), str(Path(first.source).parents[1])
+    archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
+    if not archs:
+        raise BuildError("no offload arch", first.name, "name one as --offload-arch=gfx942 does")
+    tamed = compiler.runs_away and is_runaway(arguments)
+    flags = kernel_flags(arguments, root, rocm, tame=tamed)
+    return Survey(
+        kernels={edge.name: edge for edge in kernels},
+        bindings=tuple(edge for edge in edges if not edge.is_kernel),
+        hipcc=hipcc,
+        archs=archs,
+        compiler=compiler,
+        key=make_key([edge.source for edge in kernels], flags, archs, compiler, rocm, environ),
+        tamed=tamed,
+    )

@@ -1,17 +1,25 @@
-"""Sources, headers, flags, compiler and environment -> the key of a kernel set."""
+"""Sources, headers, flags, compiler and environment -> the key of a kernel set, and in what two keys differ."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compiler import Compiler
-from wheelfactory.kernels.compiler.flags import COMPILER_ENVIRONMENT, HEADER_FOLDERS, appended_flags, kernel_name
+from wheelfactory.kernels.compiler.flags import (
+    COMPILER_ENVIRONMENT,
+    HEADER_FOLDERS,
+    appended_flags,
+    kernel_name,
+    split_options,
+)
 from wheelfactory.kernels.compiler.store import SetKey
 
 ROCM = "ROCM"
@@ -22,6 +30,9 @@ UNSEEN = re.compile(
     rb"|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
 )
 """What a kernel must not read, since the launcher drops the flags behind it and the key does not hold the time."""
+
+_LONGEST_VALUE = 48
+"""Characters of a value that is shown in an error; a digest is told apart by far fewer."""
 
 
 def make_key(
@@ -37,7 +48,8 @@ def make_key(
     Raises `BuildError` if a source or header reads what the key does not hold.
     """
     root = Path(sources[0]).parent.parent
-    folders = [Path(root, folder) for folder in _folders(flags) if not Path(folder).is_absolute()]
+    named = [value for option, value in split_options(flags) if option in HEADER_FOLDERS]
+    folders = [Path(root, folder) for folder in named if not Path(folder).is_absolute()]
     parts = {
         "compiler": asdict(compiler),
         "flags": [flag.replace(rocm, ROCM) for flag in (*flags, *appended_flags(environ))],
@@ -55,14 +67,6 @@ def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
     found = {name: environ[name] for name in COMPILER_ENVIRONMENT if environ.get(name)}
     own = os.path.realpath(rocm)
     return {name: value for name, value in found.items() if os.path.realpath(value) != own}
-
-
-def _folders(flags: Sequence[str]) -> Iterable[str]:
-    for position, flag in enumerate(flags):
-        if flag in HEADER_FOLDERS:
-            yield flags[position + 1]
-        elif flag.startswith("-I"):
-            yield flag[2:]
 
 
 def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
@@ -84,3 +88,43 @@ def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
             )
         digest.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def differences(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What differs between the parts of two keys, by name, such as ``compiler: HIP 6.3, other HIP 6.4``."""
+    found: list[str] = []
+    for name in sorted({*parts, *other}):
+        one, two = parts.get(name), other.get(name)
+        if isinstance(one, Mapping) and isinstance(two, Mapping):
+            found += [f"{name}.{difference}" for difference in differences(one, two)]
+        elif _plain(one) != _plain(two):
+            found.append(f"{name}: {_short(*_apart(one, two))}, other {_short(*_apart(two, one))}")
+    return found
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _apart(value: Any, other: Any) -> tuple[Any, str]:
+    """What of a list the other has not, and how to say that it is a part of it."""
+    if not isinstance(value, (list, tuple)) or not isinstance(other, (list, tuple)):
+        return value, ""
+    mine, theirs = {_plain(item) for item in value}, {_plain(item) for item in other}
+    if mine == theirs or not mine & theirs:
+        return value, ""
+    return [item for item in value if _plain(item) not in theirs], "with "
+
+
+def _short(value: Any, before: str) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return "without" if before else "nothing"
+        value = " ".join(map(str, value))
+    text = value if isinstance(value, str) else _plain(value)
+    text = text.encode("unicode_escape").decode()
+    if re.fullmatch("[0-9a-f]{40,}", text):
+        return f"{before}{text[:12]}..."
+    return before + (text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}...")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler.compiler import untargetable
-from wheelfactory.kernels.compiler.differences import differences
+from wheelfactory.kernels.compiler.key import differences
 from wheelfactory.kernels.compiler.store import SetKey
 
 _POINTER = 8
@@ -64,14 +64,18 @@ def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str])
 
 
 def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raises `BuildError` if the compiler cannot make code for an arch."""
-    refused = untargetable(hipcc, tuple(archs), environ)
+    """Raises `BuildError` if the compiler cannot make code for an arch; its driver knows without compiling."""
+    refused = []
+    for arch in archs:
+        command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
+        # anything else that is wrong with it is told better by the compile itself
+        said = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
+        if said:
+            refused.append(f"{arch} ({said[0]})")
     if refused:
-        raise BuildError(
-            "the compiler cannot make code for",
-            "; ".join(f"{arch} ({reason})" for arch, reason in refused.items()),
-            "use an image with a newer ROCm, or leave the arch out",
-        )
+        hint = "use an image with a newer ROCm, or leave the arch out"
+        raise BuildError("the compiler cannot make code for", "; ".join(refused), hint)
 
 
 def refuse_other_sources(found: Collection[str], planned: Collection[str]) -> None:

@@ -14,12 +14,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.conduct import conduct
-from wheelfactory.kernels.compiler.edges import read_edges
+from wheelfactory.kernels.compiler.edges import read_edges, survey
 from wheelfactory.kernels.compiler.limits import refuse_other_sources
 from wheelfactory.kernels.compiler.order import LINK, SHARD, Order
-from wheelfactory.kernels.compiler.survey import survey
 
 NOT_LINKED = 64
 """Exit status that ends setup.py before the link: only a shard was asked for, or something is refused."""
@@ -31,23 +29,19 @@ def main(arguments: list[str]) -> int:
     if "--version" in arguments or not Path("build.ninja").exists():
         os.execv(order.ninja, [order.ninja, *arguments])
     try:
-        found = survey(read_edges(order.ninja, Path.cwd()), launcher.PATH, os.environ)
+        found = survey(read_edges(order.ninja, Path.cwd()), os.environ)
         if found is None:
             os.execv(order.ninja, [order.ninja, *arguments])
         refuse_other_sources(found.kernels, order.planned)
         report = conduct(order, found, os.environ)
-    except OSError as error:
-        return _refuse(order, BuildError("cannot compile kernels", str(error), "mend that, and run it again"))
-    except BuildError as refusal:
-        return _refuse(order, refusal)
+    except (BuildError, OSError) as error:
+        what, hint = "cannot compile kernels", "mend that, and run it again"
+        refusal = error if isinstance(error, BuildError) else BuildError(what, str(error), hint)
+        print(f"error: {refusal}", file=sys.stderr)
+        order.answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
+        return NOT_LINKED
     report.write(order)
     return {LINK: 0, SHARD: NOT_LINKED}.get(report.state, 1)
-
-
-def _refuse(order: Order, refusal: BuildError) -> int:
-    print(f"error: {refusal}", file=sys.stderr)
-    order.answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
-    return NOT_LINKED
 
 
 if __name__ == "__main__":

@@ -17,14 +17,13 @@ from pathlib import Path
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.costs import Measured
-from wheelfactory.kernels.compiler.edges import Edge
+from wheelfactory.kernels.compiler.edges import Edge, Survey
 from wheelfactory.kernels.compiler.flags import rocm_of, source_root
 from wheelfactory.kernels.compiler.key import key_environment
 from wheelfactory.kernels.compiler.order import Order
 from wheelfactory.kernels.compiler.schedule import Command, Ended, run_compiles
-from wheelfactory.kernels.compiler.status import Pace, status_line
+from wheelfactory.kernels.compiler.status import status_line, time_left
 from wheelfactory.kernels.compiler.store import Finished, Store
-from wheelfactory.kernels.compiler.survey import Survey
 
 BINDING_CPU_S = 60.0
 """CPU seconds that a binding is taken to need; not measured."""
@@ -75,16 +74,10 @@ class Objects:
                 if ended.code == 0 and ended.edge.is_kernel:
                     self._keep(ended)
                 done, done_s = done + 1, done_s + self._predicted_s(ended.edge)
-                pace = Pace(
-                    elapsed_s=time.monotonic() - begin,
-                    done=done,
-                    total=len(edges),
-                    predicted_done_s=done_s,
-                    predicted_left_s=total_s - done_s,
-                    jobs=self.order.jobs,
-                    peak_mib=self.peak_mib,
-                )
-                print(status_line(ended.edge.name, pace))
+                elapsed_s = time.monotonic() - begin
+                left_s = time_left(total_s - done_s, done_s, elapsed_s, self.order.jobs)
+                name, peak_mib = ended.edge.name, self.peak_mib
+                print(status_line(name, done, len(edges), elapsed_s=elapsed_s, left_s=left_s, peak_mib=peak_mib))
                 if ended.code:
                     self._note_failure(ended)
                 sys.stdout.write(ended.output)
@@ -105,36 +98,28 @@ class Objects:
         if not edge.is_kernel:
             return Command(["/bin/sh", "-c", edge.command], str(Path.cwd()), self.environ)
         words, environ = launcher.compile_command(
-            edge.arguments(launcher.PATH), edge.source, dict(self.environ), tame=self.found.tamed
+            edge.arguments(), edge.source, dict(self.environ), tame=self.found.tamed
         )
         if self.order.ccache:
             words = [self.order.ccache, *words]
-            environ.update(self._cache_settings(), CCACHE_STATSLOG=str(self._stats / edge.name))
+            settings = sorted(key_environment(self.environ, rocm_of(self.found.hipcc)).items())
+            # who the compiler is, as ccache could only look at its first file
+            identity = " ".join([self.found.compiler.content, *(f"{name}={value}" for name, value in settings)])
+            environ.update(
+                CCACHE_DIR=self.order.ccache_dir,
+                CCACHE_CONFIGPATH=os.devnull,
+                CCACHE_COMPILERCHECK=f"string:{identity}",
+                CCACHE_MAXSIZE=CACHE_SIZE,
+                CCACHE_STATSLOG=str(self._stats / edge.name),
+            )
         return Command(words, source_root(edge.source), environ)
-
-    def _cache_settings(self) -> dict[str, str]:
-        """ccache's own variables, with who the compiler is: it could only look at the compiler's first file."""
-        identity = [
-            self.found.compiler.content,
-            *(f"{k}={v}" for k, v in sorted(key_environment(self.environ, rocm_of(self.found.hipcc)).items())),
-        ]
-        return {
-            "CCACHE_DIR": self.order.ccache_dir,
-            "CCACHE_CONFIGPATH": os.devnull,
-            "CCACHE_COMPILERCHECK": f"string:{' '.join(identity)}",
-            "CCACHE_MAXSIZE": CACHE_SIZE,
-        }
-
-    def _was_cached(self, source: str) -> bool:
-        """Whether ccache says of this compile that it had the object."""
-        stats = self._stats / source
-        said = stats.read_text(encoding="utf-8", errors="replace") if stats.exists() else ""
-        return any(hit in said for hit in _HITS)
 
     def _keep(self, ended: Ended) -> None:
         """Keep an object in the store and its cost in the ledger; `trouble` if there is no room."""
         source, built = ended.edge.name, Path(ended.edge.output)
+        stats = self._stats / source
         try:
+            said = stats.read_text(encoding="utf-8", errors="replace") if stats.exists() else ""
             entry = Finished(
                 source=source,
                 archs=self.found.archs,
@@ -144,16 +129,17 @@ class Objects:
                 peak_mib=ended.peak_mib,
                 start=ended.start,
                 end=ended.end,
-                cached=self._was_cached(source),
+                cached=any(hit in said for hit in _HITS),
             )
             self.store.keep(built, entry)
             if not entry.cached:
-                self._record(entry)
+                self._learn(entry)
         except OSError as error:
             self.trouble = f"{self.store.folder}: {error.strerror}"
             print(f"error: not kept: {source}: {error.strerror}", file=sys.stderr)
 
-    def _record(self, entry: Finished) -> None:
+    def _learn(self, entry: Finished) -> None:
+        """Remember what a compile cost, for the rest of them and in the ledger."""
         self.peak_mib = max(self.peak_mib, entry.peak_mib)
         self.slowest = max(self.slowest, (entry.end - entry.start) / self.predicted_s[entry.source])
         compiler = self.found.compiler.content

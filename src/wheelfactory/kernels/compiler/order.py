@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 
 VARIABLE = "WHEELFACTORY_ORDER"
@@ -82,8 +83,10 @@ class Report:
 
     @classmethod
     def read(cls, path: Path) -> Report | None:
-        """The report in a file; None if there is none."""
+        """The report in a file; None if there is none. Raises `BuildError` with the refusal that is there instead."""
         if not path.is_file():
             return None
         document = json.loads(path.read_text(encoding="utf-8"))
+        if "what" in document:
+            raise BuildError(document["what"], document["which"], document["hint"])
         return cls(**{**document, "names": tuple(document["names"])})

@@ -112,22 +112,19 @@ class Finished:
         """The same of JSON that was read."""
         try:
             entry = cls(**{**document, "archs": tuple(document["archs"])})
-            return entry if entry._is_sound() else None
+            counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
+            sound = (
+                is_name(entry.source)
+                and all(isinstance(arch, str) for arch in entry.archs)
+                and re.fullmatch(SHA256, entry.sha256)
+                and all(isinstance(count, int) and count >= 0 for count in counts)
+                and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
+                and entry.cpu_s >= 0
+                and isinstance(entry.cached, bool)
+            )
         except (TypeError, KeyError, OverflowError):  # no object, without archs, a number beyond what a float can be
             return None
-
-    def _is_sound(self) -> bool:
-        counts, times = (self.size, self.peak_mib), (self.cpu_s, self.start, self.end)
-        return (
-            is_name(self.source)
-            and all(isinstance(arch, str) for arch in self.archs)
-            and isinstance(self.sha256, str)
-            and re.fullmatch(SHA256, self.sha256) is not None
-            and all(isinstance(count, int) and count >= 0 for count in counts)
-            and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
-            and self.cpu_s >= 0
-            and isinstance(self.cached, bool)
-        )
+        return entry if sound else None
 
 
 class Store:
@@ -136,6 +133,8 @@ class Store:
     def __init__(self, kernels: Path, key: SetKey) -> None:
         self.key = key
         self.folder = kernels / key.digest[:16]
+        self.journal = self.folder / "journal.jsonl"
+        """The file of `Finished` lines."""
 
     @classmethod
     def open(cls, kernels: Path, digest: str) -> Store:
@@ -153,11 +152,6 @@ class Store:
     def path(self, source: str) -> Path:
         """Where the object of a source is."""
         return self.folder / "objects" / f"{source}.o"
-
-    @property
-    def journal(self) -> Path:
-        """The file of `Finished` lines."""
-        return self.folder / "journal.jsonl"
 
     def finished(self) -> dict[str, Finished]:
         """The objects that are in place, by source; an object that was changed since is still listed."""
@@ -186,17 +180,12 @@ class Store:
 
     def record(self, entry: Finished) -> None:
         """Say that an object is in place."""
-        with self.journal.open("ab") as file:
-            file.write(b"\n" * _is_torn(self.journal) + entry.to_line().encode())
-
-
-def _is_torn(journal: Path) -> bool:
-    """Whether the last line was cut short, so that what is appended would become part of it."""
-    with journal.open("rb") as file:
-        if not file.seek(0, os.SEEK_END):
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
+        with self.journal.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                # what is appended must not become part of a last line that was cut short
+                file.write(b"\n" * (file.read(1) != b"\n"))
+            file.write(entry.to_line().encode())
 
 
 def read_journal(path: Path) -> Iterator[Finished]:

@@ -78,36 +78,30 @@ def make_call(implementation: Implementation, tensors: Sequence[Tensor], config:
     return call
 
 
-def stopwatch(device: str) -> Callable[[Callable[[], Any], int], float]:
-    """What gives the milliseconds of a number of calls, one after the other."""
-
-    def on_cpu(call: Callable[[], Any], count: int) -> float:
-        begin = time.perf_counter()
+def milliseconds(call: Callable[[], Any], count: int, device: str) -> float:
+    """Of a number of calls, one after the other."""
+    if device == "cpu":
+        started = time.perf_counter()
         for _ in range(count):
             call()
-        return (time.perf_counter() - begin) * 1000
-
-    def on_gpu(call: Callable[[], Any], count: int) -> float:
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        begin.record()
-        for _ in range(count):
-            call()
-        end.record()
-        torch.cuda.synchronize()
-        return float(begin.elapsed_time(end))
-
-    return on_gpu if device == "cuda" else on_cpu
+        return (time.perf_counter() - started) * 1000
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(count):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end))
 
 
 def times(call: Callable[[], Any], device: str) -> list[float]:
     """Milliseconds of a call, one number for each batch."""
-    watch = stopwatch(device)
-    watch(call, WARM_UP)
-    one = max(watch(call, WARM_UP) / WARM_UP, 1e-6)
+    milliseconds(call, WARM_UP, device)
+    one = max(milliseconds(call, WARM_UP, device) / WARM_UP, 1e-6)
     count = min(max(math.ceil(BATCH_MS / one), 1), MOST_CALLS)
     batches = min(max(int(BUDGET_MS / (one * count)), FEWEST_BATCHES), BATCHES)
-    return [watch(call, count) / count for _ in range(batches)]
+    return [milliseconds(call, count, device) / count for _ in range(batches)]
 
 
 def extra_mib(call: Callable[[], Any], device: str) -> float | None:

@@ -62,10 +62,7 @@ def _flash_attn(device: str) -> Implementation:
         raise
     # flash-attn before 2.7 calls that module otherwise
     backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
-    function = interface.flash_attn_func
-    return Implementation(
-        lambda q, k, v, causal: function(q, k, v, causal=causal), _version("flash-attn"), "installed", backend
-    )
+    return Implementation(_named(interface.flash_attn_func), _version("flash-attn"), "installed", backend)
 
 
 def lacks_backend(error: ImportError) -> bool:
