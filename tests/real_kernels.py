@@ -27,11 +27,11 @@ from paper_torch import make_paper_torch, other_python
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, Setup, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack
+from wheelfactory.core.ask import NOTE
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
-from wheelfactory.core.note import NOTE
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import unseen
 from wheelfactory.kernels.compiler.flags import APPENDED

@@ -277,7 +277,7 @@ def test_version_is_that_of_the_package(
         raise PackageNotFoundError(name)
 
     if not installed:
-        monkeypatch.setattr("wheelfactory.core.version.version", missing)
+        monkeypatch.setattr("wheelfactory.core.checkout.version", missing)
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"wheelfactory {shown}\n"

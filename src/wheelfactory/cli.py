@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.errors import FactoryError, InputError
-from wheelfactory.core.version import factory_version
 from wheelfactory.explain.failure import hint_of
 
 COMMANDS = {

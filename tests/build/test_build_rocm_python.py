@@ -81,6 +81,12 @@ def test_a_python_on_path_with_another_torch_is_not_taken(tmp_path: Path) -> Non
     assert find_rocm_python(CK, **known(tmp_path)) is None
 
 
+def test_a_python_on_path_that_answers_something_else_is_not_taken(tmp_path: Path) -> None:
+    python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
+    python.write_text("#!/bin/sh\necho welcome\n")
+    assert find_rocm_python(CK, **known(tmp_path)) is None
+
+
 def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path: Path) -> None:
     for name in ("python3.11", "python3", "python"):
         stand_in(tmp_path / "bin", name, Toolchain(python="3.13"))

@@ -17,7 +17,7 @@ from wheelfactory.kernels.census import Census, keep_census
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
 from wheelfactory.kernels.shelf import DirectoryShelf
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.plan import Plan
+from wheelfactory.pipeline.jobs import Plan
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank

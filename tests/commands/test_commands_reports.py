@@ -44,7 +44,7 @@ def repository(release: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ]
         return SimpleNamespace(rows=lambda: tuple(rows))
 
-    monkeypatch.setattr("wheelfactory.commands.published.publisher_of", publisher_of)
+    monkeypatch.setattr("wheelfactory.commands.targets.publisher_of", publisher_of)
     return asked
 
 

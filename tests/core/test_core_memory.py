@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.memory import MIB, Group, free_mib, groups, out_of_memory_kills
+from wheelfactory.core.host import MIB, Group, free_mib, groups, out_of_memory_kills
 
 V1, V2 = "4:memory:/job\n3:cpu,cpuacct:/\n0::/\n", "0::/user/job\n"
 

@@ -8,7 +8,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Image
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.toolchain import release_of, with_one_compiler
+from wheelfactory.matrix.tags import release_of, with_one_compiler
 
 GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 

@@ -16,10 +16,9 @@ from elf_factory import library
 from given import Given, local
 from rocm_machine import make_machine
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper, wheel_text
-from wheelfactory.build import fallback_project as sources
+from wheelfactory.build import fallback as sources
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import Project, read_project
+from wheelfactory.build.fallback import Project, build_fallback, read_project
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError

@@ -10,7 +10,7 @@ import pytest
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
 from wheelfactory.pipeline import gather
 from wheelfactory.pipeline.gather import MOST_ROUNDS, Gathered, State, buildable, gather_sets, settle
-from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
+from wheelfactory.pipeline.jobs import Plan, PlannedCell, PlannedSet
 
 SETS = {
     "kept": PlannedSet(id="kept", kept_name="kernels-kept-1", kept=True),

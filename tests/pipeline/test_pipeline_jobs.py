@@ -13,8 +13,15 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.pipeline.jobs import cell_entries, group_numbers, group_strategy, kernel_entries, make_plan
-from wheelfactory.pipeline.plan import Plan, PlannedCell
+from wheelfactory.pipeline.jobs import (
+    Plan,
+    PlannedCell,
+    cell_entries,
+    group_numbers,
+    group_strategy,
+    kernel_entries,
+    make_plan,
+)
 
 FACTS = small_matrix()
 CELLS = expand(FACTS).cells

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet, outputs
+from wheelfactory.pipeline.jobs import Plan, PlannedCell, PlannedSet, outputs
 
 PLAN = Plan(
     cells=(PlannedCell(id="fa2.8.3-rocm6.4-torch2.10-cp311-ck", group="0", kernel_set="set"),),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from report_rows import rows_of, table_rows
-from wheelfactory.pipeline.account import compare
-from wheelfactory.pipeline.summary import SUMMARY_LIMIT, job_summary
+from wheelfactory.pipeline.account import SUMMARY_LIMIT, compare, job_summary
 from wheelfactory.verify.result import GateResult
 
 A, B, C = (f"fa2.8.3-rocm6.4-torch2.9.1-cp31{minor}-ck" for minor in range(3))

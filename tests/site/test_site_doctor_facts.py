@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wheelfactory.build.fallback_project import read_project
+from wheelfactory.build.fallback import read_project
 from wheelfactory.core.cell import major_minor
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.doctor.facts import Facts

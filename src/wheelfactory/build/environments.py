@@ -15,7 +15,6 @@ from pathlib import Path
 import requests
 
 from wheelfactory.core.digest import content_key
-from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.http import http_session
 from wheelfactory.core.process import LINES_SAY_WHY, capture
@@ -62,6 +61,11 @@ def interpreter_requirements() -> tuple[str, ...]:
 def _requirements(name: str) -> tuple[str, ...]:
     text = files("wheelfactory.build").joinpath(name).read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def build_tools() -> tuple[str, ...]:
+    """The build requirements without torch, of which a cell has its own."""
+    return tuple(line for line in build_requirements() if line != cpu_torch())
 
 
 def cpu_torch() -> str:
@@ -185,7 +189,7 @@ def package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = LINES_SAY_WHY) -> None:
     """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
-    _pip(environment, "install", *arguments, hint=hint)
+    _pip(environment, "install", arguments, hint=hint)
 
 
 def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int) -> None:
@@ -194,31 +198,17 @@ def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int) 
     `epoch` is the time of what it makes, in seconds since 1970. Raises `BuildError` with pip's last lines.
     """
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)
-    _pip(environment, "wheel", *options, source, environ={"SOURCE_DATE_EPOCH": str(epoch)})
+    _pip(environment, "wheel", (*options, source), SOURCE_DATE_EPOCH=str(epoch))
 
 
 def _pip(
     environment: Environment,
     command: str,
-    *arguments: str | Path,
+    arguments: Sequence[str | Path],
     hint: str = LINES_SAY_WHY,
-    environ: Mapping[str, str] | None = None,
+    **environ: str,
 ) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    capture(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            environment.python,
-            command,
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-input",
-            *arguments,
-        ],
-        environ={**kept, **(environ or {})},
-        failure=BuildError,
-        hint=hint,
-    )
+    pip = (sys.executable, "-m", "pip", "--python", environment.python)
+    options = ("--quiet", "--disable-pip-version-check", "--no-input")
+    capture([*pip, command, *options, *arguments], environ={**kept, **environ}, hint=hint)

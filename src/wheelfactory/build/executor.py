@@ -55,11 +55,12 @@ class Place:
 
 
 class Executor(Protocol):
-    """Gives each cell its place."""
+    """Gives each cell its place; where nothing else is said, on this machine and one cell at a time."""
 
     @property
     def at_once(self) -> int:
         """How many cells it may build at the same time."""
+        return 1
 
     def host(self, cell: Cell) -> Host:
         """What a build of the cell may use, as far as it is known before anything is downloaded."""
@@ -70,25 +71,26 @@ class Executor(Protocol):
     def place(self, cell: Cell, part: Part) -> Place:
         """The place of a cell, made if need be. Raises `BuildError` if it cannot be had."""
 
-    def elsewhere(self, cell: Cell) -> Place | None:
+    def elsewhere(self, _cell: Cell) -> Place | None:
         """The place of a cell if it is not this machine."""
+        return None
 
-    def divided(self, count: int) -> Executor:
-        """One whose places have an equal part each of what this one has."""
+    def divided(self, _count: int) -> Executor:
+        """One whose places have an equal part each of what this one has; itself if it builds one cell at a time."""
+        return self
 
     def stop(self) -> None:
         """End what runs in its places; those who wait for it are told with a `BuildError`."""
 
 
 @dataclass(frozen=True)
-class LocalExecutor:
+class LocalExecutor(Executor):
     """This machine, with its own ROCm and Pythons; one cell at a time, as each uses all of it."""
 
     matrix: Matrix
     machine: Host
     environ: Mapping[str, str]
     cache: Path
-    at_once: int = 1
 
     def host(self, _cell: Cell) -> Host:
         """The machine itself."""
@@ -105,37 +107,26 @@ class LocalExecutor:
 
     def place(self, cell: Cell, _part: Part) -> Place:
         """This machine with a Python for the cell: any for Triton, one with the cell's torch for CK."""
-        triton = cell.backend is Backend.TRITON
-        if triton:
-            python = build_environment(self.cache).python
+        path = self.environ.get("PATH", "")
+        if cell.backend is Backend.TRITON:
+            python, ccache = build_environment(self.cache).python, None
         else:
             index = self.matrix.rocm[cell.rocm].index
             python = make_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
-        path = self.environ.get("PATH", "")
+            ccache = shutil.which("ccache", path=path)
+            if not ccache:
+                logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
         return Place(
             host=self.machine,
             python=python,
             ninja=Path(BIN_DIR) / "ninja",
-            ccache="" if triton else self._ccache(path),
+            ccache=ccache or "",
             environ={**clean_environ(self.environ), "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
             run=_run_here,
         )
 
-    def elsewhere(self, _cell: Cell) -> None:
-        """It is this machine."""
-
-    def divided(self, _count: int) -> LocalExecutor:
-        """The same: it builds one cell at a time."""
-        return self
-
     def stop(self) -> None:
         """Nothing: what runs here ends with who waits for it."""
-
-    def _ccache(self, path: str) -> str:
-        found = shutil.which("ccache", path=path)
-        if not found:
-            logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
-        return found or ""
 
 
 def _run_here(errand: Errand, part: Part) -> str:

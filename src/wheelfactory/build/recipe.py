@@ -92,20 +92,16 @@ def choose_archs(matrix: Matrix, cell: Cell, asked: str, detected: tuple[str, ..
         origin = (
             "PYTORCH_ROCM_ARCH asked for it (rocm/pytorch images set it)" if named else "this machine's GPU is that"
         )
+        triton, other = matrix.flash_attn[cell.flash_attn].triton, ""
+        if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
+            other = "; the Triton backend supports it (--backend triton)"
         raise InputError(
             f"flash-attn {cell.flash_attn} {cell.backend} on ROCm {cell.rocm} does not support",
             ", ".join(refused),
-            f"{origin}; supported: {';'.join(promised)}{_other_backend(matrix, cell, refused)}",
+            f"{origin}; supported: {';'.join(promised)}{other}",
         )
     # Triton compiles on the user's machine: its wheel is for all archs, whatever is asked for or at hand
     return wanted if wanted and cell.backend is Backend.CK else promised
-
-
-def _other_backend(matrix: Matrix, cell: Cell, refused: list[str]) -> str:
-    triton = matrix.flash_attn[cell.flash_attn].triton
-    if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
-        return "; the Triton backend supports it (--backend triton)"
-    return ""
 
 
 def default_jobs(cores: int, free_gib: float) -> int:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import Environment, build_requirements, keep, pip_install
+from wheelfactory.build.environments import Environment, build_tools, keep, pip_install
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.models import parse
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.record import Toolchain
@@ -55,7 +56,8 @@ def probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
 @functools.cache
 def _probe(python: Path, environ: frozenset[tuple[str, str]]) -> Toolchain:
     """Asked once a process: it imports torch, which takes seconds, and cells by the dozen may share a Python."""
-    return Toolchain.model_validate_json(capture([python, PROBE], environ=dict(environ)))
+    refusal = BuildError("cannot examine this Python", str(python), "mend it, or take it off PATH")
+    return parse(Toolchain, capture([python, PROBE], environ=dict(environ)).encode(), refusal)
 
 
 def _try(python: Path, environ: Mapping[str, str]) -> Toolchain:
@@ -74,12 +76,8 @@ def _on_path(cell: Cell, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _environment(cell: Cell, index: str, cache: Path) -> Environment:
-    identity = "\n".join([cell.python, torch_requirement(cell), index, *_tools()])
-    return Environment(cache / f"rocm-{hashlib.sha256(identity.encode()).hexdigest()[:16]}", cell.python)
-
-
-def _tools() -> list[str]:
-    return [line for line in build_requirements() if not line.startswith("torch==")]
+    identity = "\n".join([cell.python, torch_requirement(cell), index, *build_tools()])
+    return Environment(cache / f"rocm-{content_key(identity)}", cell.python)
 
 
 def torch_requirement(cell: Cell) -> str:
@@ -95,7 +93,7 @@ def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Map
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
         pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
-        pip_install(made, *_tools())
+        pip_install(made, *build_tools())
         found = probe(made.python, environ)
         if not found.fits(cell):
             raise BuildError(

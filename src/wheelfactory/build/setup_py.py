@@ -11,6 +11,8 @@ from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.sources import Source, unpack
 from wheelfactory.core.checkout import BUILD_SCRIPT, PROBE
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import read_file
+from wheelfactory.core.models import parse
 from wheelfactory.core.progress import Part, logger
 from wheelfactory.wheel.record import Toolchain
 
@@ -73,7 +75,9 @@ def run_setup(setup: Setup, log: Path, handed: Handed, part: Part) -> RawWheel:
     wheels = setup.place.run(errand, part).splitlines()
     if len(wheels) != 1:
         raise BuildError("the build made no wheel", setup.recipe.cell.id, f"the full log is {log}")
-    return RawWheel(Path(wheels[0]), Toolchain.model_validate_json((raw / "toolchain.json").read_bytes()))
+    probed = raw / "toolchain.json"
+    refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {log}")
+    return RawWheel(Path(wheels[0]), parse(Toolchain, read_file(probed, refusal), refusal))
 
 
 def log_path(cache: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pypi_simple import PYPI_SIMPLE_ENDPOINT, DistributionPackage, PyPISimple
+from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import SourceError
@@ -70,8 +70,10 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
     with atomic_path(path) as written, package_index(index, environ) as client:
         try:
-            package = _find(client, project, filename)
-            client.download_package(package, written, verify=False)
+            packages = {package.filename: package for package in client.get_project_page(project).packages}
+            if filename not in packages:
+                raise SourceError("not on the index", f"{filename} of {project}", "check its name in matrix.yaml")
+            client.download_package(packages[filename], written, verify=False)
         except NO_INDEX as error:
             raise SourceError(
                 "cannot download",
@@ -86,14 +88,6 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
                 "nothing was kept; if the file was replaced upstream, find out why before changing the pin",
             )
     return path
-
-
-def _find(client: PyPISimple, project: str, filename: str) -> DistributionPackage:
-    page = client.get_project_page(project)
-    for package in page.packages:
-        if package.filename == filename:
-            return package
-    raise SourceError("not on the index", f"{filename} of {project}", "check its name in matrix.yaml")
 
 
 def _epoch(archive: Path) -> int:
@@ -128,20 +122,17 @@ def _fetch_git(version: str, git: GitTag, cache: Path, environ: Mapping[str, str
         return Source(path, f"commit:{commit}", epoch)
 
 
-def _git_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """For git in a folder of its own, even if a hook of another repository runs this, and never asking a question."""
-    kept = {name: value for name, value in environ.items() if name not in _GIT_PLACES}
-    return {**kept, "GIT_TERMINAL_PROMPT": "0"}
-
-
 def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str, int]:
     """Check out a tag (or commit) with its submodules; give its commit id and its time."""
+
+    # for git in a folder of its own, even if a hook of another repository runs this, and never asking a question
+    kept = {name: value for name, value in environ.items() if name not in _GIT_PLACES}
 
     def call(*arguments: str) -> str:
         return capture(
             ["git", *arguments],
             failure=SourceError,
-            environ=_git_environ(environ),
+            environ={**kept, "GIT_TERMINAL_PROMPT": "0"},
             cwd=tree,
             hint="check the repository and the tag in matrix.yaml, and the network",
         ).strip()

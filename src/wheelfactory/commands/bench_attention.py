@@ -12,7 +12,7 @@ from wheelfactory.core.progress import Steps
 from wheelfactory.gpu.bench.describe import attention_lines
 from wheelfactory.gpu.bench.measure import ATTENTIONS, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.plot import plot_attention
-from wheelfactory.gpu.bench.reports import AttentionConfig, AttentionReport
+from wheelfactory.gpu.bench.reports import AttentionConfig
 from wheelfactory.gpu.torch_python import (
     AUTOTUNE,
     TorchPython,
@@ -72,9 +72,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     config = _config(options, python)
     with Steps(len(options.implementations)) as steps:
         report = measure_attention(config, options.implementations, python, environ, steps.step)
-    for line in attention_lines(report):
-        show(line)
-    _advise(report)
+    show(*attention_lines(report))
+    failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
+    if failed and report.hardware.vendor == "nvidia" and not options.foreign_gpu:
+        tell("a Triton wheel for AMD runs on this GPU in a test mode only: --foreign-gpu")
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
     plot_attention(report, plots)
@@ -100,9 +101,3 @@ def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig
         backward=options.backward,
         foreign_gpu=options.foreign_gpu,
     )
-
-
-def _advise(report: AttentionReport) -> None:
-    failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
-    if failed and report.hardware.vendor == "nvidia" and not report.config.foreign_gpu:
-        tell("a Triton wheel for AMD runs on this GPU in a test mode only: --foreign-gpu")

@@ -6,15 +6,14 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.bench_options import add_output, add_python, names_of
-from wheelfactory.commands.kernel_options import amount
-from wheelfactory.commands.options import Environ, count, show
+from wheelfactory.commands.options import Environ, amount, count, show
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
 from wheelfactory.gpu.bench.compare import compare, require_comparable, require_shared
 from wheelfactory.gpu.bench.describe import change_lines, training_lines
 from wheelfactory.gpu.bench.measure import PRESETS, SIZES, TRAININGS, measure_training
-from wheelfactory.gpu.bench.reports import TrainingConfig, TrainingReport, read_training
+from wheelfactory.gpu.bench.reports import TrainingConfig, read_training
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_foreign_gpu, require_no_autotune
 from wheelfactory.gpu.validate.report import hardware_of
 
@@ -76,21 +75,17 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         report = measure_training(
             config, options.implementations, python, environ, steps.step, preset=_preset(options, python)
         )
-    for line in training_lines(report):
-        show(line)
+    show(*training_lines(report))
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
-    worse = _compared(options, old, report) if old else False
+    worse = False
+    if old:
+        changes = compare(old, report, options.threshold)
+        title = f"{options.compare} of {old.time:%Y-%m-%d}"
+        show("", *change_lines(title, changes, options.threshold))
+        worse = any(change.is_worse for change in changes)
     states = {result.status for result in report.results}
     return FAILED if worse or "failed" in states or "measured" not in states else DONE
-
-
-def _compared(options: argparse.Namespace, old: TrainingReport, report: TrainingReport) -> bool:
-    changes = compare(old, report, options.threshold)
-    show("")
-    for line in change_lines(f"{options.compare} of {old.time:%Y-%m-%d}", changes, options.threshold):
-        show(line)
-    return any(change.is_worse for change in changes)
 
 
 def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:

@@ -31,7 +31,6 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     plots = plots_of(options)
     reports = {str(path): read_training(path) for path in options.reports}
     points = trend(reports)
-    for line in trend_lines(points):
-        show(line)
+    show(*trend_lines(points))
     plot_trend(points, next(iter(reports.values())), plots)
     return DONE

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 
-from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import read_project
+from wheelfactory.build.fallback import build_fallback, read_project
 from wheelfactory.build.recipe import find_rocm_version, make_recipe
-from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
-from wheelfactory.commands.kernel_options import add_kernels, wanted_of
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, require_cell, show
+from wheelfactory.commands.executor_options import add_executor, add_kernels, any_compiled, executor_of, wanted_of
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_dest,
+    add_matrix,
+    cache_of,
+    directory,
+    require_cell,
+    show,
+)
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
@@ -33,13 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("cell", nargs="*", help=f"a cell id, four versions (ROCM may be auto), or {FALLBACK_NAME}")
     parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
-    parser.add_argument(
-        "--dest",
-        type=Path,
-        default=Path("dist"),
-        metavar="DIR",
-        help="where to put it (default: %(default)s)",
-    )
+    add_dest(parser, "dist", "where to put it")
     add_kernels(parser)
     add_executor(parser)
     add_matrix(parser)
@@ -78,9 +78,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                         by_hand=by_hand,
                         wanted=wanted,
                     )
-                    paths.append(path)
-    for path in paths:
-        show(str(path))
+                    paths.append(str(path))
+    show(*paths)
     return DONE
 
 

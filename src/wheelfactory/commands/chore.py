@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from wheelfactory.commands.options import show, tell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 
-
-class Findings(Protocol):
-    """What came of a chore."""
-
-    @property
-    def lines(self) -> Iterable[str]:
-        """What changed, and what only a person can do."""
-
-    @property
-    def summary(self) -> str:
-        """All of it in one line."""
+if TYPE_CHECKING:
+    from wheelfactory.matrix.refresh import image_tags, torch_support
 
 
-def run_chore(refresh: Callable[[], Findings]) -> int:
+def run_chore(refresh: Callable[[], image_tags.Findings | torch_support.Findings]) -> int:
     """Refresh and print what came of it; gives the exit code. All or nothing, so an interruption changes nothing."""
     import truststore  # many networks have an authority of their own
 
@@ -34,7 +25,6 @@ def run_chore(refresh: Callable[[], Findings]) -> int:
     except KeyboardInterrupt:
         tell("error: interrupted: by Ctrl-C\nhint: nothing was changed")
         return FAILED
-    for line in findings.lines:
-        show(line)
+    show(*findings.lines)
     tell(findings.summary)
     return DONE

@@ -47,15 +47,18 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         explanation = _explained(options, environ)
         lines = [json.dumps(document(explanation), indent=2)] if options.json else describe(explanation)
     else:
-        _require_form(options.subject)
+        try:
+            Cell.parse(options.subject)
+        except InputError as error:
+            hint = f"there is no such file; {error.hint}; a command or a part of a log goes to stdin, with -"
+            raise InputError("neither a log nor a cell id", options.subject[:_SHOWN], hint) from None
         facts = load_matrix(options.matrix)
         expansion = expand(facts)
         cell = require_cell(expansion, options.subject)
         pythons = sorted(expansion.pythons[cell], key=lambda text: int(text[2:]))
         told = _cell_document(facts, cell, pythons)
         lines = [json.dumps(told, indent=2)] if options.json else _cell_lines(facts, cell, pythons)
-    for line in lines:
-        show(line)
+    show(*lines)
     return DONE
 
 
@@ -83,15 +86,6 @@ def _is_log(text: str) -> bool:
     if exists and path.is_dir():
         raise InputError("not a log", f"{text} is a folder", "name the log in it")
     return exists
-
-
-def _require_form(text: str) -> None:
-    """Refuse what can be neither. Raises `InputError`."""
-    try:
-        Cell.parse(text)
-    except InputError as error:
-        hint = f"there is no such file; {error.hint}; a command or a part of a log goes to stdin, with -"
-        raise InputError("neither a log nor a cell id", text[:_SHOWN], hint) from None
 
 
 def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[str]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, directory, show, tell
-from wheelfactory.commands.published import add_site, site_at
-from wheelfactory.commands.targets import add_target, publisher_of
+from wheelfactory.commands.targets import add_site, add_target, publisher_of, site_at
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import locked, write_atomic
 from wheelfactory.core.progress import announcing

@@ -23,7 +23,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the facts of each file."""
     for path in options.files:
         facts = inspect(path, environ)
-        lines = [json.dumps(facts.as_json())] if options.json else describe(facts)
-        for line in lines:
-            show(line)
+        show(*([json.dumps(facts.as_json())] if options.json else describe(facts)))
     return DONE

@@ -6,9 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, executor_of
-from wheelfactory.commands.kernel_options import add_budget, deadline_of
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, directory, show
+from wheelfactory.commands.executor_options import add_budget, add_executor, deadline_of, executor_of
+from wheelfactory.commands.options import Environ, add_cache, add_dest, add_matrix, cache_of, directory, show
 from wheelfactory.commands.targets import shelf_of
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
@@ -18,10 +17,9 @@ from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.earlier import join_set
 from wheelfactory.kernels.handover import Wanted, kernels_folder
-from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets, require_set
+from wheelfactory.kernels.kernel_set import kept_name, kernel_sets, require_set
 from wheelfactory.kernels.shelf import keep_set, take_set
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
 
@@ -33,13 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--join", action="store_true", help="compile nothing: make one archive of the shards in DIR")
     parser.add_argument("--keep", metavar="TARGET", help="with --join: keep it there for later runs")
     parser.add_argument("--take", metavar="TARGET", help="compile nothing: take the archive that is kept there")
-    parser.add_argument(
-        "--dest",
-        type=Path,
-        default=Path("kernels"),
-        metavar="DIR",
-        help="where archives are (default: %(default)s)",
-    )
+    add_dest(parser, "kernels", "where archives are")
     parser.add_argument(
         "--ledger",
         type=_file,
@@ -84,7 +76,18 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 name = kept_name(matrix, kernel_set, slim=options.slim)
                 keep_set(shelf_of(options.keep, environ), name, archive)
     else:
-        archive = _compile(options, kernel_set, dest, deadline_of(options, started), matrix, environ, cache)
+        wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline_of(options, started))
+
+        with (
+            executor_of(
+                options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
+            ) as executor,
+            Steps(1) as steps,
+            steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as part,
+        ):
+            archive = compile_kernels(
+                executor, kernel_set, wanted, dest, part, matrix=matrix, environ=environ, cache=cache
+            )
     show(str(archive))
     return DONE
 
@@ -100,24 +103,3 @@ def _refuse_odd(options: argparse.Namespace) -> None:
         raise InputError("bad arguments", "--take with --join", "take what is kept, or join what is in DIR")
     if options.keep and not options.join:
         raise InputError("bad arguments", "--keep without --join", "what is kept is the archive of all shards")
-
-
-def _compile(
-    options: argparse.Namespace,
-    kernel_set: KernelSet,
-    dest: Path,
-    deadline: float | None,
-    matrix: Matrix,
-    environ: Environ,
-    cache: Path,
-) -> Path:
-    wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline)
-    name = f"{kernel_set.id} {options.shard or ''}".rstrip()
-    with (
-        executor_of(
-            options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
-        ) as executor,
-        Steps(1) as steps,
-        steps.step(name) as part,
-    ):
-        return compile_kernels(executor, kernel_set, wanted, dest, part, matrix=matrix, environ=environ, cache=cache)

@@ -35,15 +35,13 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
     if options.table:
-        for line in supported_tables(facts, expansion):
-            show(line)
+        show(*supported_tables(facts, expansion))
         return DONE
     selected = select(expansion, options.only)
     published = published_cells(read_manifest(options.published)) if options.published else frozenset()
     cells = unpublished(selected, published)
     if options.explain:
-        for line in explanation(expansion, cells, published, options.only):
-            tell(line)
+        tell(*explanation(expansion, cells, published, options.only))
     if not cells:
         tell("nothing to build: every cell selected is published")
     if len(cells) > GITHUB_MATRIX_LIMIT and not options.shards:

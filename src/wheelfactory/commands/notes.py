@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, show
-from wheelfactory.commands.published import add_published, add_site, published_rows, site_at
-from wheelfactory.commands.targets import REPOSITORY, repository_of
+from wheelfactory.commands.targets import REPOSITORY, add_published, add_site, published_rows, repository_of, site_at
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import read_manifest

@@ -48,6 +48,12 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
+    """``--dest DIR``"""
+    what = f"{what} (default: %(default)s)"
+    parser.add_argument("--dest", type=Path, default=Path(default), metavar="DIR", help=what)
+
+
 def add_extended(parser: argparse.ArgumentParser) -> None:
     """``--extended LIST``"""
     parser.add_argument(
@@ -95,11 +101,20 @@ def count(text: str) -> int:
     return int(text)
 
 
-def show(line: str) -> None:
-    """A line of the result, on stdout."""
-    print(line)
+def amount(text: str) -> float:
+    """A number above zero, as an argument's type."""
+    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
+    return float(text)
 
 
-def tell(line: str) -> None:
-    """A line for the person who waits, on stderr."""
-    print(line, file=sys.stderr)
+def show(*lines: str) -> None:
+    """Lines of the result, on stdout."""
+    for line in lines:
+        print(line)
+
+
+def tell(*lines: str) -> None:
+    """Lines for the person who waits, on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr)

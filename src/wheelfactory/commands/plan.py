@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.fit import ImageOutlook, image_outlooks, outlook_lines
+from wheelfactory.build.container.fit import image_outlooks, outlook_lines
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.commands.kernel_options import amount
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, count, show, tell
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, amount, cache_of, count, show, tell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
-from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
-from wheelfactory.kernels.outlook import Outlook, Wish, entry_of, lines_of, make_outlooks, read_knowledge
+from wheelfactory.kernels.kernel_set import kernel_sets
+from wheelfactory.kernels.outlook import Wish, entry_of, lines_of, make_outlooks, read_knowledge
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -68,20 +66,29 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cells = select(expand(matrix), options.only)
     entries = [_plan_entry(matrix, host, environ, cell) for cell in cells]
     if not options.json:
-        _show_cells(entries, host)
+        show(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}" for entry in entries))
+        here = sum(entry["here"].startswith("builds here") for entry in entries)
+        tell(
+            f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, "
+            f"{host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'})"
+        )
     sets = kernel_sets(matrix, cells)
     knowledge = read_knowledge(options.ledger, ledger_path(cache))
     outlooks = make_outlooks(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
-    images = _images(matrix, sets, outlooks, runners)
+    # the images in which these sets and their cells can be built, and whether the runners' disk holds each
+    kernel_bytes = {
+        cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
+        for kernel_set, outlook in zip(sets, outlooks, strict=True)
+        for cell in kernel_set.cells
+    }
+    images = image_outlooks(matrix, kernel_bytes, runners.disk_gb)
     if options.json:
         kernels = [entry_of(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)]
         show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
-        for line in lines_of(kernel_set, outlook, runners):
-            show(line)
-    for line in outlook_lines(images, runners.disk_gb):
-        show(line)
+        show(*lines_of(kernel_set, outlook, runners))
+    show(*outlook_lines(images, runners.disk_gb))
     return DONE
 
 
@@ -104,34 +111,11 @@ def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict
 
 @cache
 def _has_engine(host: str, runtime: str) -> bool:
-    from wheelfactory.build.container.engine import (
-        connect,  # takes a third of a second to import, and is not always wanted
-    )
+    # takes a third of a second to import, and is not always wanted
+    from wheelfactory.build.container.engine import connect
 
     try:
         connect({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})
     except BuildError:
         return False
     return True
-
-
-def _show_cells(entries: Sequence[dict[str, Any]], host: Host) -> None:
-    for entry in entries:
-        show(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}")
-    here = sum(entry["here"].startswith("builds here") for entry in entries)
-    tell(
-        f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, {host.memory_gib:.0f} GiB free, "
-        f"ROCm {host.rocm or 'not found'})"
-    )
-
-
-def _images(
-    facts: Matrix, sets: Sequence[KernelSet], outlooks: Sequence[Outlook], runners: Runners
-) -> list[ImageOutlook]:
-    """The images in which these sets and their cells can be built, and whether the runners' disk holds each."""
-    kernel_bytes = {
-        cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
-        for kernel_set, outlook in zip(sets, outlooks, strict=True)
-        for cell in kernel_set.cells
-    }
-    return image_outlooks(facts, kernel_bytes, runners.disk_gb)

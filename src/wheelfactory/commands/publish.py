@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
-from wheelfactory.commands.published import add_site, site_at
-from wheelfactory.commands.targets import add_target, publisher_of, repository_of
+from wheelfactory.commands.targets import add_site, add_target, publisher_of, repository_of, site_at
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import locked, remove_scratch
 from wheelfactory.core.host import Host, read_host
@@ -23,16 +21,13 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import addition, missing_dependencies, recorded, without_published
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Addition, Publisher, Step, add_evidence, stage, unseen_step
+from wheelfactory.release.transaction import Addition, Publisher, add_evidence, stage, unseen_step
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.notes import release_notes
 from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import named
 from wheelfactory.verify.gates import verify as run_gates
-
-if TYPE_CHECKING:
-    from wheelfactory.release.github.publisher import Notes
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -60,10 +55,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Verify and publish wheels, yank one, or add evidence; the site of a directory is rewritten with it."""
     target: str = options.target
-    notes = _notes(target, options.matrix, options.site)
+    matrix = load_matrix(options.matrix)
+    notes = partial(release_notes, matrix=matrix, site=site_at(target, options.site), repository=repository_of(target))
     publisher = publisher_of(target, environ, tag=options.tag, notes=notes, show=show if options.dry_run else None)
     _require_one_job(options, publisher)
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
+    host, cache = read_host(environ), cache_of(options, environ)
     additions = _additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
     validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
@@ -100,12 +96,6 @@ def _require_one_job(options: argparse.Namespace, publisher: Publisher) -> None:
         raise InputError("no tag to publish under", target, "name one with --tag; to yank or add evidence a new one")
     if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name the release directory that has the file")
-
-
-def _notes(target: str, matrix: Path, site: str) -> Notes:
-    """What writes the text of a release."""
-    address, repository = site_at(target, site), repository_of(target)
-    return partial(release_notes, matrix=load_matrix(matrix), site=address, repository=repository)
 
 
 def _additions(
@@ -176,17 +166,13 @@ def _bring(
 ) -> Sequence[WheelRow]:
     """Stage or publish the additions and the dependencies that are missing; gives the rows staged, or all published."""
     brought = [row.filename for row, _ in additions]
-    if isinstance(publisher, DirectoryPublisher):
-        everything = [*missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ), *additions]
-        return _done(publisher, everything, unseen_step, stage_only=stage_only)
-    with announcing():
-        everything = [*missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ), *additions]
-    with Steps(len(everything) + (not stage_only)) as steps:
-        return _done(publisher, everything, steps.step, stage_only=stage_only)
-
-
-def _done(publisher: Publisher, additions: Sequence[Addition], step: Step, *, stage_only: bool) -> Sequence[WheelRow]:
-    if stage_only:
-        stage(publisher, additions, step)
-        return [row for row, _ in additions]
-    return publish_wheels(publisher, additions, step)
+    silent = isinstance(publisher, DirectoryPublisher)
+    with nullcontext() if silent else announcing():
+        missing = missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ)
+    everything = [*missing, *additions]
+    with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
+        step = steps.step if steps else unseen_step
+        if not stage_only:
+            return publish_wheels(publisher, everything, step)
+        stage(publisher, everything, step)
+        return [row for row, _ in everything]

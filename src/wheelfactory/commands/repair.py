@@ -34,20 +34,15 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     facts = load_matrix(options.matrix)
     cell = require_cell(expand(facts), options.cell)
     release = facts.flash_attn[cell.flash_attn]
+    probed = options.wheel.parent / "toolchain.json"
+    refusal = InputError("damaged toolchain file", str(probed), "build the wheel again")
     record = BuildRecord(
         cell=cell.id,
         label=str(facts.label(cell)),
         source=release.pin,
         offload_archs=choose_archs(facts, cell, options.archs, ()),
-        toolchain=_toolchain(options.wheel.parent / "toolchain.json"),
+        # what the build wrote beside the wheel; empty if it is not there, as for a wheel without compiled code
+        toolchain=parse(Toolchain, probed.read_bytes(), refusal) if probed.is_file() else Toolchain(),
     )
     show(str(finish(options.wheel, record, directory(options.dest), environ)))
     return DONE
-
-
-def _toolchain(probed: Path) -> Toolchain:
-    """What the build wrote beside the wheel; empty if it is not there, as for a wheel without compiled code."""
-    if not probed.is_file():
-        return Toolchain()
-    refusal = InputError("damaged toolchain file", str(probed), "build the wheel again")
-    return parse(Toolchain, probed.read_bytes(), refusal)

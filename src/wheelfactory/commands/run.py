@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
-from wheelfactory.commands.kernel_options import add_kernels, wanted_of
+from wheelfactory.commands.executor_options import add_executor, add_kernels, any_compiled, executor_of, wanted_of
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
+    add_dest,
     add_extended,
     add_matrix,
     add_only,
@@ -44,13 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_extended(parser)
     add_kernels(parser)
     add_executor(parser)
-    parser.add_argument(
-        "--dest",
-        type=Path,
-        default=Path("wheelhouse"),
-        metavar="DIR",
-        help="release directory (default: %(default)s)",
-    )
+    add_dest(parser, "wheelhouse", "release directory")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -106,11 +100,8 @@ def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | N
     if row and without_rocm:
         show("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
         show(f"  {advice.trial_line(row, folder, without_rocm)}")
-    lines = advice.install_lines(rows, folder)
-    if lines:
-        show("install where that torch for that ROCm is installed already:")
-    for line in lines:
-        show(f"  {line}")
+    if lines := advice.install_lines(rows, folder):
+        show("install where that torch for that ROCm is installed already:", *(f"  {line}" for line in lines))
 
 
 def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
-from wheelfactory.commands.published import add_published, published_rows
+from wheelfactory.commands.targets import add_published, published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
@@ -32,8 +32,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     elif options.markdown:
         show(as_markdown(coverage).removesuffix("\n"))
     else:
-        for line in cell_lines(coverage):
-            show(line)
-        for line in sum_lines(coverage, options.target):
-            tell(line)
+        show(*cell_lines(coverage))
+        tell(*sum_lines(coverage, options.target))
     return DONE if coverage.tally.published == coverage.tally.wanted else FAILED

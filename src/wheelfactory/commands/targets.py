@@ -1,4 +1,7 @@
-"""Where wheels are published to and kernels kept, as text: a directory, or ``github:OWNER/REPO``."""
+"""Where wheels are published to and kernels kept, as text: a directory, or ``github:OWNER/REPO``.
+
+Commands that only read what is published take a manifest file too.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from typing import TYPE_CHECKING
 
 from wheelfactory.commands.options import Environ, directory
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.progress import announcing
 from wheelfactory.release.directory import DirectoryPublisher, DirectoryRehearsal
+from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Publisher
+from wheelfactory.site.advice import pages_of, site_of
 
 if TYPE_CHECKING:
     from wheelfactory.kernels.shelf import Shelf
@@ -86,3 +92,37 @@ def _client(repository: str, environ: Environ) -> Client:
 
     truststore.inject_into_ssl()
     return Client(environ.get("GITHUB_API_URL") or API, repository, environ.get("GITHUB_TOKEN"))
+
+
+def add_published(parser: argparse.ArgumentParser) -> None:
+    """The place of what is published as an argument."""
+    parser.add_argument("target", metavar="TARGET", help="a release directory, a manifest file, or github:OWNER/REPO")
+
+
+def add_site(parser: argparse.ArgumentParser) -> None:
+    """``--site URL``"""
+    parser.add_argument(
+        "--site",
+        metavar="URL",
+        default="",
+        help="where simple/ is served, for install lines (default: a TARGET that is a directory, or GitHub's Pages)",
+    )
+
+
+def published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
+    """The rows of a target. Raises `InputError` if it cannot be read."""
+    if repository_of(target):
+        with announcing():
+            return publisher_of(target, environ).rows()
+    return read_manifest(Path(target))
+
+
+def site_at(target: str, site: str) -> str | None:
+    """The address of the indexes: `site` if it is given, else that of a directory or of a repository's Pages.
+
+    None where there are none.
+    """
+    repository = repository_of(target)
+    if site or repository:
+        return site or pages_of(str(repository))
+    return site_of(Path(target)) if Path(target).is_dir() else None

@@ -41,6 +41,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             environ=environ,
             cache=cache_of(options, environ),
         )
-    for line in [found.model_dump_json(indent=2)] if options.json else describe(found):
-        show(line)
+    if options.json:
+        show(found.model_dump_json(indent=2))
+    else:
+        show(*describe(found))
     return VERIFICATION_REFUSED if found.failed else DONE

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from wheelfactory.build.fallback_project import is_of_other_sources
+from wheelfactory.build.fallback import is_of_other_sources
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
 from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
 from wheelfactory.core.cell import FALLBACK_NAME, Cell

@@ -17,6 +17,9 @@ SAID_AT_MOST = 1 << 20
 ANSWER = "answer:"
 """Begins the lines that are answers; torch, and what else is imported, print what they like between them."""
 
+NOTE = "wheelfactory: "
+"""Begins a line of a build's log that is shown while it runs, as nobody else reads the log meanwhile."""
+
 
 @dataclass(frozen=True)
 class Answer:

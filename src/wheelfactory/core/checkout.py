@@ -1,7 +1,11 @@
-"""Where the files are that the factory hands to a build: beside `src` in a checkout, in the package once installed."""
+"""What is installed as the factory: its version, and the files that it hands to a build.
+
+The files are beside `src` in a checkout, in the package once it is installed.
+"""
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -20,3 +24,11 @@ DOCKER = ROOT / "docker"
 """The template of the images that cells are built in."""
 FALLBACK = ROOT / "packages/flash_attention_amd"
 """The sources of flash-attention-amd, which releases carry beside flash-attn."""
+
+
+def factory_version() -> str:
+    """Of the installed distribution; ``not installed`` for a checkout that is run as it is, as create_matrix.py is."""
+    try:
+        return version("wheelfactory")
+    except PackageNotFoundError:
+        return "not installed"

@@ -90,14 +90,10 @@ def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _take(descriptor, folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None
         yield
     finally:
         os.close(descriptor)
-
-
-def _take(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None

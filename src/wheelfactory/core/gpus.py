@@ -84,7 +84,11 @@ def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
     """
     archs = []
     for properties in kfd_node_files(kfd_nodes):
-        match = re.search(r"^gfx_target_version (\d+)$", _read_node(properties), re.MULTILINE)
+        try:
+            text = properties.read_text(encoding="utf-8")
+        except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
+            continue
+        match = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
         number = int(match[1]) if match else 0
         if number:
             archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
@@ -94,10 +98,3 @@ def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
 def kfd_node_files(kfd_nodes: Path) -> list[Path]:
     """What describes each node, in the driver's order: 10 after 9, as programs count their GPUs."""
     return sorted(kfd_nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
-
-
-def _read_node(properties: Path) -> str:
-    try:
-        return properties.read_text(encoding="utf-8")
-    except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
-        return ""

@@ -69,17 +69,11 @@ class Label:
     @classmethod
     def parse(cls, text: str) -> Label:
         """The label that reads as `text`; the inverse of `str`. Raises `InputError` for any other text."""
-        match = _LABEL.fullmatch(text)
-        if match is None or str(label := cls._read(match)) != text:
-            raise InputError("not a label of this factory", text, "a label looks like rocm62torch2.5triton")
-        return label
-
-    @classmethod
-    def _read(cls, match: re.Match[str]) -> Label:
-        major, minor, dotted_major, dotted_minor, torch_major, torch_minor, triton, commit = match.groups()
-        return cls(
-            (int(major or dotted_major), int(minor or dotted_minor)),
-            (int(torch_major), int(torch_minor)),
-            Backend.TRITON if triton else Backend.CK,
-            commit or "",
-        )
+        if match := _LABEL.fullmatch(text):
+            major, minor, dotted_major, dotted_minor, torch_major, torch_minor, triton, commit = match.groups()
+            rocm = int(major or dotted_major), int(minor or dotted_minor)
+            backend = Backend.TRITON if triton else Backend.CK
+            label = cls(rocm, (int(torch_major), int(torch_minor)), backend, commit or "")
+            if str(label) == text:
+                return label
+        raise InputError("not a label of this factory", text, "a label looks like rocm62torch2.5triton")

@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from wheelfactory.core.ask import killed_by
+from wheelfactory.core.ask import NOTE, killed_by
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
-from wheelfactory.core.note import NOTE
 from wheelfactory.core.progress import Part, logger
 
 LAST_LINES = 15
@@ -53,11 +52,7 @@ def run(
             cwd=cwd,
         )
     with process, _endable(process):
-        try:
-            output, errors = process.communicate(timeout=timeout)
-        except BaseException:
-            process.kill()
-            raise
+        output, errors = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -67,9 +62,13 @@ _running: set[subprocess.Popen[str]] = set()
 
 @contextmanager
 def _endable(process: subprocess.Popen[str]) -> Iterator[None]:
+    """A block that `end_all` can end by ending a program, and that leaves none behind."""
     _running.add(process)
     try:
         yield
+    except BaseException:
+        _end(process)
+        raise
     finally:
         _running.discard(process)
 
@@ -78,7 +77,6 @@ def end_all() -> None:
     """End the programs that other threads wait for; those are told as of any that was killed."""
     for process in list(_running):
         _end(process)
-        process.kill()  # it may lead no group
 
 
 @contextmanager
@@ -142,7 +140,6 @@ def run_logged(
         with (
             process,
             _endable(process),
-            _not_outliving(process),
             ending_at(deadline, partial(_end, process)) as was_ended,
         ):
             last = follow(process.stderr, file, part)
@@ -155,18 +152,10 @@ def run_logged(
     return said
 
 
-@contextmanager
-def _not_outliving(process: subprocess.Popen[str]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        _end(process)
-        raise
-
-
 def _end(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # it may lead no group
 
 
 @contextmanager
@@ -204,21 +193,7 @@ def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
 
 def failed_build(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
     """The error for a build that failed by itself: the last lines, and its log, which tells the cause."""
-    return ProgramError("build failed", _how(name, ending, last), "", log=log)
-
-
-def ended_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
-    """The error for a build that was ended: how, the last lines, what is `known` to help, and where the log is."""
-    return BuildError("build failed", _how(name, ending, last), f"{known}; the full log is {log}")
-
-
-def starved_build(name: str, ending: str, log: Path, last: Sequence[str], known: str) -> BuildError:
-    """The error for a build in which a process wanted more memory: its log may tell that something else ended it."""
-    return BuildError("build failed", _how(name, ending, last), known, log=log)
-
-
-def _how(name: str, ending: str, last: Sequence[str]) -> str:
-    return "\n".join([f"{name} ({ending})", *last])
+    return ProgramError("build failed", "\n".join([f"{name} ({ending})", *last]), "", log=log)
 
 
 def time_is_up(name: str) -> RunAgainError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.toolchain import release_of, with_one_compiler
+from wheelfactory.matrix.tags import release_of, with_one_compiler
 
 COMPILED_AS = 1
 """To be raised when kernels come out differently though the matrix is the same: the factory hands other flags to the

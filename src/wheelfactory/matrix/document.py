@@ -135,7 +135,11 @@ def _scalar(node: yaml.Node) -> str | bool | Number | None:
 
 
 def _compose(text: str) -> yaml.Node:
-    _refuse_control_characters(text)
+    if found := Reader.NON_PRINTABLE.search(text):
+        before = text[: found.start()]
+        line, column = before.count("\n") + 1, found.start() - before.rfind("\n")
+        character = f"U+{ord(found[0]):04X} is a control character"
+        raise UnreadableError(Problem(line, column, character, "remove it: YAML is plain text"))
     try:
         _refuse_deep_nesting(text)
         node = yaml.compose(text, Loader=_LOADER)
@@ -156,15 +160,6 @@ def _refuse_deep_nesting(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST and event.start_mark:
             raise _too_deep(event.start_mark)
-
-
-def _refuse_control_characters(text: str) -> None:
-    found = Reader.NON_PRINTABLE.search(text)
-    if found:
-        before = text[: found.start()]
-        line, column = before.count("\n") + 1, found.start() - before.rfind("\n")
-        character = f"U+{ord(found[0]):04X} is a control character"
-        raise UnreadableError(Problem(line, column, character, "remove it: YAML is plain text"))
 
 
 def _too_deep(mark: Mark) -> UnreadableError:

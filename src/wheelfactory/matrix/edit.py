@@ -78,17 +78,14 @@ def rewrite(path: Path, before: bytes, text: str, meant: Matrix, *, part: str) -
     try:
         with atomic_path(path) as written:
             written.write_bytes(text.encode())
-            if not _says(written, meant):
+            try:
+                as_meant = load_matrix(written) == meant
+            except InputError:
+                as_meant = False
+            if not as_meant:
                 hint = "it uses anchors or a form of YAML that cannot be edited in place; nothing was changed"
                 raise FactoryError(f"cannot edit {part} of", str(path), hint)
             if path.read_bytes() != before:
                 raise FactoryError("changed by someone else meanwhile", str(path), "run this again")
     except OSError as error:
         raise FactoryError("cannot write", f"{path} ({error.strerror})", "nothing was changed") from None
-
-
-def _says(path: Path, meant: Matrix) -> bool:
-    try:
-        return load_matrix(path) == meant
-    except InputError:
-        return False

@@ -18,7 +18,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.matrix.toolchain import with_one_compiler
+from wheelfactory.matrix.tags import with_one_compiler
 
 _LONGEST_WINDOW = 200
 """Characters; numbers of thousands of digits would fail where a version is compared with them."""

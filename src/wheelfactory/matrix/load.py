@@ -44,9 +44,14 @@ def load_matrix(path: Path) -> Matrix:
     try:
         matrix = Matrix.model_validate(document.values)
     except ValidationError as error:
-        problems.update(_explain(document, details) for details in error.errors() if not _only_repeats(details))
+        for details in error.errors():
+            # that a list is empty is said of one whose every item was refused with an error of its own, too
+            if details["type"] != "too_short" or not details["input"]:
+                problems.add(_explain(document, details))
     else:
-        problems.update(_explain_references(document, matrix))
+        problems.update(Problem.at(document.key_marks[place], *told) for place, *told in _same_versions(matrix))
+        for place, *told in (*_dangling_torch(matrix), *_idle_exclusions(matrix)):
+            problems.add(Problem.at(document.mark(place), *told))
     if problems:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         raise _as_error(path, f"{count} in the matrix", problems)
@@ -72,11 +77,6 @@ def _as_error(path: Path, what: str, problems: Iterable[Problem]) -> InputError:
     return InputError(what, "\n  ".join(lines), "; ".join(dict.fromkeys(problem.hint for problem in ordered)))
 
 
-def _only_repeats(details: ErrorDetails) -> bool:
-    """That a list is empty, said of one whose every item was refused with an error of its own."""
-    return details["type"] == "too_short" and bool(details["input"])
-
-
 def _explain(document: Document, details: ErrorDetails) -> Problem:
     """What pydantic found wrong, at its place in the file."""
     place, kind = details["loc"], details["type"]
@@ -90,18 +90,13 @@ def _explain(document: Document, details: ErrorDetails) -> Problem:
     name = ".".join(map(str, place)) or "the file"
     if kind == "missing":
         return Problem.at(mark, f"{name} is missing", "add what is missing to that entry")
-    return Problem.at(mark, *_in_words(name, details))
-
-
-def _in_words(name: str, details: ErrorDetails) -> tuple[str, str]:
-    kind, given = details["type"], details["input"]
+    given = details["input"]
     if kind == "string_type" and isinstance(given, Number):
-        return f"{name}: {given.text} is a number, not text", quote(given.text)
-    if kind in _WORDS:
-        what, hint = _WORDS[kind]
-        return f"{name} {what}", hint
+        return Problem.at(mark, f"{name}: {given.text} is a number, not text", quote(given.text))
     message = str(details["msg"]).replace("Input should be", "must be")
-    return f"{name} {message}", details.get("ctx", {}).get("hint") or "write one of these"
+    other = message, details.get("ctx", {}).get("hint") or "write one of these"
+    what, hint = _WORDS.get(kind, other)
+    return Problem.at(mark, f"{name} {what}", hint)
 
 
 def _known_keys(place: Place) -> Iterator[str]:
@@ -127,14 +122,6 @@ def _resolve(node: dict[str, Any]) -> dict[str, Any]:
             resolved: dict[str, Any] = _schema()["$defs"][option["$ref"].rsplit("/", 1)[1]]
             return resolved
     return node
-
-
-def _explain_references(document: Document, matrix: Matrix) -> Iterator[Problem]:
-    """What is well written but does not fit the rest of the matrix."""
-    for place, what, hint in _same_versions(matrix):
-        yield Problem.at(document.key_marks[place], what, hint)
-    for place, what, hint in (*_dangling_torch(matrix), *_idle_exclusions(matrix)):
-        yield Problem.at(document.mark(place), what, hint)
 
 
 def _same_versions(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:

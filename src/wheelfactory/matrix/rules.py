@@ -18,7 +18,6 @@ AXES = ("flash-attn", "python", "torch", "rocm", "backend")
 GPU = "gpu"
 """The axis of offload archs; no combination has it, because a wheel holds code for several."""
 
-Refuse = Callable[[Combination], str]
 
 _UNSUPPORTED = {
     Backend.CK: "CK does not support {arch}",
@@ -120,7 +119,7 @@ def gpu_rules_of(matrix: Matrix) -> tuple[Rule, ...]:
     )
 
 
-def first_reason(matrix: Matrix) -> Refuse:
+def first_reason(matrix: Matrix) -> Callable[[Combination], str]:
     """All rules and exclusions as one function, which gives the first reason against a combination.
 
     Each rule sees few axes and is remembered for them, so that 100,000 combinations cost look-ups rather than

@@ -76,7 +76,18 @@ def unpublished(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell
 
 def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
     """``{"include":[...]}`` on one line; every value is a string. With `shards` in two levels, see `two_levels`."""
-    entries = [_entry(matrix, cell) for cell in cells]
+    entries = [
+        {
+            "id": cell.id,
+            "flash-attn-version": cell.flash_attn,
+            "python-version": cell.python,
+            "torch-version": cell.torch,
+            "rocm-version": cell.rocm,
+            "backend": str(cell.backend),
+            "image": matrix.image(cell).tag,
+        }
+        for cell in cells
+    ]
     return two_levels(entries) if shards else strategy(entries)
 
 
@@ -92,18 +103,6 @@ def two_levels(entries: Sequence[Mapping[str, str]]) -> str:
     """
     groups = [entries[i : i + GITHUB_MATRIX_LIMIT] for i in range(0, len(entries), GITHUB_MATRIX_LIMIT)]
     return strategy([{"shard": str(number), "cells": strategy(group)} for number, group in enumerate(groups)])
-
-
-def _entry(matrix: Matrix, cell: Cell) -> dict[str, str]:
-    return {
-        "id": cell.id,
-        "flash-attn-version": cell.flash_attn,
-        "python-version": cell.python,
-        "torch-version": cell.torch,
-        "rocm-version": cell.rocm,
-        "backend": str(cell.backend),
-        "image": matrix.image(cell).tag,
-    }
 
 
 def explanation(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:

@@ -1,14 +1,17 @@
-"""Planned, built and published cell ids -> what is missing, and where; the last word on a run, whatever its jobs say.
+"""Planned, built and published cell ids -> what is missing, and the job summary: the last word, whatever jobs say.
 
 GitHub can lose cells without a failure: a job whose matrix is too large never starts, and jobs after it may pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from wheelfactory.site.markdown import code, count_text
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.coverage import decisive_rows
+from wheelfactory.site.markdown import Section, code, count_text, fitted, prose, size_text, table
+from wheelfactory.verify.result import GateResult, Status
 
 _NOT_BUILT = "no verified wheel reached the upload"
 _NOT_PUBLISHED = "its wheel was verified and is not published"
@@ -95,3 +98,41 @@ def compare(
         tuple(sorted(made - wanted)),
         tuple(sorted(there - wanted - made)),
     )
+
+
+SUMMARY_LIMIT = 1_000_000
+"""Bytes; GitHub takes 1 MiB as the summary of a step, and drops one that is larger."""
+
+_TOLD = (Status.FAILED, Status.NOT_RUN)
+
+
+def job_summary(account: Account, rows: Iterable[WheelRow]) -> str:
+    """The summary as Markdown; `rows` are those of the wheels that the run made, as far as they are known."""
+    wheels = decisive_rows(rows)
+    states = {**dict.fromkeys(account.planned, "**missing**"), **dict.fromkeys(account.done, "published")}
+    states.update(dict.fromkeys(account.later, "later: its kernels are still to be compiled"))
+    missing = dict.fromkeys(gap.cell for gap in account.gaps)
+    cells = [*missing, *(cell for cell in account.planned if cell not in missing)]
+    lines = table(
+        ("cell", "state", "size", "gates"),
+        (
+            [code(cell), states[cell], *((size_text(row.size), _gates(row.gates)) if row else ("", ""))]
+            for cell, row in ((cell, wheels.get(cell)) for cell in cells)
+        ),
+    )
+    told = Section((account.markdown(),))
+    listed = (
+        Section(("## Cells", "", *lines[:2]), tuple(lines[2:]))
+        if cells
+        else Section(("Nothing to build: every cell selected is published.",))
+    )
+    return fitted([told, listed], SUMMARY_LIMIT)
+
+
+def _gates(gates: Iterable[GateResult]) -> str:
+    """How many passed, and the names of those that did not: ``7 passed; not run: gpu``."""
+    names: dict[Status, list[str]] = {}
+    for gate in gates:
+        names.setdefault(gate.status, []).append(prose(gate.gate))
+    passed = f"{len(names.get(Status.PASSED, ()))} passed"
+    return "; ".join([passed, *(f"{status}: {', '.join(names[status])}" for status in _TOLD if status in names)])

@@ -10,7 +10,7 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import Handed, RawWheel, Setup, log_path, run_setup
+from wheelfactory.build.setup_py import Handed, Setup, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import content_key
@@ -19,7 +19,6 @@ from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import Part
 from wheelfactory.kernels.census import planned_sources
 from wheelfactory.kernels.compiler.flags import APPENDED
-from wheelfactory.kernels.compiler.order import Report
 from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.matrix.facts import Matrix
@@ -61,7 +60,12 @@ def build_cell(
         planned = planned_sources(cell.flash_attn, release, cache, environ)
         appended = environ.get(APPENDED)
         handed = hand_over(setup, kernel_set.id, wanted, cache=cache, appended=appended, planned=planned)
-        raw, report = _link(setup, handed, kernels_folder(cache), log, part)
+        try:  # compile the bindings and the kernels that are not there yet, and link
+            raw = run_setup(setup, log, handed, part)
+        except BuildError:
+            heard(setup, kernels_folder(cache), log)  # knows better why
+            raise
+        report = heard(setup, kernels_folder(cache), log)
         record = _record(recipe, source, raw.toolchain, report.key if report else None)
         return finish(raw.path, record, folder, environ)
 
@@ -75,16 +79,6 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
         kernels=kernels,
         toolchain=toolchain,
     )
-
-
-def _link(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> tuple[RawWheel, Report | None]:
-    """Compile the bindings and the kernels that are not there yet, and link."""
-    try:
-        raw = run_setup(setup, log, handed, part)
-    except BuildError:
-        heard(setup, kernels, log)  # knows better why
-        raise
-    return raw, heard(setup, kernels, log)
 
 
 def finish(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:

@@ -12,7 +12,7 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.earlier import join_set
 from wheelfactory.kernels.shelf import Shelf, keep_set
-from wheelfactory.pipeline.plan import Plan, PlannedCell, PlannedSet
+from wheelfactory.pipeline.jobs import Plan, PlannedCell, PlannedSet
 
 MOST_ROUNDS = 8
 """Runs for the same kernels, one after the other. Five hours of four cores each, eight times, is more than twice what
@@ -67,19 +67,14 @@ def settle(gathered: Sequence[Gathered], round_number: int) -> tuple[Gathered, .
     """The same, where in the last round what is not done has failed."""
     if round_number < MOST_ROUNDS:
         return tuple(gathered)
-    return tuple(
-        Gathered(
-            item.planned,
-            State.FAILED,
-            BuildError("not compiled", f"{item.planned.id} in {round_number} runs ({item.error})", _LIMIT_HINT),
-        )
-        if item.state is State.LATER
-        else item
-        for item in gathered
-    )
+    hint = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
 
+    def settled(item: Gathered) -> Gathered:
+        which = f"{item.planned.id} in {round_number} runs ({item.error})"
+        error = BuildError("not compiled", which, hint)
+        return Gathered(item.planned, State.FAILED, error) if item.state is State.LATER else item
 
-_LIMIT_HINT = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
+    return tuple(map(settled, gathered))
 
 
 def buildable(plan: Plan, gathered: Collection[Gathered], published: Collection[str]) -> tuple[PlannedCell, ...]:

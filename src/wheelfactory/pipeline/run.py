@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, Place
-from wheelfactory.build.fallback import build_fallback
-from wheelfactory.build.fallback_project import Project
+from wheelfactory.build.fallback import Project, build_fallback
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
@@ -60,23 +59,14 @@ def plan_job(
     """
     held = [row for row in publisher.rows() if publisher.holds(row)]
     missing = unpublished(cells, published_cells(held))
-    refusals = tuple(_refusals(executor, missing, matrix, environ))
-    refused_cells = {refusal.name for refusal in refusals}
-    return Job(
-        todo=tuple(cell for cell in missing if cell.id not in refused_cells),
-        already=tuple(cell for cell in cells if cell not in missing),
-        refusals=refusals,
-    )
-
-
-def _refusals(
-    executor: Executor, cells: Sequence[Cell], matrix: Matrix, environ: Mapping[str, str]
-) -> Iterator[Failure]:
-    for cell in cells:
+    todo, refusals = [], []
+    for cell in missing:
         try:
             make_recipe(matrix, cell, executor.host(cell), environ, by_hand=False)
+            todo.append(cell)
         except BuildError as error:
-            yield Failure(cell.id, error)
+            refusals.append(Failure(cell.id, error))
+    return Job(tuple(todo), tuple(cell for cell in cells if cell not in missing), tuple(refusals))
 
 
 def run_job(

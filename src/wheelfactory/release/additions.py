@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.fallback_project import Project, is_of_other_sources, read_project
+from wheelfactory.build.fallback import Project, is_of_other_sources, read_project
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.digest import sha256_of

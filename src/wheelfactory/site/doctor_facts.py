@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from wheelfactory.build.fallback_project import read_project
+from wheelfactory.build.fallback import read_project
 from wheelfactory.core.cell import major_minor
 from wheelfactory.matrix.facts import Matrix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from wheelfactory.build.fallback_project import LICENSE
+from wheelfactory.build.fallback import LICENSE
 from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.result import Finding, GateResult

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from wheelfactory.build.fallback_project import PACKAGE
+from wheelfactory.build.fallback import PACKAGE
 from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.identity import expect, never_required

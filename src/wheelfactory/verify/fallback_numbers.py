@@ -5,7 +5,7 @@ The cases of the interpreter gate. Required, as it needs neither a GPU nor ROCm;
 
 from __future__ import annotations
 
-from wheelfactory.build.fallback_project import PACKAGE
+from wheelfactory.build.fallback import PACKAGE
 from wheelfactory.verify.fallback_trial import ENVIRONMENT, answer
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.numbers import CHECK, FALLBACK, Numbers, figures, find_faults

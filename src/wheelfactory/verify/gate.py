@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from wheelfactory.build.executor import Place
-from wheelfactory.build.fallback_project import Project
+from wheelfactory.build.fallback import Project
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix

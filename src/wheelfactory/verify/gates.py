@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.build.executor import Place
-from wheelfactory.build.fallback_project import read_project
+from wheelfactory.build.fallback import read_project
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.host import Host

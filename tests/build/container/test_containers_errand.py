@@ -25,7 +25,7 @@ SHARE = Share(cores=1.5, memory_gib=1.0)
 LOOKS_AROUND = """\
 import json, os, socket
 from pathlib import Path
-from wheelfactory.core.memory import free_mib
+from wheelfactory.core.host import free_mib
 
 def attempt(what):
     try:

@@ -10,7 +10,7 @@ from requests.exceptions import ConnectionError as LostConnection
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import ProtocolError
 
-from wheelfactory.build.container.troubles import trouble
+from wheelfactory.build.container.engine import trouble
 
 PERMISSION = "no permission to use the container engine"
 ABSENT = "no container engine answers"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core import memory
+from wheelfactory.core import host
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.edges import Edge
 from wheelfactory.kernels.compiler.schedule import Command, Ended, jobs_after_kill, run_compiles
@@ -90,7 +90,7 @@ def test_a_killed_compile_is_done_again_and_nothing_has_failed(
 def test_a_driver_whose_compiler_was_killed_is_recognized_by_the_kernels_count(
     compile_all: Compile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "out_of_memory_kills", lambda: int((tmp_path / "killed").exists()))
+    monkeypatch.setattr(host, "out_of_memory_kills", lambda: int((tmp_path / "killed").exists()))
     (ended,) = compile_all(["[ -e killed ] || { touch killed; exit 1; }"], 4)
     assert ended.code == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.matrix.refresh.image_edit import Pin, edit_images
+from wheelfactory.matrix.refresh.image_tags import Pin, edit_images
 
 PLACE, SLIM = ("rocm", "7.2", "images", 0), ("rocm", "7.2", "slim")
 PIN = Pin("a/b:new", "sha256:" + "1" * 64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.matrix.refresh.torch_edit import edit_torch, merged
+from wheelfactory.matrix.refresh.torch_support import edit_torch, merged
 
 TEXT = """\
 # torch: ['2.9.1'] in a remark

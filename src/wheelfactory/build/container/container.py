@@ -15,12 +15,11 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from docker.types import Mount
 
-from wheelfactory.build.container.engine import ANSWER_S, Engine
+from wheelfactory.build.container.engine import ANSWER_S, ENGINE_ERRORS, Engine, trouble
 from wheelfactory.build.container.leftovers import LABEL
-from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
 from wheelfactory.build.executor import Errand
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.process import ended_build, ending_at, failed_build, follow, starved_build, time_is_up
+from wheelfactory.core.process import ending_at, failed_build, follow, time_is_up
 from wheelfactory.core.progress import Part
 
 KILL_TRIES = 60
@@ -54,7 +53,7 @@ def options(engine: Engine, errand: Errand, share: Share, run: Path, devices: It
     No network, no capability, no variable of this machine; `devices` are those of a GPU, if there is one. `run` is the
     folder by which leftovers are told.
     """
-    given = [str(device) for device in devices]
+    given, memory = [str(device) for device in devices], int(share.memory_gib * (1 << 30))
     reads = [path for path in dict.fromkeys(errand.reads) if path not in errand.writes]
     security = ["no-new-privileges", "label=disable"]  # the latter: SELinux would hide folders that are not its own
     return {
@@ -71,17 +70,10 @@ def options(engine: Engine, errand: Errand, share: Share, run: Path, devices: It
         "labels": {LABEL: str(run)},
         "security_opt": [*security, "seccomp=unconfined"] if given else security,
         **engine.own_options,
-        **_limits(engine, share),
-        **(_on_a_gpu(given) if given else {}),
-    }
-
-
-def _limits(engine: Engine, share: Share) -> dict[str, int]:
-    """As far as the engine can hold a container to them; a rootless one may not."""
-    memory = int(share.memory_gib * (1 << 30))
-    return {
+        # as far as the engine can hold a container to its share; a rootless one may not
         **({"mem_limit": memory, "memswap_limit": memory} if engine.limits_memory else {}),
         **({"nano_cpus": int(share.cores * 1e9)} if engine.limits_cores else {}),
+        **(_on_a_gpu(given) if given else {}),
     }
 
 
@@ -126,23 +118,25 @@ def run_errand(engine: Engine, tag: str, run: Path, share: Share, errand: Errand
 def _failed(name: str, status: int, starved: Share | None, log: Path, last: list[str]) -> BuildError:
     """The error for an exit status; `starved` is what the container had if a process in it was killed for more memory.
 
-    That need not be why it ended: such a compile is tried again, and another may have failed since.
+    That need not be why it ended: such a compile is tried again, and another may have failed since; the log tells.
     """
+    killed, ending, hint = status == KILLED, f"exit status {status}", ""
     if starved:
+        ending += ", killed for want of memory" if killed else "; a process was killed for want of memory"
         hint = (
             f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or compile less "
             "at once (MAX_JOBS)"
         )
-        if status == KILLED:
-            return ended_build(name, f"exit status {status}, killed for want of memory", log, last, hint)
-        return starved_build(name, f"exit status {status}; a process was killed for want of memory", log, last, hint)
-    if status == KILLED:
+    elif killed:
+        ending += ", killed from outside"
         hint = (
             "somebody killed the container, or this machine has no memory left (dmesg tells); run the same command "
             "again: what was compiled is kept"
         )
-        return ended_build(name, f"exit status {status}, killed from outside", log, last, hint)
-    return failed_build(name, f"exit status {status}", log, last)
+    failed = failed_build(name, ending, log, last)
+    if killed:  # of that its log tells nothing
+        return BuildError(failed.what, failed.which, f"{hint}; the full log is {log}")
+    return BuildError(failed.what, failed.which, hint, log=log) if starved else failed
 
 
 @contextmanager

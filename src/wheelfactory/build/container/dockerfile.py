@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from wheelfactory.build.environments import build_requirements, cpu_torch
+from wheelfactory.build.environments import build_tools
 from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.checkout import DOCKER
@@ -75,6 +75,8 @@ def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
     own_python, own_torch = version == image.python, _own_torch_fits(matrix, cell, image, version)
     python = image.python_path if own_torch else f"{_ENVIRONMENT}/bin/python"
     rocm = image.rocm_path or _ROCM
+    # in bases with torch, torch was built, so they have headers and venv
+    for_python = ["python3-venv"] + ["python3-dev"] * own_python if image.torch is None else []
     text = _template().render(
         base=_plain(image.reference, "an image"),
         base_python=image.python_path,
@@ -83,7 +85,7 @@ def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
         index=_plain(index, "an index"),
         own_python=own_python,
         own_torch=own_torch,
-        packages=_packages(image, own_python=own_python),
+        packages=sorted(["ccache", "g++", "patchelf", *for_python]),
         python=version,
         python_path=python,
         rocm=cell.rocm,
@@ -94,7 +96,8 @@ def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
         torch_requirement=torch_requirement(cell),
         uv=UV,
     )
-    return Dockerfile(text, {"requirements.txt": _tools()}, python, rocm)
+    requirements = "".join(f"{line}\n" for line in build_tools())
+    return Dockerfile(text, {"requirements.txt": requirements.encode()}, python, rocm)
 
 
 def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bool:
@@ -105,17 +108,6 @@ def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bo
     """
     same = (image.torch, image.python) == (cell.torch, python)
     return same and image.rocm_path is not None and matrix.torch[cell.torch].cxx11_abi
-
-
-def _packages(image: Image, *, own_python: bool) -> list[str]:
-    """What apt installs; in bases with torch, torch was built, so they have headers and venv."""
-    for_python = ["python3-venv"] + ["python3-dev"] * own_python if image.torch is None else []
-    return sorted(["ccache", "g++", "patchelf", *for_python])
-
-
-def _tools() -> bytes:
-    """The requirements.txt of what builds a wheel, without the torch of the host."""
-    return "".join(f"{line}\n" for line in build_requirements() if line != cpu_torch()).encode()
 
 
 def _plain(text: str, what: str) -> str:

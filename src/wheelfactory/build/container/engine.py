@@ -1,8 +1,12 @@
-"""The container engine of this machine: found by its socket, asked what it can do; Docker's API, podman's too."""
+"""The container engine of this machine: found by its socket, asked what it can do; Docker's API, podman's too.
+
+And what it complains of, as an error that says what to do about it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
@@ -11,9 +15,89 @@ from pathlib import Path
 
 import docker
 from docker.errors import DockerException
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
-from wheelfactory.build.container.troubles import trouble
 from wheelfactory.core.errors import BuildError
+
+ENGINE_ERRORS = (DockerException, RequestException, HTTPError, OSError)
+"""What the SDK lets through when an engine complains or goes away."""
+
+
+_KNOWN = (
+    (
+        r"PermissionError",
+        "no permission to use the container engine",
+        "add yourself to its group (sudo usermod -aG docker $USER, then log in again), or use --executor local",
+    ),
+    (
+        r"FileNotFoundError|ConnectionRefusedError",
+        "no container engine answers",
+        "start one (sudo systemctl start docker, or podman system service), set DOCKER_HOST, or use --executor local",
+    ),
+    (
+        r"Connection (?:aborted|broken)|IncompleteRead|RemoteDisconnected|BrokenPipe|ConnectionResetError"
+        r"|Read timed out",
+        "the container engine went away",
+        "see why it stopped (journalctl -u docker), and run the same command again: what was compiled is kept",
+    ),
+    (
+        r"No such container",
+        "the container was removed",
+        "somebody removed it; run the same command again: what was compiled is kept",
+    ),
+    (
+        r"no space left on device|ENOSPC|disk quota exceeded",
+        "no room for the image",
+        "make room (docker system prune), move the engine's storage, or take the slim image: --slim",
+    ),
+    (
+        r"toomanyrequests|rate limit|Too Many Requests|\b429\b",
+        "the registry lets nobody pull so often",
+        "log in to it (docker login), or wait; the layers that came are kept",
+    ),
+    (
+        r"manifest unknown|manifest for .* not found|not found: manifest|repository does not exist|No such image"
+        r"|name unknown|image not known|failed to resolve reference .*: not found",
+        "no such image",
+        "correct the tag in matrix.yaml: scripts/refresh_images.py says which of them the registry has",
+    ),
+    (
+        r"unauthorized|authentication required|no basic auth credentials|(?<!permission )denied: ",
+        "the registry does not give the image",
+        "correct the tag in matrix.yaml, or log in (docker login)",
+    ),
+    (
+        r"verification failed for digest|does not match provided manifest digest"
+        r"|unexpected commit digest",
+        "the registry gives something else than what its digest says",
+        "run the same command again; if it stays so, find out why before changing the digest in matrix.yaml",
+    ),
+    (
+        r"unexpected EOF|: EOF\b|connection reset|i/o timeout|TLS handshake|no such host|network is unreachable"
+        r"|dial tcp|Temporary failure in name resolution|context deadline exceeded|Client\.Timeout",
+        "the network was lost",
+        "run the same command again when it is back: the layers that came are kept",
+    ),
+)
+"""Complaints by what is said in them, with what and which hint a person is told; the first that fits counts.
+
+Texts are those of Docker 20 to 28, of podman 4 and 5, of the Go they are written in, and of Python and the SDK, which
+come first: an engine says some of the same of a registry.
+"""
+
+_OTHER = ("", "the container engine refused", "the engine's own log tells more (journalctl -u docker)")
+
+
+def trouble(error: object, which: str) -> BuildError:
+    """The error to raise for what an engine or its SDK complained of while it was asked for `which`."""
+    said = " ".join(str(getattr(error, "strerror", None) or error).split())
+    seen = f"{said} {error!r}"
+    _, what, hint = next((known for known in _KNOWN if re.search(known[0], seen, re.IGNORECASE)), _OTHER)
+    # the innermost of the reasons that are nested in an error of the SDK
+    nested = re.findall(r"\w+Error\(\d+, '([^']+)'\)", said) or re.findall(r'\("(.+)"\)$', said)
+    return BuildError(what, f"{which} ({nested[-1] if nested else said[-300:]})", hint)
+
 
 ANSWER_S = 60
 """How long a request that is answered at once may take; output that is waited for has no limit."""

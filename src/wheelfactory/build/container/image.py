@@ -11,8 +11,7 @@ from typing import Any
 from docker.errors import ImageNotFound
 
 from wheelfactory.build.container.dockerfile import Dockerfile
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
+from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, trouble
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import LAST_LINES
 from wheelfactory.core.progress import Part, logger

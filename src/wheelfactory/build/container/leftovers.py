@@ -1,4 +1,8 @@
-"""Containers that outlive their run: prevented while it runs, found afterwards."""
+"""Containers that outlive their run: prevented while it runs, found afterwards.
+
+``python -m wheelfactory.build.container.leftovers URL FOLDER`` cleans up after a run when its process has ended. Its
+stdin is a pipe that the run holds open and the kernel closes.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.troubles import ENGINE_ERRORS, trouble
+from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, connect, trouble
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.files import locked, scratch_dir
+from wheelfactory.core.files import locked, remove_scratch, scratch_dir
 
 LABEL = "wheelfactory.run"
 """Of every container of ours: the folder that its run holds locked while it lives."""
@@ -21,13 +24,13 @@ LABEL = "wheelfactory.run"
 def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
     """The folder that stands for a run; its containers are removed at the end, even if this process is killed.
 
-    A process of its own sees to that (`reaper`), which waits for this one to end.
+    A process of its own sees to that (`main`), which waits for this one to end.
     """
     remove_orphans(engine, cache)
     with (
         scratch_dir(cache) as folder,
         subprocess.Popen(
-            [sys.executable, "-m", "wheelfactory.build.container.reaper", engine.url, folder],
+            [sys.executable, "-m", "wheelfactory.build.container.leftovers", engine.url, folder],
             stdin=subprocess.PIPE,  # never written to: it ends when this process does
             start_new_session=True,  # Ctrl-C is for this process; the other waits until it is done
         ),
@@ -74,3 +77,15 @@ def _is_over(folder: Path) -> bool:
     except (FactoryError, OSError):  # held, or not ours to ask
         return False
     return True
+
+
+def main(url: str, folder: Path) -> None:
+    """Wait for the end of stdin, then remove the run's containers and the scratch folders that nobody holds."""
+    sys.stdin.buffer.read()
+    with suppress(FactoryError):  # the engine is gone, and nobody is left to be told
+        remove_containers(connect({"DOCKER_HOST": url}), folder)
+    remove_scratch(folder.parent)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

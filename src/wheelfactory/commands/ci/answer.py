@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, show
-from wheelfactory.commands.published import add_published, add_site, site_at
+from wheelfactory.commands.targets import add_published, add_site, site_at
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.site.request import MAX_BODY, search_address
 

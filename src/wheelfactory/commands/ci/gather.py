@@ -11,8 +11,7 @@ from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.select import two_levels
 from wheelfactory.pipeline.gather import MOST_ROUNDS, State, buildable, gather_sets, settle
-from wheelfactory.pipeline.jobs import cell_entries, group_strategy
-from wheelfactory.pipeline.plan import Plan, outputs
+from wheelfactory.pipeline.jobs import Plan, cell_entries, group_strategy, outputs
 from wheelfactory.release.manifest import published_cells
 
 
@@ -51,6 +50,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         "shards": two_levels(cell_entries(cells)),
         "groups": group_strategy(cells),
     }
-    for line in outputs(values):
-        show(line)
+    show(*outputs(values))
     return DONE

@@ -19,8 +19,7 @@ from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require, select, strategy, unpublished
-from wheelfactory.pipeline.jobs import cell_entries, group_strategy, kernel_entries, make_plan
-from wheelfactory.pipeline.plan import Plan, outputs
+from wheelfactory.pipeline.jobs import Plan, cell_entries, group_strategy, kernel_entries, make_plan, outputs
 from wheelfactory.release.manifest import published_cells
 
 SHARD_HOURS = 4.0
@@ -65,21 +64,17 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         plan = _plan(matrix, cells, sets, kept, cache, environ)
     if options.plan:
         plan.write(options.plan)
-    for line in _outputs(plan, by_hand=bool(options.versions)):
-        show(line)
+    values: dict[str, object] = {"count": len(plan.cells)}
+    if options.versions:  # one level of cells; otherwise `ci gather` gives them, when their kernels are there
+        values |= {"cells": strategy(cell_entries(plan.cells)), "groups": group_strategy(plan.cells)}
+    else:
+        kernels = kernel_entries(plan)
+        values |= {"kernel-count": len(kernels), "kernels": strategy(kernels)}
+    show(*outputs(values))
     return DONE
 
 
 _NOTHING = "nothing to build: every cell selected is published"
-
-
-def _outputs(plan: Plan, *, by_hand: bool) -> list[str]:
-    """By hand there is one level of cells; otherwise `ci gather` gives them, when their kernels are there."""
-    if by_hand:
-        cells = strategy(cell_entries(plan.cells))
-        return outputs({"count": len(plan.cells), "cells": cells, "groups": group_strategy(plan.cells)})
-    kernels = kernel_entries(plan)
-    return outputs({"count": len(plan.cells), "kernel-count": len(kernels), "kernels": strategy(kernels)})
 
 
 def _cells_of(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, ...]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import FALLBACK
+from wheelfactory.core.checkout import FALLBACK, factory_version
 from wheelfactory.core.process import reason, run
-from wheelfactory.core.version import factory_version
 from wheelfactory.gpu.bench.reports import (
     AttentionConfig,
     AttentionReport,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import build_environment, package_folders, wheel_environment
+from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
-from wheelfactory.core.version import factory_version
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
 from wheelfactory.gpu.validate.compute import Place, compute

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from wheelfactory.core.ask import NOTE
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler.costs import Ledger, Measured, predict, shard_costs
 from wheelfactory.kernels.compiler.edges import Survey
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS

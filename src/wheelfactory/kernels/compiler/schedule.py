@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from wheelfactory.core import memory
+from wheelfactory.core import host
+from wheelfactory.core.ask import NOTE
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.note import NOTE
 from wheelfactory.kernels.compiler.edges import Edge
 
 
@@ -111,7 +111,7 @@ def run_compiles(
 
 def _start(edge: Edge, command: Command, jobs: int) -> _Running:
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the compile has ended
-    start, kills = time.time(), memory.out_of_memory_kills()
+    start, kills = time.time(), host.out_of_memory_kills()
     process = subprocess.Popen(
         command.words,
         cwd=command.folder,
@@ -144,4 +144,4 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
 
 def _was_killed(compile_: _Running, ended: Ended) -> bool:
     """A driver whose compiler was killed ends with a status of its own, so the kernel's count is asked too."""
-    return ended.code == -signal.SIGKILL or (ended.code != 0 and memory.out_of_memory_kills() > compile_.kills)
+    return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > compile_.kills)

@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
-from pypi_simple import DistributionPackage
 
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import reason_of
@@ -50,7 +49,9 @@ class TorchIndex:
         try:
             with package_index(address, self._environ) as index:
                 page = index.get_project_page("torch")
-            found = offer_of(map(_filename, (package for package in page.packages if not package.is_yanked)), entry)
+            urls = [urlsplit(package.url) for package in page.packages if not package.is_yanked]
+            # as pip takes it, from its address; a page may write another name for people to read
+            found = offer_of((unquote(url.path.rpartition("/")[2]) for url in urls), entry)
         except (*NO_INDEX, RecursionError) as error:  # the parser of HTML goes as deep as a page is nested
             which = f"that of ROCm {entry}, {address}: {reason_of(error)}"
             raise FactoryError("cannot ask an index", which, _HINT) from error
@@ -88,8 +89,3 @@ def offer_of(filenames: Iterable[str], entry: str) -> dict[Version, frozenset[st
         if pythons:
             found[release] = found.get(release, frozenset()) | pythons
     return found
-
-
-def _filename(package: DistributionPackage) -> str:
-    """The name of a file as pip takes it, from its address; a page may write another one for people to read."""
-    return unquote(urlsplit(package.url).path.rpartition("/")[2])

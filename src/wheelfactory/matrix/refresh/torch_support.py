@@ -7,17 +7,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
+import yaml
 from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.edit import rewrite
+from wheelfactory.matrix.edit import Edit, compose, edited, find, line_below, line_end, rewrite
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.torch_edit import edit_torch, merged
 from wheelfactory.matrix.refresh.torch_index import Offer, TorchIndex
+
+
+def merged(listed: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """A list of versions with new ones in it: each stands before the first listed one that is older, else at the end.
+
+    What was listed keeps its order, also where that is not newest first.
+    """
+    order = list(listed)
+    for version in new:
+        older = (place for place, item in enumerate(order) if Version(item) < Version(version))
+        order.insert(next(older, len(order)), version)
+    return tuple(order)
+
+
+def edit_torch(text: str, additions: Mapping[str, Sequence[str]]) -> str:
+    """The text of matrix.yaml with torch releases added to the ``torch:`` list of ROCm entries (entry -> releases)."""
+    root = compose(text)
+    lists = ((find(root, ("rocm", entry, "torch")), new) for entry, new in additions.items())
+    return edited(text, [edit for node, new in lists for edit in _edits(text, node, new)])
+
+
+def _edits(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
+    """One insertion for each place, as edits at the same place have no order."""
+    assert isinstance(node, yaml.SequenceNode)
+    items = {item.value: item for item in node.value}
+    order = merged(list(items), new)
+    indent, waiting = " " * node.start_mark.column, list[str]()
+    for version in order:
+        if version not in items:
+            waiting.append(f"'{version}'")
+        elif waiting:
+            start = items[version].start_mark.index
+            if node.flow_style:
+                yield Edit(start, start, "".join(f"{new}, " for new in waiting))
+            else:
+                dash, following = text.rindex("-", 0, start), line_end(text, start) + indent
+                yield Edit(dash, dash, "".join(f"- {new}{following}" for new in waiting))
+            waiting = []
+    end = node.value[-1].end_mark.index
+    if waiting and node.flow_style:
+        yield Edit(end, end, "".join(f", {new}" for new in waiting))
+    elif waiting:
+        between = line_end(text, end) + indent
+        yield line_below(text, end, indent + between.join(f"- {new}" for new in waiting))
 
 
 @dataclass(frozen=True)
@@ -69,7 +115,8 @@ def refresh(path: Path, index: TorchIndex) -> Findings:
     offers = {entry: index.offer(entry, rocm) for entry, rocm in matrix.rocm.items()}
     findings, meant = compare(matrix, offers)
     if findings.additions:
-        text = edit_torch(content.decode(), _by_entry(findings.additions))
+        by_entry = groupby(findings.additions, itemgetter(0))  # they come entry by entry
+        text = edit_torch(content.decode(), {entry: [torch for _, torch in added] for entry, added in by_entry})
         rewrite(path, content, text, meant, part="the torch lists")
     return findings
 
@@ -160,10 +207,3 @@ def _wanted(matrix: Matrix, torch: str) -> frozenset[str]:
 
 def _named(pythons: Iterable[str]) -> str:
     return f"Python {', '.join(sorted(pythons, key=Version, reverse=True))}"
-
-
-def _by_entry(additions: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    lists: dict[str, list[str]] = {}
-    for entry, torch in additions:
-        lists.setdefault(entry, []).append(torch)
-    return lists

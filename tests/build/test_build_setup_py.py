@@ -1,0 +1,55 @@
+"""What a run of setup.py leaves beside its wheel: read, or refused in words."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import CK, MATRIX
+from wheelfactory.build.executor import Errand, Place
+from wheelfactory.build.recipe import Recipe
+from wheelfactory.build.setup_py import Handed, RawWheel, Setup, run_setup
+from wheelfactory.build.sources import Source
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import Part, unseen
+
+
+def run(folder: Path, toolchain: str | None) -> RawWheel:
+    """Run a setup.py that leaves this as toolchain.json (None: no such file)."""
+    (folder / "flash_attn").mkdir()
+    (folder / "flash_attn/setup.py").touch()
+    with tarfile.open(folder / "source.tar", "w") as tar:
+        tar.add(folder / "flash_attn", "flash_attn")
+
+    def build(errand: Errand, _part: Part) -> str:
+        raw = Path(errand.environ["RAW_DIR"])
+        raw.mkdir()
+        if toolchain is not None:
+            (raw / "toolchain.json").write_text(toolchain)
+        return f"{raw / 'made.whl'}\n"
+
+    recipe = Recipe(CK, MATRIX.label(CK), MATRIX.archs(CK), jobs=1, environment={})
+    place = Place(Host(1, 1.0), Path("python"), Path("ninja"), ccache="", environ={}, run=build)
+    setup = Setup(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
+    return run_setup(setup, folder / "logs/cell.log", Handed(), unseen)
+
+
+def test_the_toolchain_is_the_one_that_the_build_wrote(tmp_path: Path) -> None:
+    raw = run(tmp_path, '{"python": "3.11"}')
+    assert (raw.path.name, raw.toolchain.python) == ("made.whl", "3.11")
+
+
+@pytest.mark.parametrize(
+    ("toolchain", "said"),
+    [("{", "toolchain.json: Invalid JSON"), ("{}{", "Invalid JSON"), (None, "No such file or directory")],
+)
+def test_a_toolchain_that_cannot_be_read_is_an_error_that_names_file_and_log(
+    tmp_path: Path, toolchain: str | None, said: str
+) -> None:
+    with pytest.raises(BuildError, match=r"^damaged toolchain file: .*toolchain\.json") as refused:
+        run(tmp_path, toolchain)
+    assert said in refused.value.which
+    assert str(tmp_path / "logs/cell.log") in refused.value.hint
