@@ -98,21 +98,11 @@ def _require_one_job(options: argparse.Namespace, publisher: Publisher) -> None:
         raise InputError("no such directory", target, "name the release directory that has the file")
 
 
-def _additions(
-    options: argparse.Namespace,
-    publisher: Publisher,
-    *,
-    matrix: Matrix,
-    host: Host,
-    environ: Environ,
-    cache: Path,
+def _verified(
+    options: argparse.Namespace, *, matrix: Matrix, host: Host, environ: Environ, cache: Path
 ) -> list[Addition]:
-    """What the arguments bring, each file once. Only wheels are verified: the code of a release directory's never runs.
-
-    What has a file comes first, so that a row without one finds it there.
-    """
+    """The wheels among the arguments, with what the gates say of them."""
     extended = tuple(named(options.extended))
-    expected = None if options.expect is None else frozenset(options.expect.split())
     wheels = [path for path in options.wheels if not path.is_dir()]
     compiled = any_with_platform(wheels)
     given: list[Addition] = []
@@ -129,6 +119,24 @@ def _additions(
                     cache=cache,
                 )
                 given.append(addition(path, results))
+    return given
+
+
+def _additions(
+    options: argparse.Namespace,
+    publisher: Publisher,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Environ,
+    cache: Path,
+) -> list[Addition]:
+    """What the arguments bring, each file once. Only wheels are verified: the code of a release directory's never runs.
+
+    What has a file comes first, so that a row without one finds it there.
+    """
+    expected = None if options.expect is None else frozenset(options.expect.split())
+    given = _verified(options, matrix=matrix, host=host, environ=environ, cache=cache)
     folders = [path for path in options.wheels if path.is_dir()]
     with announcing():
         handed = [

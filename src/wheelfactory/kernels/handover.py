@@ -86,10 +86,7 @@ def hand_over(
     written = setup.scratch / "order.json"
     order.write(written)
     bin_folder = setup.scratch / "bin"
-    bin_folder.mkdir()
-    program = bin_folder / "ninja"
-    program.write_text(f'#!/bin/sh\nexec {_python_program(place.python, our_ninja.__file__)} "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
+    _write_ninja(bin_folder, place.python)
     hipcc = shlex.quote(f"{place.host.rocm_path}/bin/hipcc")
     environ = {
         VARIABLE: str(written),
@@ -102,6 +99,14 @@ def hand_over(
     ledger_path(cache).touch()
     reads = (PACKAGE, *((wanted.cut_by,) if wanted.cut_by else ()))
     return Handed(environ, reads, (kept, ccache_folder, ledger_path(cache)), wanted.deadline)
+
+
+def _write_ninja(folder: Path, python: Path) -> None:
+    """Make a folder for PATH in which ``ninja`` is ours."""
+    folder.mkdir()
+    program = folder / "ninja"
+    program.write_text(f'#!/bin/sh\nexec {_python_program(python, our_ninja.__file__)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 def _python_program(python: Path, file: str | None) -> str:
