@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -70,6 +71,13 @@ def test_after_a_failure_what_runs_ends_and_nothing_more_is_started(compile_all:
 def test_one_that_may_not_start_is_left_out_and_the_next_takes_its_place(compile_all: Compile) -> None:
     ended = compile_all(["true"] * 3, 1, left_out=["1"])
     assert [one.edge.name for one in ended] == ["0", "2"]
+
+
+def test_another_child_of_the_process_that_ends_is_no_compile(compile_all: Compile) -> None:
+    other = subprocess.Popen(["true"])
+    (ended,) = compile_all(["sleep 0.5"], 1)
+    assert (ended.edge.name, ended.code) == ("0", 0)
+    other.wait()
 
 
 @pytest.mark.parametrize(("jobs", "started_with", "then"), [(16, 16, 8), (8, 16, 8), (8, 8, 4), (1, 16, 1), (1, 1, 1)])

@@ -125,8 +125,10 @@ def _start(edge: Edge, command: Command, jobs: int) -> _Running:
 
 def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
     """Wait for the next of them to end, and remove it."""
-    process, status, used = os.wait4(-1, 0)  # which tells what it used, as no method of subprocess does
-    compile_ = running.pop(process)
+    pid = 0
+    while pid not in running:  # who started this process may have left it other children
+        pid, status, used = os.wait4(-1, 0)  # which tells what it used, as no method of subprocess does
+    compile_ = running.pop(pid)
     compile_.process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     with compile_.output as file:
         file.seek(0)
