@@ -64,7 +64,7 @@ def _requirements(name: str) -> tuple[str, ...]:
 
 
 def build_tools() -> tuple[str, ...]:
-    """The build requirements without torch, of which a cell has its own."""
+    """The build requirements without torch: a cell brings its own."""
     return tuple(line for line in build_requirements() if line != cpu_torch())
 
 

@@ -21,7 +21,7 @@ TIMEOUT_S = 60
 """To connect, and between two bytes."""
 
 LONGEST_PAUSE_S = 60
-"""A server that asks for a longer pause is asked again by whoever runs the command, not by a job that stands still."""
+"""If a server asks for a longer pause, the call fails: a user can retry later, a job must not stand still."""
 
 
 class _Patience(Retry):

@@ -22,7 +22,7 @@ def parse(kind: type[_Model], document: object, refusal: FactoryError) -> _Model
     """The value that a document holds: JSON as bytes, or what JSON was parsed to.
 
     If it holds none, raises an error of the type of `refusal` with its `what` and `hint`; its `which` is followed by
-    the field and what is wrong with it. Only the first mistake is told.
+    the field and what is wrong with it. Only the first mistake is reported.
     """
     try:
         return kind.model_validate_json(document) if isinstance(document, bytes) else kind.model_validate(document)

@@ -80,7 +80,7 @@ _KNOWN = (
         "run the same command again when it is back: the layers that came are kept",
     ),
 )
-"""Complaints by what is said in them, with what and which hint a person is told; the first that fits counts.
+"""Errors by the text that an engine prints, each with the `what` and the hint to show; the first match counts.
 
 Texts are those of Docker 20 to 28, of podman 4 and 5, of the Go they are written in, and of Python and the SDK, which
 come first: an engine says some of the same of a registry.
