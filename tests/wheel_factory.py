@@ -15,6 +15,7 @@ from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
 from given import Given
+from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
@@ -126,6 +127,25 @@ def make_wheel(
     return path
 
 
+def keep_plain(
+    cache: Path, *, matrix: Matrix = MATRIX, version: str = "2.8.3", members: Mapping[str, bytes] = PACKAGE
+) -> Path:
+    """Keep a plain wheel for a release of a small matrix, in place of the build of sources that nobody has."""
+    folder = PlainBuilds(cache, {}).folder_of(f"flash-attn {version}", matrix.flash_attn[version].pin)
+    return make_wheel(
+        folder,
+        version=version,
+        metadata=metadata_text(version, requires=["torch", "einops"]),
+        wheel=WHEEL_TEXT,
+        members=members,
+        dist_info_members={"top_level.txt": b"flash_attn\n", "licenses/LICENSE": b"as upstream wants it\n"},
+    )
+
+
+WHEEL_TEXT = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n\n"
+"""WHEEL of a plain wheel."""
+
+
 def metadata_text(
     version: str = "2.8.3", *, name: str = "flash_attn", requires: Sequence[str] = (), requires_python: str = ">=3.9"
 ) -> str:
@@ -232,26 +252,38 @@ def finished_wheel(
     wheel: str | None = None,
     members: Mapping[str, bytes] | None = None,
     record: BuildRecord | None = None,
+    more: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """A wheel that is what `cell` asks for in everything but what is given; its RECORD is right."""
+    """A wheel that is what `cell` asks for in everything but what is given; its RECORD is right.
+
+    `more` are members of dist-info beside what belongs there, or in its place.
+    """
     label = Label.of(cell)
     version = version or f"{cell.flash_attn}+{label}"
     pin = f"torch=={label.torch[0]}.{label.torch[1]}.*"
     compiled = cell.backend is Backend.CK
+    tags = tags or (f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any")
     return make_wheel(
         folder,
         name=name,
         version=version,
-        tags=tags or (f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"),
-        metadata=metadata or metadata_text(version, requires=[pin, "einops"]),
-        wheel=wheel,
+        tags=tags,
+        metadata=metadata or metadata_text(version, requires=["einops", pin]),
+        wheel=wheel or (wheel_text(tags) if compiled else WHEEL_TEXT),
         members=payload(cell) if members is None else members,
-        dist_info_members={RECORD_NAME: (record or build_record(cell)).to_bytes()},
+        dist_info_members={
+            "top_level.txt": b"flash_attn\nflash_attn_2_cuda\n" if compiled else b"flash_attn\n",
+            "licenses/LICENSE": b"as upstream wants it\n",
+            RECORD_NAME: (record or build_record(cell)).to_bytes(),
+            **(more or {}),
+        },
+        executable=[extension_name(cell)],
     )
 
 
 def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> Given:
-    """The small matrix on a small machine, by default with nothing on PATH."""
+    """The small matrix on a small machine, by default with nothing on PATH, and with the plain build of its release."""
+    keep_plain(cache)
     return {
         "matrix": MATRIX,
         "host": Host(cores=1, memory_gib=1),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import requests
 
+from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.http import http_session
@@ -192,13 +193,16 @@ def pip_install(environment: Environment, *arguments: str | Path, hint: str = LI
     _pip(environment, "install", arguments, hint=hint)
 
 
-def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int) -> None:
+def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int, environ: Mapping[str, str]) -> Path:
     """Build the wheel of the sources in `source` into `folder`, with what the environment has and nothing else.
 
-    `epoch` is the time of what it makes, in seconds since 1970. Raises `BuildError` with pip's last lines.
+    `epoch` is the time of what it makes, in seconds since 1970; `environ` is for the build alone. Raises `BuildError`
+    with pip's last lines.
     """
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)
-    _pip(environment, "wheel", (*options, source), SOURCE_DATE_EPOCH=str(epoch))
+    _pip(environment, "wheel", (*options, source), environ={**environ, "SOURCE_DATE_EPOCH": str(epoch)})
+    (wheel,) = folder.glob("*.whl")  # pip makes one of one project, or fails
+    return wheel
 
 
 def _pip(
@@ -206,9 +210,9 @@ def _pip(
     command: str,
     arguments: Sequence[str | Path],
     hint: str = LINES_SAY_WHY,
-    **environ: str,
+    environ: Mapping[str, str] | None = None,
 ) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    kept = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
     pip = (sys.executable, "-m", "pip", "--python", environment.python)
     options = ("--quiet", "--disable-pip-version-check", "--no-input")
-    capture([*pip, command, *options, *arguments], environ={**kept, **environ}, hint=hint)
+    capture([*pip, command, *options, *arguments], environ={**kept, **(environ or {})}, hint=hint)

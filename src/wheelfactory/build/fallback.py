@@ -140,10 +140,8 @@ def _make(project: Project, kept: Path, cache: Path) -> None:
     logger.info("building %s", FALLBACK_NAME)
     with scratch_dir(cache) as scratch:
         project.write_sources(scratch / "source")
-        pip_wheel(environment, scratch / "source", scratch / "raw", EPOCH)
-        wheels = sorted((scratch / "raw").glob("*.whl"))
-        if [wheel.name for wheel in wheels] != [project.filename]:
-            which = ", ".join(wheel.name for wheel in wheels) or "nothing"
-            raise BuildError("the build made another wheel", which, f"its sources promise {project.filename}")
+        raw = pip_wheel(environment, scratch / "source", scratch / "raw", EPOCH, {})
+        if raw.name != project.filename:
+            raise BuildError("the build made another wheel", raw.name, f"its sources promise {project.filename}")
         with atomic_path(kept) as written:
-            rewrite_wheel(wheels[0], scratch).replace(written)
+            rewrite_wheel(raw, scratch).replace(written)

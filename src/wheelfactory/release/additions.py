@@ -55,14 +55,15 @@ def recorded(
 ) -> tuple[Addition, ...]:
     """What a release directory has, with its gates as its manifest records them; nothing of it is run.
 
-    The gates that look at nothing but the wheel are asked again, as a manifest says what it was told.
+    The gates that run nothing of the wheel are asked again, as a manifest says what it was told. They compare with
+    plain builds that are kept here; none is made, as this may run beside a token.
 
     `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
     A flash-attention-amd of another version than this checkout's is left out: its sources are not here to compare it
     with, and no wheel beside it needs it.
     Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor of
-    flash-attention-amd nor a dependency that the matrix pins, or that is not what its file says of itself, and
-    `InputError` if there is no manifest.
+    flash-attention-amd nor a dependency that the matrix pins, or that is not what its file says of itself, `InputError`
+    if there is no manifest, and `BuildError` if there is no plain build to compare with.
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
@@ -93,9 +94,11 @@ def _refused_again(
     results: tuple[GateResult, ...] = ()
     if row.cell:
         cell = Cell.parse(row.cell)
-        results = verify(path, cell, gates=ALONE, matrix=matrix, host=host, environ=environ, cache=cache)
+        results = verify(
+            path, cell, gates=ALONE, may_build=False, matrix=matrix, host=host, environ=environ, cache=cache
+        )
     elif row.project == FALLBACK_NAME:
-        results = verify_fallback(path, FALLBACK_ALONE, environ=environ, cache=cache)
+        results = verify_fallback(path, FALLBACK_ALONE, may_build=False, environ=environ, cache=cache)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
     return "; ".join(found) or "a gate did not pass" if results and refused(results) else None
 

@@ -1,65 +1,95 @@
-"""Gate: a wheel holds what its backend is made of, nothing else that is compiled, and as much as it should."""
+"""Gate: a wheel holds what a plain build of its pinned sources holds, what is declared of its cell, and nothing else.
+
+One mechanism for Triton, CK and flash-attention-amd. Six rules: the names of the members, their bytes, their entries in
+the archive, the outside of the extension (CK), its one entry point (CK), and the size.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.expected import Expected, expected_of_cell, expected_of_fallback, extension_name
+from wheelfactory.verify.gate import FallbackSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.activation.members import EXTENSION, added_members
+from wheelfactory.wheel.activation.members import EXTENSION
+from wheelfactory.wheel.archive import find_oddities
+from wheelfactory.wheel.read import Wheel
+
+LARGEST_FALLBACK = 1_000_000
+"""Bytes; its sources are some 100 kB."""
+
+_AGAIN = "it is not what its pinned sources make: build it again, and find out who changed it"
+_LONGEST, _MOST = 120, 20
+"""Characters shown of a line, and findings of one wheel."""
 
 
 def contents(subject: Subject) -> GateResult:
-    """Check which compiled files there are, and the size of the wheel."""
-    of_backend = _compiled if subject.cell.backend is Backend.CK else _pure
-    size = subject.wheel.path.stat().st_size
-    figures = {"bytes": size, "unpacked bytes": sum(subject.wheel.sizes.values())}
-    findings = [*of_backend(subject), *_grafted(subject), *_size(subject, size)]
-    return GateResult.of("contents", findings, f"{size:,} bytes", figures=figures)
+    """Compare with the plain build of the release. Raises `SourceError` or `BuildError` if there is none to be had."""
+    backend = subject.matrix.flash_attn[subject.cell.flash_attn].backend(subject.cell.backend)
+    sizes = backend.wheel_bytes if backend else range(0)
+    compiled = _extension(subject.wheel, extension_name(subject)) if subject.cell.backend is Backend.CK else ()
+    return _result(subject.wheel, expected_of_cell(subject), sizes, compiled)
 
 
-def _compiled(subject: Subject) -> Iterator[Finding]:
-    """One extension, at the top of the wheel, named so that the Python of the cell finds it, with its entry."""
-    tag = subject.cell.python_tag.removeprefix("cp")
-    expected = f"{EXTENSION}.cpython-{tag}-x86_64-linux-gnu.so"
-    files = {elf.name: elf for elf in subject.wheel.elf_files}
-    if expected not in files:
-        found = ", ".join(files) or "no compiled file"
-        cure = "the build did not compile the backend, or for another Python: read its log"
-        yield Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
-    elif f"PyInit_{EXTENSION}" not in files[expected].defined:
-        cure = "this is no Python module of that name: build it again"
-        yield Finding(file=expected, expected=f"PyInit_{EXTENSION}", found="no such symbol", cure=cure)
-    for name in files:
-        if name != expected:
-            cure = "the extension is all that is compiled; libraries come with torch and ROCm"
-            yield Finding(file=name, expected="no further compiled file", found="an ELF file", cure=cure)
+def fallback_contents(subject: FallbackSubject) -> GateResult:
+    """Compare with the plain build of the checkout's sources. Raises `BuildError` if there is none to be had."""
+    return _result(subject.wheel, expected_of_fallback(subject), range(LARGEST_FALLBACK + 1), ())
 
 
-def _pure(subject: Subject) -> Iterator[Finding]:
-    """No compiled file, and the module that stands in for one."""
-    for name, data in added_members(Backend.TRITON).items():
-        if name not in subject.wheel.sizes or subject.wheel.read(name) != data:
-            found = "another file of that name" if name in subject.wheel.sizes else "no such file"
-            cure = "the wheel would need an environment variable to be imported: repair the raw wheel again"
-            yield Finding(file=name, expected="the module that activates Triton", found=found, cure=cure)
-    for elf in subject.wheel.elf_files:
-        cure = "a Triton wheel is compiled on the GPU it runs on; build it with the Triton backend alone"
-        yield Finding(file=elf.name, expected="no compiled file in a Triton wheel", found="an ELF file", cure=cure)
-
-
-def _grafted(subject: Subject) -> Iterator[Finding]:
-    for name in subject.wheel.sizes:
-        if ".libs/" in name:
-            cure = "two copies of HIP or torch in one process break; repair the raw wheel with this factory"
-            yield Finding(file=name, expected="no grafted library", found="a file of a .libs folder", cure=cure)
-
-
-def _size(subject: Subject, size: int) -> Iterator[Finding]:
-    release = subject.matrix.flash_attn[subject.cell.flash_attn]
-    backend = release.backend(subject.cell.backend)
-    if backend and size not in backend.wheel_bytes:
+def _result(wheel: Wheel, expected: Expected, sizes: range, more: Iterator[Finding] | tuple[()]) -> GateResult:
+    size = wheel.path.stat().st_size
+    findings = [*_names(wheel, expected), *_bytes(wheel, expected), *_entries(wheel, expected), *more]
+    if size not in sizes:
         cure = "kernels are missing, or something was added: compare `wheelfactory inspect` with a good wheel"
-        name = subject.wheel.path.name
-        yield Finding(file=name, expected=backend.wheel_size, found=f"{size:,} bytes", cure=cure)
+        allowed = f"{sizes.start:,} to {sizes.stop - 1:,} bytes"
+        findings.append(Finding(file=wheel.path.name, expected=allowed, found=f"{size:,} bytes", cure=cure))
+    figures = {"bytes": size, "unpacked bytes": sum(wheel.sizes.values())}
+    return GateResult.of("contents", findings[:_MOST], f"{size:,} bytes", figures=figures)
+
+
+def _names(wheel: Wheel, expected: Expected) -> Iterator[Finding]:
+    allowed = expected.members.keys() | expected.others
+    for name in sorted(allowed - wheel.sizes.keys()):
+        yield Finding(file=wheel.path.name, expected=name, found="no such file", cure=_AGAIN)
+    for name in sorted(wheel.sizes.keys() - allowed):
+        yield Finding(file=name, expected="no such file", found=f"{wheel.sizes[name]:,} bytes", cure=_AGAIN)
+
+
+def _bytes(wheel: Wheel, expected: Expected) -> Iterator[Finding]:
+    """A finding for each member that differs, with the first line that does."""
+    for name, data in wheel.read_all(sorted(expected.members.keys() & wheel.sizes.keys())):
+        if data != expected.members[name]:
+            wanted, found = _first_difference(expected.members[name], data)
+            yield Finding(file=name, expected=wanted, found=found, cure=_AGAIN)
+
+
+def _first_difference(expected: bytes, found: bytes) -> tuple[str, str]:
+    lines = zip_longest(expected.split(b"\n"), found.split(b"\n"))
+    number, pair = next((number, pair) for number, pair in enumerate(lines, 1) if pair[0] != pair[1])
+    wanted, other = ("nothing" if line is None else ascii(line.decode("utf-8", "replace"))[:_LONGEST] for line in pair)
+    return f"{wanted} on line {number}", other
+
+
+def _entries(wheel: Wheel, expected: Expected) -> Iterator[Finding]:
+    """What the archive says of a member: a plain file, which is a program if the plain build says so."""
+    for fault in find_oddities(wheel.path, expected.executable):
+        yield Finding(file=fault.member, expected=fault.expected, found=fault.found, cure=_AGAIN)
+
+
+def _extension(wheel: Wheel, name: str) -> Iterator[Finding]:
+    """The outside of the compiled file, and the one module in it. The code itself nobody can compute."""
+    elf = next((elf for elf in wheel.elf_files if elf.name == name), None)
+    if elf is None:
+        cure = "the build did not compile the backend, or for another Python: read its log"
+        yield Finding(file=name, expected="an ELF file", found="none", cure=cure)
+        return
+    for expected, found in elf.strange:
+        yield Finding(file=name, expected=expected, found=found, cure="link it again with the linker of the image")
+    modules = sorted(symbol for symbol in elf.defined if symbol.startswith("PyInit_"))
+    if modules != [f"PyInit_{EXTENSION}"]:
+        cure = "this is no Python module of that name: build it again"
+        yield Finding(
+            file=name, expected=f"PyInit_{EXTENSION}", found=", ".join(modules) or "no such symbol", cure=cure
+        )

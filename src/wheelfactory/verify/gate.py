@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from wheelfactory.build.executor import Place
 from wheelfactory.build.fallback import Project
+from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
@@ -38,6 +39,13 @@ class Subject:
     cache: Path
     elsewhere: Callable[[Cell], Place | None] = lambda _: None
     """Gives where the torch of a CK cell is, if that is not this machine; asked only by gates that need it."""
+    may_build: bool = True
+    """Whether a plain build to compare with may be made; else one must be kept."""
+
+    @property
+    def plain(self) -> PlainBuilds:
+        """The plain builds of pinned sources."""
+        return PlainBuilds(self.cache, self.environ, self.may_build)
 
     @property
     def triton(self) -> str:
@@ -53,6 +61,12 @@ class FallbackSubject:
     project: Project
     environ: Mapping[str, str]
     cache: Path
+    may_build: bool = True
+
+    @property
+    def plain(self) -> PlainBuilds:
+        """The plain builds of pinned sources."""
+        return PlainBuilds(self.cache, self.environ, self.may_build)
 
 
 AnySubject = TypeVar("AnySubject", bound=HasWheel)

@@ -16,14 +16,12 @@ from wheelfactory.matrix.select import require
 from wheelfactory.verify.ahead_of_time import ahead_of_time
 from wheelfactory.verify.archive import archive
 from wheelfactory.verify.code_objects import code_objects
-from wheelfactory.verify.contents import contents
-from wheelfactory.verify.fallback_contents import contents as fallback_contents
-from wheelfactory.verify.fallback_identity import identity as fallback_identity
+from wheelfactory.verify.contents import contents, fallback_contents
 from wheelfactory.verify.fallback_importing import importing as fallback_importing
 from wheelfactory.verify.fallback_numbers import numbers as fallback_numbers
 from wheelfactory.verify.gate import AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import gpu
-from wheelfactory.verify.identity import identity
+from wheelfactory.verify.identity import fallback_identity, identity
 from wheelfactory.verify.importing import importing
 from wheelfactory.verify.interpreter import interpreter
 from wheelfactory.verify.linking import linking
@@ -78,6 +76,7 @@ def verify(
     elsewhere: Callable[[Cell], Place | None] = lambda _: None,
     gates: Sequence[Gate[Subject]] | None = None,
     *,
+    may_build: bool = True,
     matrix: Matrix,
     host: Host,
     environ: Mapping[str, str],
@@ -93,7 +92,7 @@ def verify(
     if Wheel.open(path).name == FALLBACK_NAME:
         if cell:
             raise InputError("of no cell", path.name, "leave --cell out: it is the same for every ROCm and torch")
-        return verify_fallback(path, environ=environ, cache=cache)
+        return verify_fallback(path, may_build=may_build, environ=environ, cache=cache)
     opened = archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
@@ -107,7 +106,7 @@ def verify(
         finding = Finding(file=path.name, expected="a build record", found="none", cure=cure)
         return opened, GateResult.of("identity", [finding])
     cell = require(expand(matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, matrix, host, environ, cache, elsewhere)
+    subject = Subject(wheel, record, cell, matrix, host, environ, cache, elsewhere, may_build)
     asked = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
     return _results(asked, subject, extended, opened)
 
@@ -116,6 +115,7 @@ def verify_fallback(
     path: Path,
     gates: Sequence[Gate[FallbackSubject]] = FALLBACK_GATES,
     *,
+    may_build: bool = True,
     environ: Mapping[str, str],
     cache: Path,
 ) -> tuple[GateResult, ...]:
@@ -126,7 +126,7 @@ def verify_fallback(
     opened = archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
-    return _results(gates, FallbackSubject(Wheel.open(path), read_project(), environ, cache), (), opened)
+    return _results(gates, FallbackSubject(Wheel.open(path), read_project(), environ, cache, may_build), (), opened)
 
 
 def _results(

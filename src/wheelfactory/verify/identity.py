@@ -1,24 +1,34 @@
-"""Gate: file name, tags, WHEEL, METADATA, build record and cell all say the same."""
+"""Gate: the name of the file and the build record say what the cell says; what the matrix determines is equal."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from wheelfactory.core.cell import ANY_PYTHON, Backend
-from wheelfactory.core.label import Label
-from wheelfactory.verify.gate import Subject
+from wheelfactory.core.cell import Backend
+from wheelfactory.verify.gate import FallbackSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.metadata import NEVER_REQUIRED
-from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.record import Toolchain
+from wheelfactory.wheel.repair import platforms
+
+_AGAIN = "build the cell again"
+_COMMIT = re.compile("commit:[0-9a-f]{40}")
 
 
 def identity(subject: Subject) -> GateResult:
-    """Compare everything a wheel says about itself with its cell; pure, reads the wheel only."""
-    findings = [*_name(subject), *_tags(subject), *_metadata(subject), *_record(subject)]
+    """Compare name and build record with the cell; reads the wheel only. METADATA and WHEEL are members: `contents`."""
+    findings = [*_name(subject), *_platform(subject), *_record(subject)]
     return GateResult.of("identity", findings, subject.cell.id)
+
+
+def fallback_identity(subject: FallbackSubject) -> GateResult:
+    """Compare the name with the version of the checkout's sources; there is no label and no build record."""
+    name, cure = subject.project.filename, "build it again: `wheelfactory build flash-attention-amd`"
+    findings = [*expect("file name", name, subject.wheel.path.name, cure), *_folder(subject)]
+    return GateResult.of("identity", findings, name)
 
 
 def expect(file: str, expected: object, found: object, cure: str) -> Iterator[Finding]:
@@ -35,109 +45,57 @@ def _text(value: object) -> str:
 
 
 def _name(subject: Subject) -> Iterator[Finding]:
-    wheel, cell = subject.wheel, subject.cell
-    yield from expect(wheel.path.name, "flash-attn", wheel.name, "this factory makes flash-attn wheels")
-    yield from expect(
-        wheel.path.name,
-        f"{cell.flash_attn}+{_label(subject)}",
-        str(wheel.version),
-        "build the cell again; labels are never edited by hand",
-    )
-    stem = "-".join(wheel.path.name.split("-")[:2])
-    yield from expect("dist-info", f"{stem}.dist-info", wheel.dist_info, "a wheel is never renamed; build it again")
-
-
-def _tags(subject: Subject) -> Iterator[Finding]:
-    wheel, cell = subject.wheel, subject.cell
+    cell, label = subject.cell, subject.matrix.label(subject.cell)
     abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
-    found = frozenset(f"{tag.interpreter}-{tag.abi}" for tag in wheel.tags)
-    cure = "build with the Python of the cell"
-    yield from expect(wheel.path.name, frozenset({f"{cell.python_tag}-{abi}"}), found, cure)
-    yield from expect("WHEEL", frozenset(map(str, wheel.tags)), wheel.wheel_tags, "the name and WHEEL must agree")
-    if cell.backend is Backend.TRITON:
-        platforms = frozenset(wheel.platform_tags)
-        yield from expect(wheel.path.name, frozenset({"any"}), platforms, "a Triton wheel holds no compiled code")
-    else:
-        yield from _glibc(subject)
+    name = f"flash_attn-{cell.flash_attn}+{label}-{cell.python_tag}-{abi}"
+    found = subject.wheel.path.name.rpartition("-")[0]
+    yield from expect("file name", name, found, "labels and tags are never edited by hand: build the cell again")
+    yield from _folder(subject)
 
 
-def _glibc(subject: Subject) -> Iterator[Finding]:
-    wheel, built_on = subject.wheel, subject.record.toolchain.glibc
-    glibc = wheel.glibc
-    if glibc is None:
-        yield Finding(
-            file=wheel.path.name,
-            expected="a manylinux tag",
-            found=", ".join(wheel.platform_tags),
-            cure="run `wheelfactory repair`",
-        )
+def _folder(subject: Subject | FallbackSubject) -> Iterator[Finding]:
+    stem = "-".join(subject.wheel.path.name.split("-")[:2])
+    cure = "a wheel is never renamed; build it again"
+    yield from expect("dist-info", f"{stem}.dist-info", subject.wheel.dist_info, cure)
+
+
+def _platform(subject: Subject) -> Iterator[Finding]:
+    """`any` without compiled code; else one manylinux, no newer than the machine that built it."""
+    wheel, built_on, glibc = subject.wheel, subject.record.toolchain.glibc, subject.wheel.glibc
+    file, found = wheel.path.name, frozenset(wheel.platform_tags)
+    if subject.cell.backend is Backend.TRITON:
+        yield from expect(file, frozenset({"any"}), found, "a Triton wheel holds no compiled code")
+    elif glibc is None or not found <= platforms(glibc, "x86_64"):
+        yield from expect(file, "one manylinux platform for x86_64", found, "run `wheelfactory repair`")
     elif built_on is None:
-        yield Finding(
-            file="build record glibc",
-            expected="the glibc of the machine that built it",
-            found="nothing",
-            cure="build the cell again; the platform tag cannot be checked without it",
-        )
+        cure = "build the cell again; the platform tag cannot be checked without it"
+        yield from expect("build record glibc", "the glibc of the machine that built it", built_on, cure)
     elif glibc > Version(built_on):
-        yield Finding(
-            file=wheel.path.name,
-            expected=f"glibc {built_on} or older",
-            found=f"glibc {glibc}",
-            cure="the platform tag must not be newer than the machine that built it",
-        )
-
-
-def _metadata(subject: Subject) -> Iterator[Finding]:
-    wheel, cell, label = subject.wheel, subject.cell, _label(subject)
-    name, version = wheel.metadata["Name"], wheel.metadata["Version"]
-    yield from expect("METADATA Name", wheel.name, name and canonicalize_name(str(name)), "build the cell again")
-    yield from expect("METADATA Version", f"{cell.flash_attn}+{label}", version, "run `wheelfactory repair`")
-    torch = [str(item) for item in wheel.requirements if canonicalize_name(item.name) == "torch"]
-    yield from expect(
-        "METADATA Requires-Dist torch",
-        [label.torch_pin],
-        torch,
-        "a wheel works with one torch minor only; run `wheelfactory repair`",
-    )
-    yield from never_required(wheel)
-    yield from _python(subject)
-
-
-def never_required(wheel: Wheel) -> Iterator[Finding]:
-    """What a wheel requires that none may."""
-    for item in wheel.requirements:
-        if canonicalize_name(item.name) in NEVER_REQUIRED:
-            yield Finding(
-                file="METADATA Requires-Dist",
-                expected="no Triton",
-                found=str(item),
-                cure="ROCm's torch brings its own; pip would put the CUDA one over it",
-            )
-
-
-def _python(subject: Subject) -> Iterator[Finding]:
-    python, needs = subject.cell.python, subject.wheel.requires_python
-    if python != ANY_PYTHON and not needs.contains(python):
-        yield Finding(
-            file="METADATA Requires-Python",
-            expected=f"one that has {python}",
-            found=str(needs),
-            cure="this release does not support the Python of the cell",
-        )
+        cure = "the platform tag must not be newer than the machine that built it"
+        yield from expect(file, f"glibc {built_on} or older", f"glibc {glibc}", cure)
 
 
 def _record(subject: Subject) -> Iterator[Finding]:
     record, cell, matrix = subject.record, subject.cell, subject.matrix
-    file, again = "build record", "build the cell again"
-    yield from expect(f"{file} cell", cell.id, record.cell, "name the cell that the wheel was built for")
-    yield from expect(f"{file} label", str(_label(subject)), record.label, again)
+    written = subject.wheel.read(f"{subject.wheel.dist_info}/{RECORD_NAME}")
+    if written != record.to_bytes():  # a key that stands twice, or blanks: other readers may read something else
+        yield from expect("build record", "as the factory writes it", "the same in another form", _AGAIN)
+    yield from expect("build record cell", cell.id, record.cell, "name the cell that the wheel was built for")
+    yield from expect("build record label", str(matrix.label(cell)), record.label, _AGAIN)
     pin = matrix.flash_attn[cell.flash_attn].pin
-    if not pin.startswith("tag:"):  # a tag that pins no commit says nothing to compare with
-        yield from expect(f"{file} source", pin, record.source, "build it from the sources that the matrix pins")
+    if not pin.startswith("tag:"):
+        yield from expect("build record source", pin, record.source, "build it from the sources that the matrix pins")
+    elif not _COMMIT.fullmatch(record.source):  # a tag that pins no commit says nothing to compare with
+        yield from expect("build record source", "a commit", record.source, _AGAIN)
     cure = "a wheel for some GPUs only is for your own machine; build the cell for all that it promises"
-    yield from expect(f"{file} offload_archs", frozenset(matrix.archs(cell)), frozenset(record.offload_archs), cure)
+    archs = frozenset(matrix.archs(cell)), frozenset(record.offload_archs)
+    yield from expect("build record offload_archs", *archs, cure)
     if cell.backend is Backend.CK:
         yield from _toolchain(subject)
+    else:
+        cure = "a Triton wheel is compiled on the GPU it runs on"
+        yield from expect("build record toolchain", Toolchain(), record.toolchain, cure)
+        yield from expect("build record kernels", None, record.kernels, cure)
 
 
 def _toolchain(subject: Subject) -> Iterator[Finding]:
@@ -152,7 +110,3 @@ def _toolchain(subject: Subject) -> Iterator[Finding]:
             found=f"Python {toolchain.python}, torch {toolchain.torch}, HIP {toolchain.hip}",
             cure="build with the Python and the torch of the cell",
         )
-
-
-def _label(subject: Subject) -> Label:
-    return subject.matrix.label(subject.cell)

@@ -39,7 +39,8 @@ def linking(subject: Subject) -> GateResult:
 
 def _loading(elf: ElfFile) -> Iterator[Finding]:
     for name in elf.needed:
-        if not any(fnmatchcase(name, pattern) for pattern in (*OUTSIDE, *SYSTEM)):
+        # with a slash it is a path, which the loader takes from the folder that a user is in
+        if "/" in name or not any(fnmatchcase(name, pattern) for pattern in (*OUTSIDE, *SYSTEM)):
             cure = "link it statically, or not at all: nobody who installs the wheel has it"
             yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, cure=cure)
     for path in elf.runpath:

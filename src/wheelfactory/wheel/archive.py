@@ -13,7 +13,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -23,6 +23,7 @@ from typing import IO
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.zip_format import (
     ENCRYPTED,
+    HEADER_SIZE,
     PACKING,
     SIZES_FOLLOW,
     UTF8,
@@ -82,6 +83,28 @@ def find_faults(path: Path) -> tuple[Fault, ...]:
             return faults
         assert archive.fp
         return tuple(islice(_content_faults(archive.fp, archive.infolist()), _MOST_FAULTS))
+
+
+def find_oddities(path: Path, executable: Collection[str]) -> Iterator[Fault]:
+    """What `ArchiveWriter` writes of no member, though every tool can read it: folders, comments, odd modes.
+
+    `executable` names the members that are programs. The time of a member, and how it is packed, may be any.
+    """
+    with open_archive(path) as archive:
+        assert archive.fp
+        for info in archive.infolist():
+            name, mode = ascii(info.filename), info.external_attr >> 16
+            expected = 0o100755 if info.filename in executable else 0o100644
+            if info.is_dir():
+                yield Fault(name, "no entry for a folder", "one")
+            elif (info.external_attr, info.create_system) != (expected << 16, 3):
+                yield Fault(name, f"mode {expected:o}", f"mode {mode:o} of system {info.create_system}")
+            found = read_header(archive.fp, info.header_offset)
+            assert found  # `open_archive` has looked at it
+            header, content = found
+            before = content - info.header_offset - HEADER_SIZE - len(header.name)
+            if more := before + len(info.extra) + len(info.comment):
+                yield Fault(name, "no extra field and no comment", f"{more} bytes")
 
 
 @contextmanager

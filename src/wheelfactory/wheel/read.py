@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import HeaderParser
@@ -81,6 +82,12 @@ class Wheel:
             return {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
 
     @cached_property
+    def executable(self) -> frozenset[str]:
+        """The names of the members that are programs."""
+        with open_archive(self.path) as archive:
+            return frozenset(info.filename for info in archive.infolist() if info.external_attr >> 16 & 0o111)
+
+    @cached_property
     def dist_info(self) -> str:
         """The name of its dist-info folder. Raises `InputError` if it has none or several."""
         found = {name.partition("/")[0] for name in self.sizes if "/" in name}
@@ -100,6 +107,14 @@ class Wheel:
             raise InputError(
                 "missing from the wheel", f"{member} in {self.path.name}", "build or download it again"
             ) from None
+
+    def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Members that it has, with their bytes. Raises `InputError` for one that is too long to be text."""
+        with open_archive(self.path) as archive:  # once: to look at its layout takes longer than to read a member
+            for name in names:
+                if self.sizes[name] > _LONGEST_TEXT:
+                    raise _too_long(name, self.path, self.sizes[name])
+                yield name, archive.read(name)
 
     @cached_property
     def metadata_bytes(self) -> bytes:

@@ -5,22 +5,26 @@ from __future__ import annotations
 from pydantic import Field
 
 from wheelfactory.core.cell import Cell, same_rocm
+from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse
 from wheelfactory.wheel.read import RECORD_NAME, Wheel
+
+_VERSION = r"^[0-9][0-9A-Za-z.+_-]{0,63}$"
 
 
 class Toolchain(FrozenModel):
     """What compiled the wheel; empty for a wheel without compiled code."""
 
-    torch: str | None = None
+    torch: str | None = Field(default=None, pattern=_VERSION)
     """torch as the compile saw it, such as ``2.9.1+rocm6.4``."""
-    hip: str | None = None
+    hip: str | None = Field(default=None, pattern=_VERSION)
     """``torch.version.hip``; upstream picks its compiler flags by it."""
     cxx11_abi: bool | None = None
-    compiler: str | None = None
-    glibc: str | None = Field(default=None, pattern=r"^\d+(\.\d+)+$")
-    python: str | None = None
+    compiler: str | None = Field(default=None, pattern=r"^[ -~]{1,300}$")
+    """The first line that it says of itself."""
+    glibc: str | None = Field(default=None, pattern=r"^\d{1,3}(\.\d{1,3}){1,2}$")
+    python: str | None = Field(default=None, pattern=r"^3\.\d{1,3}$")
 
     def fits(self, cell: Cell) -> bool:
         """Whether it can compile, or has compiled, for a cell: same Python, same torch, built for the cell's ROCm."""
@@ -38,7 +42,7 @@ class BuildRecord(FrozenModel):
     offload_archs: tuple[str, ...]
     source: str
     """``sha256:...`` of the sdist or ``commit:...``."""
-    kernels: str | None = None
+    kernels: str | None = Field(default=None, pattern=rf"^{SHA256}$")
     """The key of the kernel set it was linked from: 64 hex digits; None for a wheel without compiled kernels."""
     toolchain: Toolchain = Toolchain()
 

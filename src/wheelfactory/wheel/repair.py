@@ -127,10 +127,7 @@ def refuse_unexpected(wheel: Wheel, arch: str, needs: Version | None, built_on: 
     loaded; and no newer than the glibc of the machine that built it, or that machine itself could not install it.
     """
     file, found, tagged = wheel.path.name, _listed(wheel.platform_tags), wheel.glibc
-    # the platform of that glibc, and the older name that auditwheel adds for tools that know no other
-    names = {f"{name}_{arch}" for name, version in _OLD_NAMES.items() if Version(version) == tagged}
-    names |= {f"manylinux_{tagged.major}_{tagged.minor}_{arch}"} if tagged else set()
-    if tagged is None or not names.issuperset(wheel.platform_tags):
+    if tagged is None or not platforms(tagged, arch).issuperset(wheel.platform_tags):
         cure = "build it on the system that it is for, against its glibc"
         raise _unexpected(file, f"one platform, manylinux_X_Y_{arch}", found, cure)
     if needs and tagged < needs:
@@ -139,6 +136,12 @@ def refuse_unexpected(wheel: Wheel, arch: str, needs: Version | None, built_on: 
     if built_on and tagged > built_on:
         cure = "it was linked with a newer libstdc++ than the system's: build it with the system's compiler"
         raise _unexpected(file, f"a platform of glibc {built_on}, with which it was built, or older", found, cure)
+
+
+def platforms(glibc: Version, arch: str) -> frozenset[str]:
+    """The platform of a glibc, and the older name that auditwheel adds for tools that know no other."""
+    older = {f"{name}_{arch}" for name, version in _OLD_NAMES.items() if Version(version) == glibc}
+    return frozenset({f"manylinux_{glibc.major}_{glibc.minor}_{arch}", *older})
 
 
 def _unexpected(file: str, expected: str, found: str, cure: str) -> VerificationError:

@@ -45,7 +45,7 @@ def test_segments_and_the_addresses_in_them(form: Form) -> None:
     data = ElfBytes(form).build()
     image = Image(data)
 
-    assert image.segments[0] == Segment(type=1, offset=0, address=e.BASE, file_size=len(data))
+    assert image.segments[0] == Segment(type=1, flags=4, offset=0, address=e.BASE, file_size=len(data))
     assert image.offset_of(e.BASE) == 0
     assert image.offset_of(e.BASE + len(data) - 1) == len(data) - 1
     for outside in (e.BASE - 1, e.BASE + len(data)):

@@ -47,7 +47,7 @@ class Dynamic:
 
 def read_dynamic(image: Image) -> Dynamic:
     """The dynamic table of a file; an empty one for an object file or a static program."""
-    entries = _entries(image)
+    entries = dynamic_rows(image)
     if not entries:
         return Dynamic()
     table = dict(entries)  # of a tag that stands twice the loader takes the last
@@ -66,8 +66,8 @@ def read_dynamic(image: Image) -> Dynamic:
     )
 
 
-def _entries(image: Image) -> list[tuple[int, int]]:
-    """The rows of the dynamic table up to the one that ends it."""
+def dynamic_rows(image: Image) -> list[tuple[int, int]]:
+    """Tag and value of the rows of the dynamic table, up to the one that ends it."""
     segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC and segment.file_size]
     if not segments:
         return []

@@ -60,6 +60,7 @@ class Section:
 
     name: int
     type: int
+    flags: int
     offset: int
     size: int
     link: int
@@ -70,6 +71,7 @@ class Segment:
     """A row of the program header table."""
 
     type: int
+    flags: int
     offset: int
     address: int
     file_size: int
@@ -87,7 +89,8 @@ class Image:
             raise DamagedElfError("unknown ELF class or byte order")
         self.layout = layout
         fields = self.unpack(layout.header, 16)
-        self.type, self.machine, _, _, self._segments_at, self._sections_at, self.flags = fields[:7]
+        self.type, self.machine, self.version, self.entry = fields[:4]
+        self._segments_at, self._sections_at, self.flags = fields[4:7]
         self._segment_size, self._segment_count, self._section_size, self._section_count, self._names = fields[8:]
 
     def bytes_at(self, offset: int, size: int) -> memoryview:
@@ -119,7 +122,7 @@ class Image:
             raise DamagedElfError("more than 65,534 segments")
         if count and self._segment_size != self.layout.segment.size:
             raise DamagedElfError(f"program headers of {self._segment_size} bytes")
-        order = (0, 2, 3, 5) if self.layout.is_64 else (0, 1, 2, 4)
+        order = (0, 1, 2, 3, 5) if self.layout.is_64 else (0, 6, 1, 2, 4)
         rows = self.table(self.layout.segment, self._segments_at, count)
         return tuple(Segment(*(row[field] for field in order)) for row in rows)
 
@@ -127,24 +130,48 @@ class Image:
         """The section header table, row by row since a file may have millions; empty if it was stripped."""
         if not self._sections_at:
             return iter(())
+        return (_section(row) for row in self.table(self.layout.section, self._sections_at, self.section_count))
+
+    @cached_property
+    def section_count(self) -> int:
+        """The rows of the section header table."""
+        if not self._sections_at:
+            return 0
         form = self.layout.section
         if self._section_size != form.size:
             raise DamagedElfError(f"section headers of {self._section_size} bytes")
         # with more than fit into the header, the first section holds the number
-        count = self._section_count or _section(self.unpack(form, self._sections_at)).size
-        return (_section(row) for row in self.table(form, self._sections_at, count))
+        return self._section_count or _section(self.unpack(form, self._sections_at)).size
+
+    @property
+    def tables(self) -> tuple[tuple[int, int], ...]:
+        """Offset and size in bytes of the header and of the tables of segments and sections."""
+        header = (0, 16 + self.layout.header.size)
+        segments = (self._segments_at, self._segment_count * self._segment_size)
+        return header, segments, (self._sections_at, self.section_count * self._section_size)
+
+    def named_sections(self) -> Iterator[tuple[bytes, Section]]:
+        """The sections with their names."""
+        names = self._section_names()
+        for item in self.sections():
+            name = bytes(names[item.name : item.name + LONGEST_NAME]) if names else b""
+            yield name.partition(b"\0")[0], item
 
     def find_section(self, name: bytes) -> Section | None:
         """The first section of a name. Names are compared in place: a table without zero bytes costs nothing."""
+        names = self._section_names()
+        if names is None:
+            return None
+        wanted = name + b"\0"
+        return next((item for item in self.sections() if names[item.name : item.name + len(wanted)] == wanted), None)
+
+    def _section_names(self) -> memoryview | None:
+        """The table that holds the names of sections; None if there is none."""
         index = self._names
         if index == 0xFFFF:  # more than fits into the header
             index = next((first.link for first in self.sections()), 0)
         table = next(islice(self.sections(), index, None), None)
-        if table is None:
-            return None
-        names = self.contents(table)
-        wanted = name + b"\0"
-        return next((item for item in self.sections() if names[item.name : item.name + len(wanted)] == wanted), None)
+        return self.contents(table) if table else None
 
     def contents(self, section: Section) -> memoryview:
         """The bytes of a section."""
@@ -152,8 +179,8 @@ class Image:
 
 
 def _section(row: tuple[Any, ...]) -> Section:
-    name, kind, _, _, offset, size, link, _, _, _ = row
-    return Section(name, kind, offset, size, link)
+    name, kind, flags, _, offset, size, link, _, _, _ = row
+    return Section(name, kind, flags, offset, size, link)
 
 
 class Names:

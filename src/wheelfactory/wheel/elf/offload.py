@@ -175,6 +175,12 @@ class _Stream:
         for _ in self._take(size):
             pass
 
+    def skip_padding(self, size: int) -> None:
+        """Raises `EOFError` for bytes that belong to no entry; compilers fill up with zeros."""
+        at = self.at
+        if any(part.tobytes().strip(b"\0") for part in self._take(size)):
+            raise EOFError(f"{size} bytes at {at} that are no entry and not zero")
+
     def finish(self) -> None:
         """Read to the end."""
         while self._ready or self._refill():
@@ -253,7 +259,7 @@ def _entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
         if size:
             if offset < stream.at:
                 raise EOFError(f"an entry at {offset} lies over another")
-            stream.skip(offset - stream.at)
+            stream.skip_padding(offset - stream.at)
             heads[offset] = stream.read(min(size, _ELF_HEADER))
             stream.skip(size - len(heads[offset]))
     return tuple(

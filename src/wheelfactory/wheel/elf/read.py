@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from packaging.version import Version
 
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, Image
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
+from wheelfactory.wheel.elf.outside import find_strange
 from wheelfactory.wheel.elf.targets import arch_of_flags
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
@@ -24,6 +26,8 @@ _WRAPPERS, _WRAPPER_SIZE = b".hipFatBinSegment", 24
 Source: clang's CGCUDANV.cpp; in 23 libraries of published ROCm wheels there are as many of them as bundles.
 """
 
+_MOST_STRANGE = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class ElfFile(Dynamic):
@@ -33,6 +37,8 @@ class ElfFile(Dynamic):
     bundles: tuple[Bundle, ...]
     registered: int
     """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
+    strange: tuple[tuple[str, str], ...]
+    """What no linker writes: what must be there, and what is (`outside.find_strange`)."""
     code_for: str | None
     """The arch, if the file is itself a code object; else None."""
 
@@ -61,5 +67,6 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
         name=name,
         bundles=read_bundles(image.contents(section)) if section else (),
         registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
+        strange=tuple(islice(find_strange(image), _MOST_STRANGE)),
         code_for=arch_of_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )

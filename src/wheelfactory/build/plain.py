@@ -1,0 +1,84 @@
+"""Pinned sources -> their plain wheel: what setuptools makes of them, with no backend and no label.
+
+It is a second build, apart from the one that wheels for users come from: no build_rocm.sh, no container, no rewriting.
+Wheels are compared with it (`verify.expected`). It takes some seconds and is kept by all that it is made from.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfactory.build.environments import build_environment, build_requirements, pip_wheel
+from wheelfactory.build.fallback import EPOCH, Project
+from wheelfactory.build.sources import Source, fetch_source, unpack
+from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.digest import content_key
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.progress import logger
+from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.wheel.read import Wheel
+
+FOLDER = "plain"
+"""Below the cache: a folder for each content, with one wheel."""
+
+_NO_BACKEND = {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+"""What setup.py of every release reads: compile nothing, and download no wheel instead. Seen for 2.7.4.post1, 2.8.3
+and 2.8.3.post2: it makes the same members as with the Triton backend, byte for byte."""
+
+
+@dataclass(frozen=True)
+class PlainBuilds:
+    """Plain wheels, kept in a cache and made where they are missing."""
+
+    cache: Path
+    environ: Mapping[str, str]
+    may_build: bool = True
+    """Whether a missing one is made here, which runs setup.py of the sources; where not, it is an error."""
+
+    def of_flash_attn(self, version: str, release: FlashAttn) -> Wheel:
+        """The plain wheel of a release.
+
+        Raises `SourceError` if its sources cannot be had, `BuildError` if it is missing and may not or cannot be made.
+        """
+
+        def source() -> Source:
+            return fetch_source(version, release, self.cache / "sources", self.environ)
+
+        def make(folder: Path) -> Path:
+            tree = unpack(source(), folder / "source")
+            return pip_wheel(build_environment(self.cache), tree, folder, source().epoch, _NO_BACKEND)
+
+        # a tag without a commit says nothing of what it names today
+        identity = source().identity if release.pin.startswith("tag:") else release.pin
+        return self._kept(f"flash-attn {version}", identity, make)
+
+    def of_fallback(self, project: Project) -> Wheel:
+        """The plain wheel of flash-attention-amd. Raises `BuildError` if it is missing, and not or badly made here."""
+
+        def make(folder: Path) -> Path:
+            project.write_sources(folder / "source")
+            return pip_wheel(build_environment(self.cache), folder / "source", folder, EPOCH, {})
+
+        return self._kept(f"{FALLBACK_NAME} {project.version}", project.identity, make)
+
+    def folder_of(self, what: str, identity: str) -> Path:
+        """Where the plain wheel of such sources is kept; `what` names them for a person."""
+        return self.cache / FOLDER / content_key("\n".join([what, identity, *build_requirements()]))
+
+    def _kept(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
+        folder = self.folder_of(what, identity)
+        for path in sorted(folder.glob("*.whl")):
+            return Wheel.open(path)
+        if not self.may_build:
+            hint = "this command runs no build code; `wheelfactory verify` of the same wheels makes it first"
+            raise BuildError("there is no plain build to compare with", what, hint)
+        logger.info("building %s once more, to compare with", what)
+        with scratch_dir(self.cache) as scratch:
+            made = make(scratch)
+            with atomic_path(folder / made.name) as written:
+                shutil.copyfile(made, written)
+        return Wheel.open(folder / made.name)

@@ -1,0 +1,390 @@
+"""Gate contents: a wheel is its plain build and what is declared of its cell; any other member or byte is refused."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as with_data
+from hypothesis import strategies as st
+
+from elf_factory import code_object, library
+from given import Given
+from wheel_factory import (
+    CK,
+    MATRIX,
+    PACKAGE,
+    TRITON,
+    WHEEL_TEXT,
+    build_record,
+    extension,
+    extension_name,
+    finished_wheel,
+    keep_plain,
+    metadata_text,
+    payload,
+    read_zip,
+    record_text,
+    small_machine,
+    wheel_text,
+    write_zip,
+)
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BuildError
+from wheelfactory.verify.gates import ALONE, refused, verify
+from wheelfactory.verify.result import Finding
+from wheelfactory.wheel.activation.members import ACTIVATION
+from wheelfactory.wheel.read import RECORD_NAME
+
+UPSTREAM = {
+    **PACKAGE,
+    "flash_attn/layers/rotary.py": b"import torch\n",
+    "flash_attn/modules/mha.py": b"scale = 1.0 / math.sqrt(d)\n",
+    "hopper/__init__.py": b"",
+}
+EXTENSION = extension_name(CK)
+ZEROS = bytes(60_000_000)
+
+
+def findings(path: Path, cell: Cell, cache: Path) -> dict[str, tuple[Finding, ...]]:
+    """What the gates that run nothing find, by gate."""
+    given = small_machine(cache)
+    keep_plain(cache, members=UPSTREAM)
+    return {result.gate: result.findings for result in verify(path, cell, gates=ALONE, **given) if result.findings}
+
+
+def wheel(folder: Path, cell: Cell = TRITON, /, **changes: Any) -> Path:
+    """A good wheel of the plain build, with changes as `finished_wheel` takes them; RECORD is right."""
+    return finished_wheel(folder, cell, **{"members": {**UPSTREAM, **payload(cell)}, **changes})
+
+
+def with_members(cell: Cell = TRITON, /, **members: bytes | None) -> Callable[[Path], Path]:
+    kept = {**UPSTREAM, **payload(cell), **members}
+    return lambda folder: wheel(folder, cell, members={name: data for name, data in kept.items() if data is not None})
+
+
+def with_metadata(cell: Cell = TRITON, /, **changes: Any) -> Callable[[Path], Path]:
+    label = MATRIX.label(cell)
+    truth = {"version": f"2.8.3+{label}", "requires": ["einops", label.torch_pin]}
+    return lambda folder: wheel(folder, cell, metadata=metadata_text(**{**truth, **changes}))
+
+
+def replaced(old: str, new: str, cell: Cell = TRITON) -> Callable[[Path], Path]:
+    """The good METADATA with some text in place of other text."""
+    label = MATRIX.label(cell)
+    text = metadata_text(f"2.8.3+{label}", requires=["einops", label.torch_pin])
+    assert old in text
+    return lambda folder: wheel(folder, cell, metadata=text.replace(old, new, 1))
+
+
+def more(cell: Cell = TRITON, /, **members: bytes) -> Callable[[Path], Path]:
+    return lambda folder: wheel(folder, cell, more=members)
+
+
+def mode(name: str, bits: int, cell: Cell = TRITON) -> Callable[[Path], Path]:
+    """The good wheel with other bits of one member."""
+
+    def make(folder: Path) -> Path:
+        path = wheel(folder, cell)
+        with zipfile.ZipFile(path) as archive:
+            members = [(info, archive.read(info)) for info in archive.infolist()]
+        with zipfile.ZipFile(path, "w") as archive:
+            for info, data in members:
+                if info.filename == name:
+                    info.external_attr = bits << 16
+                archive.writestr(info, data)
+        return path
+
+    return make
+
+
+def edited(change: Callable[[zipfile.ZipInfo], None]) -> Callable[[Path], Path]:
+    """The good wheel with what the archive says of its first member changed."""
+
+    def make(folder: Path) -> Path:
+        path = wheel(folder)
+        with zipfile.ZipFile(path) as archive:
+            members = [(info, archive.read(info)) for info in archive.infolist()]
+        change(members[0][0])
+        with zipfile.ZipFile(path, "w") as archive:
+            for info, data in members:
+                archive.writestr(info, data)
+        return path
+
+    return make
+
+
+def with_folder(folder: Path) -> Path:
+    path = wheel(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("evil/", b"")
+    return path
+
+
+@dataclass(frozen=True)
+class Altered:
+    """A wheel that is not what its sources make: how it is made, and the file and text of the finding."""
+
+    make: Callable[[Path], Path]
+    file: str
+    found: str
+    cell: Cell = TRITON
+    gate: str = "contents"
+
+
+def added(name: str, data: bytes = b"import evil\n", cell: Cell = TRITON) -> Altered:
+    return Altered(with_members(cell, **{name: data}), name, f"{len(data):,} bytes", cell)
+
+
+def changed(name: str, data: bytes, found: str) -> Altered:
+    return Altered(with_members(**{name: data}), name, found)
+
+
+STEM = "flash_attn-2.8.3+rocm72torch2.13triton"
+DIST_INFO = f"{STEM}.dist-info"
+
+ALTERED = {
+    # what runs at start-up, lands elsewhere, or takes the place of others
+    "a .pth file": added("evil.pth"),
+    "sitecustomize": added("sitecustomize.py"),
+    "a script": added(f"{STEM}.data/scripts/pip"),
+    "a file anywhere": added(f"{STEM}.data/data/etc/x"),
+    "a .pth file by another way": added(f"{STEM}.data/purelib/x.pth"),
+    "entry points": Altered(
+        more(**{"entry_points.txt": b"[console_scripts]\npip = evil:main\n"}), "entry_points.txt", "34 bytes"
+    ),
+    "a file in torch": added("torch/x.py"),
+    "another einops": added("einops/__init__.py"),
+    "another top-level package": added("evil/__init__.py"),
+    "a package beside the module that was checked": added("flash_attn_2_cuda/__init__.py"),
+    "the same beside a compiled one": added("flash_attn_2_cuda/__init__.py", cell=CK),
+    "the module of Triton in a CK wheel": added(ACTIVATION, cell=CK),
+    "an egg-info": added("flash_attn.egg-info/PKG-INFO"),
+    "a dist-info more": Altered(
+        with_members(**{"pip-99.dist-info/METADATA": b"Name: pip\n"}), STEM, "2 dist-info folders", gate="identity"
+    ),
+    # compiled and hidden files
+    "byte code": added("flash_attn/__pycache__/mha.cpython-311.pyc"),
+    "a Windows library": added("flash_attn/x.dll", b"MZ"),
+    "a library": added("flash_attn/x.so", library(source="int x;")),
+    "a second library in a CK wheel": added("flash_attn/x.so", library(source="int x;"), CK),
+    "a code object": added("flash_attn/kernel.hsaco", code_object()),
+    "an ELF file behind one byte": added("flash_attn/data.bin", b"\n" + library(source="int x;")),
+    "60 MB of zeros": added("flash_attn/zeros.bin", ZEROS),
+    "a hidden file": added("flash_attn/.evil"),
+    "a grafted library": added("flash_attn.libs/libamdhip64.so.6"),
+    # upstream's files
+    "another softmax scale": changed("flash_attn/modules/mha.py", b"scale = 1.0 / d\n", "'scale = 1.0 / d'"),
+    "a line more": changed("flash_attn/layers/rotary.py", b"import torch\nimport evil\n", "'import evil'"),
+    "a broken file": changed("flash_attn/modules/mha.py", b"", "''"),
+    "a missing file": Altered(with_members(**{"flash_attn/modules/mha.py": None}), STEM, "no such file"),
+    "no module that activates Triton": Altered(with_members(**{ACTIVATION: None}), STEM, "no such file"),
+    "another module in that place": changed(ACTIVATION, b"import evil\n", "'import evil'"),
+    "a missing licence": Altered(more(**{"licenses/LICENSE": b""}), f"{DIST_INFO}/licenses/LICENSE", "''"),
+    # METADATA
+    "NVIDIA's libraries": Altered(
+        with_metadata(requires=["einops", "nvidia-cublas-cu12", "torch==2.13.*"]), "METADATA", "nvidia-cublas-cu12"
+    ),
+    "torchvision": Altered(with_metadata(requires=["einops", "torch==2.13.*", "torchvision"]), "METADATA", "torchvi"),
+    "a requirement from an address": Altered(
+        with_metadata(requires=["einops", "evil @ https://example.org/evil.whl", "torch==2.13.*"]), "METADATA", "evil @"
+    ),
+    "einops dropped": Altered(with_metadata(requires=["torch==2.13.*"]), "METADATA", "torch==2.13.*"),
+    "torch not pinned": Altered(with_metadata(requires=["einops", "torch"]), "METADATA", "torch'"),
+    "no torch": Altered(with_metadata(requires=["einops"]), "METADATA", "''"),
+    "torch twice": Altered(with_metadata(requires=["einops", "torch==2.13.*", "torch"]), "METADATA", "torch'"),
+    "torch in an extra only": Altered(
+        with_metadata(requires=["einops", 'torch==2.13.*; extra == "gpu"']), "METADATA", "extra"
+    ),
+    "Triton": Altered(with_metadata(requires=["einops", "torch==2.13.*", "triton"]), "METADATA", "triton'"),
+    "a second Name": Altered(replaced("Name: flash_attn\n", "Name: flash_attn\nName: pip\n"), "METADATA", "Name: pip"),
+    "a second Version": Altered(replaced("Version: 2.8.3", "Version: 9\nVersion: 2.8.3"), "METADATA", "Version: 9"),
+    "another Name": Altered(replaced("Name: flash_attn", "Name: pip"), "METADATA", "Name: pip"),
+    "a header behind a bare CR": Altered(
+        replaced("Flash Attention\n", "Flash\rRequires-Dist: evil\n"), "METADATA", "\\rRequires-Dist: evil"
+    ),
+    "a NUL": Altered(replaced("Requires-Python: >=3.9", "Requires-Python: >=3.9\0"), "METADATA", "\\x00"),
+    "an unknown version of METADATA": Altered(
+        replaced("Metadata-Version: 2.1", "Metadata-Version: 9.9"), "METADATA", "Metadata-Version: 9.9"
+    ),
+    "one Python": Altered(with_metadata(requires_python="==3.11.*"), "METADATA", "==3.11.*"),
+    "any Python": Altered(replaced("Requires-Python: >=3.9\n", ""), "METADATA", "Requires-Dist: einops"),
+    "METADATA that is not UTF-8": Altered(more(METADATA=b"\xff"), "METADATA", "\\ufffd"),
+    # WHEEL and top_level.txt
+    "tags that its name has not": Altered(
+        lambda folder: wheel(folder, wheel=WHEEL_TEXT.replace("py3", "py2")), "WHEEL", "py2-none-any"
+    ),
+    "no tags": Altered(lambda folder: wheel(folder, CK, wheel="Wheel-Version: 1.0\n"), "WHEEL", "''", CK),
+    "a compiled wheel that says it is pure": Altered(
+        lambda folder: wheel(folder, CK, wheel=wheel_text(TAGS).replace("Purelib: false", "Purelib: true")),
+        "WHEEL",
+        "Root-Is-Purelib: true",
+        CK,
+    ),
+    "another top-level name": Altered(more(**{"top_level.txt": b"pip\n"}), "top_level.txt", "'pip'"),
+    # what the archive says of members
+    "a member that is run as its owner": Altered(
+        mode("flash_attn/__init__.py", stat.S_IFREG | stat.S_ISUID | 0o755), "flash_attn/__init__.py", "mode 104755"
+    ),
+    "a member that everybody may change": Altered(
+        mode("flash_attn/__init__.py", stat.S_IFREG | 0o666), "flash_attn/__init__.py", "mode 100666"
+    ),
+    "a program": Altered(
+        mode("flash_attn/__init__.py", stat.S_IFREG | 0o755), "flash_attn/__init__.py", "mode 100755"
+    ),
+    "an extension that nobody may run": Altered(
+        mode(EXTENSION, stat.S_IFREG | 0o644, CK), EXTENSION, "mode 100644", CK
+    ),
+    "a folder": Altered(with_folder, "evil/", "one"),
+    "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "9 bytes"),
+    "an extra field": Altered(edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "18 bytes"),
+    # the outside of the extension
+    "no ELF file in its place": Altered(with_members(CK, **{EXTENSION: b"\n" + extension()}), EXTENSION, "none", CK),
+    "bytes behind it": Altered(
+        with_members(CK, **{EXTENSION: extension(*MATRIX.archs(CK)) + b"PK"}), EXTENSION, "2 bytes at", CK
+    ),
+    "a second module in it": Altered(
+        with_members(CK, **{EXTENSION: extension(*MATRIX.archs(CK), defined=("PyInit_flash_attn_2_cuda", "PyInit_x"))}),
+        EXTENSION,
+        "PyInit_flash_attn_2_cuda, PyInit_x",
+        CK,
+    ),
+}  # fmt: skip
+TAGS = "cp311-cp311-manylinux_2_28_x86_64"
+
+
+@pytest.mark.parametrize("cell", [TRITON, CK], ids=["Triton", "CK"])
+def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) -> None:
+    assert findings(wheel(tmp_path, cell), cell, tmp_path / "cache") == {}
+
+
+@pytest.mark.parametrize("kind", ALTERED)
+def test_an_altered_wheel_is_refused_and_the_change_is_named(tmp_path: Path, kind: str) -> None:
+    altered = ALTERED[kind]
+    found = findings(altered.make(tmp_path), altered.cell, tmp_path / "cache")
+
+    assert set(found) - {"linking", "code-objects"} == {altered.gate}
+    texts = [(finding.file, finding.found) for finding in found[altered.gate]]
+    assert any(altered.file in file and altered.found in text for file, text in texts), texts
+    assert all(finding.cure for finding in found[altered.gate])
+
+
+def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
+    """2.8.3 relabelled: every byte of it is good, of another release."""
+    release = MATRIX.flash_attn["2.8.3"]
+    assert release.sdist
+    newer = release.model_copy(update={"sdist": release.sdist.model_copy(update={"sha256": "b" * 64})})
+    matrix = MATRIX.model_copy(update={"flash_attn": {**MATRIX.flash_attn, "2.8.3.post2": newer}})
+    cell = Cell.parse(TRITON.id.replace("2.8.3", "2.8.3.post2"))
+    record = build_record(TRITON, cell=cell.id, source=newer.pin)
+    path = finished_wheel(tmp_path, cell, members={**UPSTREAM, **payload(cell)}, record=record)
+    given = small_machine(tmp_path / "cache")
+    given["matrix"] = matrix
+    newest = {**UPSTREAM, "flash_attn/new.py": b""}
+    keep_plain(tmp_path / "cache", matrix=matrix, version="2.8.3.post2", members=newest)
+
+    found = {result.gate: result.findings for result in verify(path, cell, gates=ALONE, **given) if result.findings}
+
+    assert {gate: [finding.expected for finding in all_found] for gate, all_found in found.items()} == {
+        "contents": ["flash_attn/new.py"]
+    }
+
+
+def test_where_no_plain_build_is_kept_and_none_may_be_made_nothing_is_said_of_the_wheel(tmp_path: Path) -> None:
+    given = small_machine(tmp_path / "cache")
+    given["cache"] = tmp_path / "empty"
+    path = wheel(tmp_path)
+    with pytest.raises(BuildError, match="there is no plain build to compare with") as error:
+        verify(path, TRITON, gates=ALONE, may_build=False, **given)
+    assert "`wheelfactory verify`" in error.value.hint
+
+
+def logical(path: Path) -> Mapping[str, tuple[bytes, int]]:
+    """What an installer sees of an archive: names, bytes and modes."""
+    with zipfile.ZipFile(path) as archive:
+        return {info.filename: (archive.read(info), info.external_attr >> 16) for info in archive.infolist()}
+
+
+@pytest.fixture(scope="module", params=[TRITON, CK], ids=["Triton", "CK"])
+def good(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cell]:
+    cell: Cell = request.param
+    return wheel(tmp_path_factory.mktemp("good"), cell), cell
+
+
+ANY_NAME = st.text("abc/._-é \n", min_size=1, max_size=12).filter(lambda name: not name.endswith("/"))
+QUIET = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@QUIET
+@with_data(data=st.data())
+def test_a_member_changed_added_removed_or_renamed_is_refused(
+    good: tuple[Path, Cell], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """In a valid way: RECORD says what the members are."""
+    path, cell = good
+    members = read_zip(path)
+    itself = next(name for name in members if name.endswith("/RECORD"))
+    name = data.draw(st.sampled_from(sorted(members.keys() - {itself, EXTENSION})))
+    how = data.draw(st.sampled_from(["change", "add", "remove", "rename", "line"]))
+    content = members[name]
+    if how == "change":
+        at = data.draw(st.integers(0, max(len(content) - 1, 0)))
+        members[name] = content[:at] + data.draw(st.binary(min_size=1, max_size=3)) + content[at + 1 :]
+    elif how == "add":
+        members[data.draw(ANY_NAME)] = data.draw(st.binary(max_size=9))
+    elif how == "line":
+        at = data.draw(st.integers(0, content.count(b"\n")))
+        lines = content.split(b"\n")
+        members[name] = b"\n".join([*lines[:at], data.draw(st.binary(max_size=20)), *lines[at:]])
+    else:
+        del members[name]
+        if how == "rename":
+            members[data.draw(ANY_NAME)] = content
+    if members == read_zip(path):
+        return
+    members[itself] = record_text({key: members[key] for key in members if key != itself}, itself).encode()
+    folder = tmp_path_factory.mktemp("altered")
+    write_zip(folder / path.name, members, executable=[EXTENSION])
+
+    results = verify(folder / path.name, cell, gates=ALONE, **plain_machine(folder))
+
+    assert refused(results), (how, name)
+
+
+@QUIET
+@with_data(data=st.data())
+def test_a_byte_of_the_archive_that_changes_what_is_installed_is_refused(
+    good: tuple[Path, Cell], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """What passes differs in times and in how members are packed, and in nothing that is installed."""
+    path, cell = good
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    folder = tmp_path_factory.mktemp("altered")
+    altered = folder / path.name
+    altered.write_bytes(content)
+    try:
+        results = verify(altered, cell, gates=ALONE, **plain_machine(folder))
+    except Exception as error:  # whatever it is, it must be one for a person
+        assert type(error).__name__ == "InputError", error
+        return
+    assert refused(results) or logical(altered) == logical(path), at
+
+
+def plain_machine(folder: Path) -> Given:
+    made = small_machine(folder / "cache")
+    keep_plain(folder / "cache", members=UPSTREAM)
+    return made
+
+
+def test_a_build_record_is_no_place_for_anything_else(tmp_path: Path) -> None:
+    written = build_record(TRITON).to_bytes().replace(b'"format"', b'"note": "evil", "format"')
+    found = findings(wheel(tmp_path, more={RECORD_NAME: written}), TRITON, tmp_path / "cache")
+    assert "note" in found["identity"][0].found
