@@ -38,6 +38,7 @@ COMMANDS = {
 SUBCOMMANDS = {
     "ci": {
         "jobs": "print what the jobs of a workflow run are expanded to",
+        "plain": "make the plain builds that wheels are compared with where they are published",
         "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
         "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
         "answer": "answer a wheel request with the address of the search page that shows its wheels",

@@ -12,7 +12,10 @@ import pytest
 from command_line import Shown, run_command
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
+from wheel_factory import keep_plain, make_wheel
+from wheelfactory.build.fallback import read_project
+from wheelfactory.build.plain import PlainBuilds
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED
 from wheelfactory.kernels.census import Census, keep_census
 from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
 from wheelfactory.kernels.shelf import DirectoryShelf
@@ -216,3 +219,45 @@ def test_account_does_not_take_a_yanked_wheel_for_a_published_one(desk: Desk) ->
     (name,) = (row.filename for row in read_manifest(desk.release))
     yank(DirectoryPublisher(desk.release), name, "wrong numbers")
     assert account(desk).code == FAILED
+
+
+@pytest.fixture
+def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outputs]:
+    """`ci plain` with a cache that keeps what it would build."""
+    matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_project()
+    matrix.write_text(edited())
+    keep_plain(cache, matrix=small_matrix())
+    make_wheel(PlainBuilds(cache, {}).folder_of(f"flash-attention-amd {project.version}", project.identity))
+
+    def run(*arguments: str) -> Outputs:
+        more = ("--matrix", matrix, "--cache", cache)
+        return Outputs(*run_command(capsys, "ci", "plain", *arguments, *more))
+
+    return run
+
+
+def test_plain_builds_are_handed_on_with_digests_that_no_other_job_can_change(
+    plain: Callable[..., Outputs], tmp_path: Path
+) -> None:
+    made = plain("--groups", json.dumps({"include": [{"group": "0", "cells": f"{TRITON} {CK}"}]}))
+    assert made.code == DONE, made.err
+    sums = made.outputs["sums"]
+    assert len(json.loads(sums)) == 2
+    assert plain("--sums", sums) == (DONE, "", "")
+
+    added = tmp_path / "cache/plain/a.whl"
+    added.write_bytes(b"of somebody")
+    refused = plain("--sums", sums)
+    assert (refused.code, "other plain builds than the job made" in refused.err) == (VERIFICATION_REFUSED, True)
+
+    added.unlink()
+    first = tmp_path / "cache/plain" / min(json.loads(sums))
+    first.write_bytes(first.read_bytes() + b"\n")
+    assert plain("--sums", sums).code == VERIFICATION_REFUSED
+
+
+@pytest.mark.parametrize("groups", ["", "[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])
+def test_text_that_is_no_groups_of_cells_is_an_input_error(plain: Callable[..., Outputs], groups: str) -> None:
+    shown = plain("--groups", groups)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert "error: " in shown.err

@@ -465,6 +465,8 @@ def test_a_row_is_not_believed_where_its_file_can_be_asked(
 ) -> None:
     folder = handed()
     in_package(checkout, "# changed since, or there")
+    newer = read_project()
+    made(PlainBuilds(given["cache"], {}).folder_of(f"{NAME} {newer.version}", newer.identity), newer)
     with pytest.raises(VerificationError, match=r"contents: "):
         recorded(folder, **given)
 

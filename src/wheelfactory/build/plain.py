@@ -15,15 +15,12 @@ from wheelfactory.build.environments import build_environment, build_requirement
 from wheelfactory.build.fallback import EPOCH, Project
 from wheelfactory.build.sources import Source, fetch_source, unpack
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.digest import content_key
+from wheelfactory.core.digest import content_key, sha256_of
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.wheel.read import Wheel
-
-FOLDER = "plain"
-"""Below the cache: a folder for each content, with one wheel."""
 
 _NO_BACKEND = {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
 """What setup.py of every release reads: compile nothing, and download no wheel instead. Seen for 2.7.4.post1, 2.8.3
@@ -38,6 +35,16 @@ class PlainBuilds:
     environ: Mapping[str, str]
     may_build: bool = True
     """Whether a missing one is made here, which runs setup.py of the sources; where not, it is an error."""
+
+    @property
+    def folder(self) -> Path:
+        """Where they are kept: a folder for each content, with one wheel."""
+        return self.cache / "plain"
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of every file that is kept, by its path below `folder`."""
+        files = (path for path in self.folder.rglob("*") if not path.is_dir())
+        return {path.relative_to(self.folder).as_posix(): sha256_of(path) for path in files}
 
     def of_flash_attn(self, version: str, release: FlashAttn) -> Wheel:
         """The plain wheel of a release.
@@ -67,7 +74,7 @@ class PlainBuilds:
 
     def folder_of(self, what: str, identity: str) -> Path:
         """Where the plain wheel of such sources is kept; `what` names them for a person."""
-        return self.cache / FOLDER / content_key("\n".join([what, identity, *build_requirements()]))
+        return self.folder / content_key("\n".join([what, identity, *build_requirements()]))
 
     def _kept(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
         folder = self.folder_of(what, identity)

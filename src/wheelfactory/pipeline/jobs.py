@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -127,6 +128,14 @@ def kernel_entries(plan: Plan) -> list[dict[str, str]]:
 def cell_entries(cells: Sequence[PlannedCell]) -> list[dict[str, str]]:
     """What the jobs that build are expanded to."""
     return [{"id": cell.id, "group": cell.group, "kernel-set": cell.kernel_set} for cell in cells]
+
+
+def cells_of_groups(groups: str) -> tuple[Cell, ...]:
+    """The cells of a `group_strategy`. Raises `InputError` for any other text."""
+    try:
+        return tuple(Cell.parse(text) for entry in json.loads(groups)["include"] for text in entry["cells"].split())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise InputError("not groups of cells", groups[:80], "`wheelfactory ci jobs` prints them as `groups`") from None
 
 
 def group_strategy(cells: Sequence[PlannedCell]) -> str:
