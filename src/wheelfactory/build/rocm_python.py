@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import Environment, build_tools, keep, pip_install
+from wheelfactory.build.environments import (
+    Environment,
+    build_tools,
+    keep,
+    layered_environment,
+    package_folders,
+    pip_install,
+)
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import PROBE
 from wheelfactory.core.digest import content_key
@@ -31,13 +38,13 @@ def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[st
 
 
 def make_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
-    """What `find_rocm_python` finds, or else one made with torch from the cell's index.
+    """What `find_rocm_python` finds, or else one made with torch from the cell's index; with the pinned build tools.
 
-    Raises `BuildError` if there is no Python of that version, or torch cannot be installed.
+    Raises `BuildError` if there is no Python of that version, or torch or the tools cannot be installed.
     """
     found = find_rocm_python(cell, index=index, cache=cache, environ=environ)
     if found:
-        return found
+        return _with_build_tools(found, cell, cache, environ).python
     bases = [python for python in _on_path(cell, environ) if _try(python, environ).python == cell.python]
     if not bases:
         raise BuildError(
@@ -83,6 +90,20 @@ def _environment(cell: Cell, index: str, cache: Path) -> Environment:
 def torch_requirement(cell: Cell) -> str:
     """torch with the local version that the ROCm index gives it, which PyPI's CUDA build cannot satisfy."""
     return f"torch=={cell.torch}+rocm{cell.rocm}"
+
+
+def _with_build_tools(base: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> Environment:
+    """An environment over a Python of the user, whose own setuptools would write another METADATA."""
+    identity = "\n".join([str(base), cell.python, *build_tools()])
+    environment = Environment(cache / f"tools-{content_key(identity)}", cell.python)
+    if not environment.folder.is_dir():
+        logger.info("installing the build tools for %s", base)
+        with scratch_dir(cache) as scratch:
+            layers = package_folders(base, clean_environ(environ))
+            made = layered_environment(scratch / "env", base, cell.python, layers)
+            pip_install(made, *build_tools())
+            keep(made, environment.folder)
+    return environment
 
 
 def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Mapping[str, str]) -> Environment:
