@@ -512,6 +512,13 @@ def test_a_range_that_holds_nothing_is_refused(path: Path, old: str, new: str, w
         ),
         pytest.param(
             "einops-0.8.2-py3",
+            "§einops-0.8.2w-py3",
+            "einops-0.8.2w-py3-none-any.whl is not a wheel of einops 0.8.2",
+            "its name begins with einops-0.8.2-",
+            id="wheel-of-what-is-no-version",
+        ),
+        pytest.param(
+            "einops-0.8.2-py3",
             "§torch-0.8.2-py3",
             "torch-0.8.2-py3-none-any.whl is not a wheel of einops 0.8.2",
             "its name begins with einops-0.8.2-",

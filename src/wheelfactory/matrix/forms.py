@@ -131,7 +131,7 @@ ProjectName = Annotated[
 PureWheelName = Annotated[
     str,
     _like(
-        r"[A-Za-z0-9][A-Za-z0-9._]*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl",
+        r"[A-Za-z0-9]+([._][A-Za-z0-9]+)*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl",
         "a pure wheel",
         "einops-0.8.2-py3-none-any.whl",
     ),

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import parse_wheel_filename
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -166,7 +166,8 @@ def _other_files(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
             what = f"{release.sdist.file} is not the sdist of {version}"
             yield ("flash-attn", version, "sdist", "file"), what, f"write {name}"
     for project, dependency in matrix.dependencies.items():
-        if parse_wheel_filename(dependency.wheel)[:2] != (project, Version(dependency.version)):
+        name, version, *_ = dependency.wheel.split("-")
+        if (canonicalize_name(name), version) != (project, dependency.version):
             what = f"{dependency.wheel} is not a wheel of {project} {dependency.version}"
             hint = f"its name begins with {project.replace('-', '_')}-{dependency.version}-"
             yield ("dependencies", project, "wheel"), what, hint
