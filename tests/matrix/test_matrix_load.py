@@ -743,9 +743,9 @@ def test_axes_with_more_combinations_than_can_be_looked_at_are_refused(path: Pat
 
 def test_an_error_is_as_long_as_can_be_read_and_hides_nothing(path: Path) -> None:
     values = yaml.safe_load(SMALL)
-    values |= {f"\u202e{number}{'x' * 500}": number for number in range(60)}
+    values["dependencies"] = {f"\u202e{number}{'x' * 500}": values["dependencies"]["einops"] for number in range(60)}
     lines = refuse(path, yaml.safe_dump(values)).which.splitlines()
-    assert lines[-1] == "  and 10 more"
+    assert (len(lines), lines[-1]) == (51, "  and 10 more")
     assert max(map(len, lines)) < len(str(path)) + 420
     assert all(line.isprintable() for line in lines)
 
