@@ -19,7 +19,7 @@ from wheelfactory.matrix.document import Document, Number, Place, Problem, Unrea
 from wheelfactory.matrix.facts import Matrix, in_window
 
 MOST_BYTES = 300_000
-"""Ten times the factory's own matrix: read or refused in 0.6 s. 10 MB would take 11 s and 300 MB of memory."""
+"""Ten times the factory's own matrix: read or refused in 0.6 s. 10 MB would take 6 s and 300 MB of memory."""
 
 MOST_COMBINATIONS = 200_000
 """Fifty times those of the factory's matrix, and three times the cells that GitHub can build (256 x 256)."""
