@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -17,9 +18,9 @@ import pytest
 
 from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
-from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, main
+from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, _parser, main
 from wheelfactory.core.checkout import ROOT
-from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED
+from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED, InputError
 from wheelfactory.core.files import locked
 from wheelfactory.core.host import Host
 from wheelfactory.kernels.census import Census, keep_census
@@ -135,6 +136,47 @@ def test_a_mistake_is_one_error_line_and_one_hint(
     before = sorted(tmp_path.rglob("*"))
     assert_refused(cli(*arguments), BAD_INPUT, error, hint)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def _valued(*words: str) -> Iterator[tuple[str, ...]]:
+    """Each command with one of its options that takes a value, of all commands that begin with these words."""
+    parser: argparse.ArgumentParser = _parser(words)
+    for word in words:
+        parser = _below(parser)[word]
+    for name in _below(parser):
+        yield from _valued(*words, name)
+    for action in parser._actions:
+        if action.option_strings and action.nargs != 0:
+            yield *words, action.option_strings[0]
+
+
+def _below(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
+
+
+VALUED = list(_valued())
+
+
+def test_the_options_of_every_command_are_looked_at() -> None:
+    assert {words[0] for words in VALUED} == {*COMMANDS} - {"inspect"}  # which has flags only
+    assert {"--matrix", "--dest", "--published", "--cache", "--only", "--cell"} <= {words[-1] for words in VALUED}
+
+
+@pytest.mark.parametrize("words", VALUED, ids=" ".join)
+def test_an_option_is_empty_only_if_that_is_its_default(words: tuple[str, ...]) -> None:
+    option = words[-1]
+    try:
+        _parser(words).parse_args([*words, ""])
+        said = ""
+    except InputError as error:
+        said = error.which
+    refused = re.match(f"argument [^:]*{option}[^:]*: ", said) is not None
+    assert refused == (option not in ("--archs", "--extended", "--later", "--reason", "--site"))
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("verify",), ("build",), ("validate",), ("index",), ("ci", "jobs")])
+def test_an_argument_must_not_be_empty(cli: Cli, command: tuple[str, ...]) -> None:
+    assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "publish"])

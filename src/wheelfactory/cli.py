@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.errors import FactoryError, InputError
@@ -104,6 +104,16 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments. Raises `InputError`."""
         raise InputError("bad arguments", message, f"`{self.prog} --help` says what it takes")
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        """The value of a given or default text, as argparse asks for it.
+
+        Refuses "", which is a shell variable that is not set and would be the current folder as a path. An option may
+        be empty if that is its default: workflows pass settings on that nobody made.
+        """
+        if not text and action.default != "" and action.nargs != argparse.PARSER:
+            raise argparse.ArgumentError(action, "must not be empty")
+        return super()._get_value(action, text)
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:

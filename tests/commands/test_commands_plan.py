@@ -55,7 +55,7 @@ Plan = Callable[..., Planned]
 def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
     """Plans the cells of 2.8.3 in the small matrix, whose sources are known; those of 2.6.3 cannot be had."""
     matrix, cache = tmp_path / "matrix.yaml", tmp_path / "cache"
-    absent = ("https://github.com/Dao-AILab/flash-attention", str(tmp_path / "absent"))
+    absent = ("https://github.com/Dao-AILab/flash-attention", (tmp_path / "absent").as_uri())
     size = ("torch: '2.9.1'\n        source: documentation of ROCm 6.4\n    source", SIZE)
     matrix.write_text(edited(absent, size, ("    source: index of ROCm 6.2\n", SLIM_ENTRY)))
     keep_census(Census(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].pin, cache)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
 from kernel_archive_factory import OBJECTS, fill
+from small_matrix import SMALL
 from validations import a_validation, foreign, validated
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.core.cell import Cell
@@ -74,6 +75,8 @@ def matrices() -> Iterator[bytes]:
     """The matrix of the repository, and a small one with everything that a matrix can have."""
     yield (_ROOT / "matrix.yaml").read_bytes()
     yield (_ROOT / "examples/seed-matrix.yaml").read_bytes()
+    yield SMALL.encode()
+    yield SMALL.replace("      tag: v2.6.3\n", "").replace("\n        torch: '2.3.0'", "\n        disk: 32 GB").encode()
     yield b"backend: [ck]\npython: ['3.11']\nflash-attn: {}\ntorch: &t {}\nrocm: *t\n"
     yield b"exclude: [{torch: '>=2', reason: x}]\n"
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import yaml
 import zstandard
 
 from elf_factory import packed
@@ -139,6 +140,27 @@ def change_lines(data: bytes, random: Random, mutate: Mutate) -> bytes:
     line = lines[place]
     lines[place] = random.choice((mutate(line), b"", 2 * line, b"  " + line, line.removeprefix(b"  "), lines[other]))
     return b"".join(lines)
+
+
+def change_matrix(data: bytes, random: Random, mutate: Mutate) -> bytes:
+    """Change a line, or put another value, or a changed one, where a value or a key stands. JSON is YAML, too."""
+    if random.random() < 0.3:
+        return change_lines(data, random, mutate)
+    change = _with_another_key if random.random() < 0.2 else _with_another
+    try:
+        return json.dumps(change(yaml.load(data, Loader=yaml.CSafeLoader), random, mutate)).encode()
+    except (yaml.YAMLError, RecursionError, TypeError, LookupError, AttributeError) as error:  # PyYAML's for odd tags
+        raise ValueError from error
+
+
+def _with_another_key(value: Any, random: Random, mutate: Mutate) -> Any:
+    if not isinstance(value, dict) or not value:
+        return value
+    key = random.choice(list(value))
+    if random.random() < 0.6:
+        return {**value, key: _with_another_key(value[key], random, mutate)}
+    changed = _changed_name(str(key), mutate)
+    return {changed if name == key else name: inner for name, inner in value.items()}
 
 
 def change_json(data: bytes, random: Random, mutate: Mutate) -> bytes:

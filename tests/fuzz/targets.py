@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -13,13 +14,17 @@ import atheris
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
+from wheelfactory.build.container.dockerfile import render
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label
 from wheelfactory.kernels.archive import read_manifest as read_kernels
 from wheelfactory.kernels.archive import unpack
 from wheelfactory.kernels.compiler.store import read_journal
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.select import explanation, github_matrix
 from wheelfactory.release.manifest import read_manifest, write_rows
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.members import record
@@ -30,6 +35,9 @@ from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
+
+_LONGEST_ID = 150
+"""Characters of a cell id, which names files and folders: a file name may have 255 bytes."""
 
 
 class Target:
@@ -124,29 +132,30 @@ class WheelFile(Target):
 
 
 class Matrix(Target):
-    """`load_matrix`; the cells of what it takes can be listed."""
+    """`load_matrix`; what it takes has cells that can be named, explained and listed for a workflow."""
 
     words = (
-        b"flash-attn:",
-        b"sdist:",
-        b"python:",
-        b"torch:",
-        b"rocm:",
-        b"exclude:",
-        b"&a ",
-        b"*a",
-        b"!!int ",
-        b"{",
-        b"[",
+        *b"flash-attn: sdist: python: torch: rocm: exclude: &a *a !!int { [ <<: ../ -- $(id) \xe2\x80\xae".split(),
+        *b"https:// file:/// : @ .post1 rc1 +x >= ,< === .* -py3-none-any.whl .tar.gz gfx942 999999999 kB".split(),
+        *(b"\t", b"\x1b[", b" MB to ", b"&a ", b"!!int "),
     )
     seeds = staticmethod(seeds.matrices)
-    change = staticmethod(shapes.change_lines)
+    change = staticmethod(shapes.change_matrix)
 
     def read(self, data: bytes) -> None:
         path = self._folder / "matrix.yaml"
         path.write_bytes(data)
         with suppress(InputError):
-            expand(load_matrix(path))
+            matrix = load_matrix(path)
+            expansion = expand(matrix)
+            cells = expansion.cells
+            assert all(line.isprintable() for line in explanation(expansion, cells, (), "*"))
+            assert json.loads(github_matrix(matrix, cells, shards=True)).keys() == {"include"}
+            for cell in cells:
+                assert Cell.parse(cell.id) == cell
+                assert Label.parse(str(matrix.label(cell))).backend is cell.backend
+                assert len(cell.id) <= _LONGEST_ID
+                render(matrix, cell)
 
 
 class Manifest(Target):

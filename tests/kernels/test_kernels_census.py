@@ -102,7 +102,7 @@ def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    git = {"repository": str(tmp_path / "absent"), "tag": "v9"}
+    git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     assert planned_sources("9", release, tmp_path, os.environ) == ()
     assert "not compared with what plan lists" in caplog.text
@@ -152,7 +152,7 @@ def test_a_generator_that_fails_or_makes_nothing_is_an_error(tmp_path: Path, gen
 
 
 def test_sources_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
-    git = {"repository": str(tmp_path / "absent"), "tag": "v9"}
+    git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     with pytest.raises(SourceError, match="git fetch"):
         take_census("9", release, tmp_path, os.environ)

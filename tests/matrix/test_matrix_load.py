@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import time
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +20,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.document import MOST_VALUES, Document, UnreadableError
 from wheelfactory.matrix.facts import Fact
-from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.load import MOST_BYTES, MOST_COMBINATIONS, load_matrix
 
 HERE = "§"
 """Stands in the texts below where the error must point to."""
@@ -32,6 +38,14 @@ ODD_VALUES = [
     "<<: {a: b}", "&a [*a]", "*a", "!!binary YQ==", "!x y", "? [a]", "|", ">-", "'", '"\\ud83d"', "- a", "a: b: c",
     "\t", "#", "%YAML 9.9", "---", "...", "é", "💥", "../../etc", "{{ x }}", "2.6.3+a", "*", "===a", ">=1,<0",
 ]  # fmt: skip
+
+
+def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from _leaves(item, (*place, key))
+    if not isinstance(value, (dict, list)):
+        yield place, value
 
 
 @pytest.fixture
@@ -130,7 +144,9 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path, old: str, new
     [
         pytest.param("backend", "backend: [ck]\n§backend", "'backend' is given twice", "on line 1; keep one", id="top"),
         pytest.param("  '2.6.3':", "  §'2.8.3':", "'2.8.3' is given twice", "on line 6; keep one", id="version"),
-        pytest.param("    index: h", "    index: a\n    §index: h", "'index' is given twice", "keep one", id="nested"),
+        pytest.param(
+            "    index: h", "    index: https://a\n    §index: h", "'index' is given twice", "keep one", id="nested"
+        ),
         pytest.param("'3.11']", "'3.11', §'3.12']", "'3.12' is listed twice", "remove one", id="python"),
         pytest.param("gfx942, gfx950", "gfx942, §gfx90a", "'gfx90a' is listed twice", "remove one", id="arch"),
         pytest.param("  '6.2':", "  §'6.4.0':", "6.4.0 is the same version as 6.4", "keep one", id="two-spellings"),
@@ -270,14 +286,14 @@ def test_a_value_of_the_wrong_type_is_refused_in_plain_words(
         pytest.param(
             "'>=2.9'",
             f"§'>={'9' * 5000}'",
-            f"exclude.0.torch is not a version specifier: '>={'9' * 5000}'",
+            f"exclude.0.torch is not a version specifier: '>={'9' * 353}...",
             "looks like >=3.2.0",
             id="specifier-that-no-version-can-be-compared-with",
         ),
         pytest.param(
             "20 MB to 1000 MB",
             f"§20 MB to {'9' * 5000} MB",
-            f"flash-attn.2.8.3.ck.wheel-size is not a range of sizes: '20 MB to {'9' * 5000} MB'",
+            f"flash-attn.2.8.3.ck.wheel-size is not a range of sizes: '20 MB to {'9' * 334}...",
             "20 MB to 1000 MB",
             id="size-of-more-digits-than-a-number-can-have",
         ),
@@ -295,12 +311,284 @@ def test_a_value_of_the_wrong_type_is_refused_in_plain_words(
             "64 of the digits 0-9a-f",
             id="sha256",
         ),
+        pytest.param(
+            "'2.8.3':",
+            f"§'{'9' * 40}':",
+            f"flash-attn.{'9' * 40} is not a version: '{'9' * 40}'",
+            "looks like 2.9.1",
+            id="version-of-more-digits-than-a-file-name-takes",
+        ),
+        pytest.param("'3.11']", "§'3.110']", "python.1 is not a Python version: '3.110'", "3.12", id="python-digits"),
+        pytest.param(
+            "'>=3.9'",
+            "§'===\u202e'",
+            "flash-attn.2.8.3.python is not a version specifier: '===\\u202e'",
+            "looks like >=3.2.0,<3.9",
+            id="specifier-that-compares-texts",
+        ),
+        pytest.param(
+            "'>=3.9'",
+            "§'>=3.*'",
+            "flash-attn.2.8.3.python is not a version specifier: '>=3.*'",
+            "Invalid specifier",
+            id="specifier-that-cannot-be",
+        ),
+        pytest.param(
+            "flash_attn-2.8.3.tar.gz",
+            "§../flash_attn-2.8.3.tar.gz",
+            "flash-attn.2.8.3.sdist.file is not an sdist of flash-attn: '../flash_attn-2.8.3.tar.gz'",
+            "flash_attn-2.8.3.tar.gz",
+            id="path-for-an-sdist",
+        ),
+        *(
+            pytest.param(
+                "https://github.com/Dao-AILab/flash-attention",
+                f"§{repository}",
+                f"flash-attn.2.6.3.git.repository is not a repository: {repository!r}",
+                "looks like https://github.com/",
+                id=f"repository-{name}",
+            )
+            for name, repository in {
+                "that-is-an-option": "--upload-pack=touch",
+                "that-runs-a-command": "ext::sh -c touch",
+                "by-ssh": "git@github.com:a/b",
+                "without-encryption": "http://github.com/a/b",
+                "with-a-password": "https://me:secret@github.com/a/b",
+                "relative": "../flash-attention",
+                "that-climbs": "https://github.com/a/../b",
+            }.items()
+        ),
+        *(
+            pytest.param(
+                "tag: v2.6.3",
+                f"tag: §'{tag}'",
+                f"flash-attn.2.6.3.git.tag is not a git tag: {tag!r}",
+                "looks like v2.6.3",
+                id=f"git-tag-{name}",
+            )
+            for name, tag in {"option": "--force", "climbs": "../heads/main", "two": "a b", "refspec": "a:b"}.items()
+        ),
+        *(
+            pytest.param(
+                "https://download.pytorch.org/whl/rocm6.4",
+                f"§{index}",
+                f"rocm.6.4.index is not the address of an index: {index!r}",
+                "https://download.pytorch.org/whl/",
+                id=f"index-{name}",
+            )
+            for name, index in {
+                "option": "--extra-index-url=https://example.org",
+                "http": "http://download.pytorch.org/whl",
+                "file": "file:///srv/whl",
+                "command": "https://example.org/whl;reboot",
+                "expansion": "https://example.org/whl/$(id)",
+            }.items()
+        ),
+        *(
+            pytest.param(
+                "tag: rocm/pytorch:first",
+                f"tag: §'{image}'",
+                f"rocm.6.4.images.0.tag is not an image with its tag: {image!r}",
+                "looks like rocm/pytorch:rocm7.2.4_",
+                id=f"image-{name}",
+            )
+            for name, image in {
+                "without-tag": "rocm/pytorch",
+                "option": "--privileged:first",
+                "instruction": "rocm/pytorch:first AS other",
+                "variable": "rocm/pytorch:$TAG",
+                "upper-case": "ROCm/pytorch:first",
+                "climbs": "rocm/../pytorch:first",
+                "digest": f"rocm/pytorch@sha256:{'0' * 64}",
+                "direction": "rocm/pytorch:\u202etsrif",
+            }.items()
+        ),
+        pytest.param(
+            "distribution: ubuntu22.04",
+            "distribution: §Ubuntu 22.04",
+            "rocm.6.4.images.0.distribution is not a Linux distribution: 'Ubuntu 22.04'",
+            "looks like ubuntu22.04",
+            id="distribution",
+        ),
+        pytest.param(
+            "/opt/venv/bin/python",
+            "§/opt/../bin/python",
+            "rocm.6.4.images.0.python-path is not a path in an image: '/opt/../bin/python'",
+            "looks like /opt/rocm",
+            id="path-that-climbs",
+        ),
+        pytest.param(
+            "manylinux_2_28_x86_64",
+            "§win_amd64",
+            "torch.2.9.1.platform is not a platform of torch: 'win_amd64'",
+            "looks like manylinux_2_28_x86_64",
+            id="platform",
+        ),
+        *(
+            pytest.param(
+                "einops:",
+                f"§'{project}':",
+                f"dependencies.{project} is not a normalized project name: {project!r}",
+                "looks like einops or typing-extensions",
+                id=f"project-{name}",
+            )
+            for name, project in {"path": "../einops", "case": "Einops", "separator": "ein_ops", "empty": ""}.items()
+        ),
+        pytest.param(
+            "einops-0.8.2-py3-none-any.whl",
+            "§../einops-0.8.2-py3-none-any.whl",
+            "dependencies.einops.wheel is not a pure wheel: '../einops-0.8.2-py3-none-any.whl'",
+            "looks like einops-0.8.2-py3-none-any.whl",
+            id="path-for-a-wheel",
+        ),
+        pytest.param(
+            "einops-0.8.2-py3-none-any.whl",
+            "§einops-0.8.2-cp311-cp311-linux_x86_64.whl",
+            "dependencies.einops.wheel is not a pure wheel: 'einops-0.8.2-cp311-cp311-linux_x86_64.whl'",
+            "looks like einops-0.8.2-py3-none-any.whl",
+            id="wheel-for-one-python",
+        ),
     ],
 )
 def test_a_text_of_the_wrong_form_is_refused_with_an_example(
     path: Path, old: str, new: str, what: str, hint: str
 ) -> None:
     assert_refused(path, edited((old, new)), what, hint)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param(
+            "20 MB to 1000 MB",
+            "§1000 MB to 20 MB",
+            "flash-attn.2.8.3.ck.wheel-size is an empty range: '1000 MB to 20 MB'",
+            "the smaller size first",
+            id="no-size-fits",
+        ),
+        pytest.param(
+            "20 MB to 1000 MB",
+            "§20 MB to 20 MB",
+            "flash-attn.2.8.3.ck.wheel-size is an empty range: '20 MB to 20 MB'",
+            "the smaller size first",
+            id="one-size-fits",
+        ),
+        pytest.param(
+            "20 MB to 1000 MB",
+            "§20 MB to 999 kB",
+            "flash-attn.2.8.3.ck.wheel-size is an empty range: '20 MB to 999 kB'",
+            "the smaller size first",
+            id="no-size-fits-in-two-units",
+        ),
+        pytest.param(
+            "'>=3.2.0,<3.9'",
+            "§'>=3.10.0,<3.9'",
+            "flash-attn.2.8.3.triton.window is an empty range: '>=3.10.0,<3.9'",
+            "the older version first",
+            id="no-triton-fits",
+        ),
+    ],
+)
+def test_a_range_that_holds_nothing_is_refused(path: Path, old: str, new: str, what: str, hint: str) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "hint"),
+    [
+        pytest.param(
+            "flash_attn-2.8.3.tar.gz",
+            "§flash_attn-2.8.2.tar.gz",
+            "flash_attn-2.8.2.tar.gz is not the sdist of 2.8.3",
+            "write flash_attn-2.8.3.tar.gz",
+            id="sdist-of-another-version",
+        ),
+        pytest.param(
+            "einops-0.8.2-py3",
+            "§einops-0.8.1-py3",
+            "einops-0.8.1-py3-none-any.whl is not a wheel of einops 0.8.2",
+            "its name begins with einops-0.8.2-",
+            id="wheel-of-another-version",
+        ),
+        pytest.param(
+            "einops-0.8.2-py3",
+            "§einops-0.8.2w-py3",
+            "einops-0.8.2w-py3-none-any.whl is not a wheel of einops 0.8.2",
+            "its name begins with einops-0.8.2-",
+            id="wheel-of-what-is-no-version",
+        ),
+        pytest.param(
+            "einops-0.8.2-py3",
+            "§torch-0.8.2-py3",
+            "torch-0.8.2-py3-none-any.whl is not a wheel of einops 0.8.2",
+            "its name begins with einops-0.8.2-",
+            id="wheel-of-another-project",
+        ),
+    ],
+)
+def test_a_file_of_another_release_than_its_entry_is_refused(
+    path: Path, old: str, new: str, what: str, hint: str
+) -> None:
+    assert_refused(path, edited((old, new)), what, hint)
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\u00ad", "\u3164", "\u2028", "\x1b", "\n", "\t"])
+@pytest.mark.parametrize("text", ["the compiler of this image stops", "a log of ours"])
+def test_a_remark_has_no_character_that_hides_what_it_says(path: Path, text: str, character: str) -> None:
+    written = text.replace(" ", f" \\u{ord(character):04x}", 1)
+    key = "reason" if text.startswith("the") else "source"
+    what = f"exclude.0.{key} has the character U+{ord(character):04X}"
+    assert_refused(path, edited((text, f'§"{written}"')), what, "letters, digits and punctuation")
+
+
+@pytest.mark.parametrize(
+    ("new", "what", "hint"),
+    [
+        pytest.param("§'    blanks'", "exclude.0.source begins or ends with a blank", "remove it", id="blanks"),
+        pytest.param(f"§{'a' * 1001}", "exclude.0.source is longer than 1000 characters", "fewer words", id="long"),
+    ],
+)
+def test_a_remark_can_be_read(path: Path, new: str, what: str, hint: str) -> None:
+    assert_refused(path, edited(("a log of ours", new)), what, hint)
+
+
+def test_a_remark_may_name_people_and_quote(path: Path) -> None:
+    path.write_text(edited(("a log of ours", "a log of Ørsted \u2013 \u201cthe compiler stops\u201d, 100 µs, 5 £")))
+    assert load_matrix(path).exclude[0].source.startswith("a log of Ørsted")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("rocm/pytorch:first", "registry.example.org:5000/team/rocm__7:v1.0_x", id="another-registry"),
+        pytest.param("rocm/pytorch:first", "debian:forky", id="image-without-owner"),
+        pytest.param("https://github.com/Dao-AILab", "file:///srv/mirror", id="repository-on-this-machine"),
+        pytest.param("tag: v2.6.3", "tag: release/v2.6.3-rc.1+b", id="git-tag-with-a-folder"),
+        pytest.param("https://download.pytorch.org/whl/rocm6.4", "https://localhost:8443/whl/", id="index-with-a-port"),
+        pytest.param("'>=3.8,<3.12'", "'>=3.8, !=3.9.*, <3.12'", id="specifier-with-blanks"),
+        pytest.param("einops-0.8.2-py3", "Einops-0.8.2-py2.py3", id="wheel-as-older-tools-named-it"),
+    ],
+)
+def test_other_forms_that_are_right_load(path: Path, old: str, new: str) -> None:
+    path.write_text(edited((old, new)))
+    assert load_matrix(path) != small_matrix()
+
+
+TEXTS = [place for place, value in _leaves(yaml.safe_load(SMALL)) if isinstance(value, str)]
+
+
+@pytest.mark.parametrize(
+    "odd", ["--{}", "-", "../{}", "{}/../x", "{}\u202e", "\x1b[31m{}", "{}\n", "{}$(id)", "9" * 5000]
+)
+def test_every_text_but_a_remark_has_a_form_that_holds_it_to_one_word(path: Path, odd: str) -> None:
+    for place in TEXTS:
+        values = yaml.safe_load(SMALL)
+        *way, last = place
+        entry = reduce(getitem, way, values)
+        entry[last] = odd.format(entry[last])
+        if last in ("source", "reason") and odd.isprintable() and odd != "-" and len(odd) < 1000:
+            continue
+        assert refuse(path, yaml.safe_dump(values)).what.endswith("in the matrix"), place
 
 
 @pytest.mark.parametrize(
@@ -325,7 +613,7 @@ def test_a_version_has_one_spelling(path: Path, version: str, instead: str) -> N
     [
         pytest.param(
             "git:\n      repo",
-            f"§sdist: {{file: flash_attn.tar.gz, sha256: {'a' * 64}}}\n    git:\n      repo",
+            f"§sdist: {{file: flash_attn-2.6.3.tar.gz, sha256: {'a' * 64}}}\n    git:\n      repo",
             "flash-attn.2.6.3 must have one origin",
             "either sdist or git",
             id="two-origins",
@@ -389,7 +677,10 @@ def test_a_hint_is_given_once_for_all_mistakes_of_its_kind(path: Path) -> None:
         pytest.param("a: b: c\n", "1:5", "mapping values are not allowed in this context", "indentation", id="colons"),
         pytest.param("a: 'b\n", "2:1", "found unexpected end of stream", "quotes", id="open-quote"),
         pytest.param("a: [b\n", "2:1", "did not find expected ',' or ']'", "brackets", id="open-bracket"),
-        pytest.param("a:\n\tb: c\n", "2:1", "found character that cannot start any token", "indentation", id="tab"),
+        pytest.param("a:\n\tb: c\n", "2:1", "a tab cannot indent a line", "write spaces instead", id="tab"),
+        pytest.param("a:\n  b: c\n  \td: e\n", "3:3", "a tab cannot indent a line", "spaces", id="tab-behind-blanks"),
+        pytest.param("a: >-\n\tb\n", "2:1", "a tab cannot indent a line", "spaces", id="tab-in-a-folded-text"),
+        pytest.param("\ufeff\ta: b\n", "1:1", "a tab cannot indent a line", "spaces", id="tab-behind-a-mark"),
         pytest.param("a: *b\n", "1:4", "found undefined alias", "check", id="alias-of-nothing"),
         pytest.param("a: b\n---\na: c\n", "2:1", "but found another document", "check", id="two-documents"),
         pytest.param('a: "\\ud800"\n', "1:7", "found invalid Unicode character escape code", "check", id="surrogate"),
@@ -427,14 +718,51 @@ def test_yaml_made_to_exhaust_its_reader_is_refused(path: Path, text: str, what:
     assert refuse(path, text).which.endswith(what)
 
 
+@pytest.mark.parametrize("size", [MOST_BYTES + 1, 10_000_000])
+def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(path: Path, size: int) -> None:
+    start = time.perf_counter()
+    error = refuse(path, SMALL.encode().ljust(size, b"#"))
+    assert time.perf_counter() - start < 1
+    assert str(error) == f"too large for a matrix: {path}:1:1: it has more than 300,000 bytes"
+    assert "matrix.yaml" in error.hint
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(InputError, match="too large for a matrix"):
+        load_matrix(Path("/dev/zero"))
+
+
+def test_axes_with_more_combinations_than_can_be_looked_at_are_refused(path: Path) -> None:
+    values = yaml.safe_load(SMALL)
+    values["torch"] |= {f"3.{minor}": values["torch"]["2.9.1"] for minor in range(300)}
+    values["rocm"] |= {f"7.{minor}": values["rocm"]["6.4"] for minor in range(100)}
+    error = refuse(path, yaml.safe_dump(values))
+    assert error.which == f"{path}:1:1: the axes make 246,432 combinations"
+    assert f"{MOST_COMBINATIONS:,} are the most" in error.hint
+
+
+def test_an_error_is_as_long_as_can_be_read_and_hides_nothing(path: Path) -> None:
+    values = yaml.safe_load(SMALL)
+    values["dependencies"] = {f"\u202e{number}{'x' * 500}": values["dependencies"]["einops"] for number in range(60)}
+    lines = refuse(path, yaml.safe_dump(values)).which.splitlines()
+    assert (len(lines), lines[-1]) == (51, "  and 10 more")
+    assert max(map(len, lines)) < len(str(path)) + 420
+    assert all(line.isprintable() for line in lines)
+
+
 def test_a_mapping_cannot_be_a_key(path: Path) -> None:
     marked = edited(("backend: [ck", "§{{ backend }}: x\nbackend: [ck"))
     assert_refused(path, marked, "a list or mapping stands where a key must", "in quotes")
 
 
-def test_merge_keys_are_refused_as_the_unknown_key_they_are(path: Path) -> None:
-    marked = edited(("'2.9.1':", "'2.9.1': &torch"), ("'2.5.1':\n", "'2.5.1':\n    §<<: *torch\n"))
-    assert_refused(path, marked, "unknown key '<<'", "known here: python, triton")
+def test_merge_keys_are_refused_in_one_error(path: Path) -> None:
+    text = SMALL[: SMALL.index("  '2.5.1':\n    python")] + "  '2.5.1':\n    §<<: *torch\n"
+    marked = text.replace("'2.9.1':", "'2.9.1': &torch") + SMALL[SMALL.index("\nrocm:") :]
+    assert_refused(path, marked, "merge keys (<<) are not supported", "'key: *name' for a whole entry")
+
+
+def test_a_key_in_quotes_is_no_merge_key(path: Path) -> None:
+    assert_refused(path, edited(("backend:", "§'<<': x\nbackend:")), "unknown key '<<'", "known here: flash-attn")
 
 
 def test_a_mistake_in_an_anchored_entry_is_told_once_at_the_anchor(path: Path) -> None:
@@ -449,7 +777,7 @@ def test_a_mistake_in_an_anchored_entry_is_told_once_at_the_anchor(path: Path) -
         pytest.param(codecs.BOM_UTF8 + SMALL.encode(), id="byte-order-mark"),
         pytest.param(SMALL.rstrip().encode(), id="no-newline-at-the-end"),
         pytest.param(SMALL.replace("source: sdist", "source: !!python/object:os.abort sdist").encode(), id="tag"),
-        pytest.param(SMALL.encode() + b"#" * 1_000_000, id="a-million-characters"),
+        pytest.param(SMALL.encode().ljust(MOST_BYTES, b"#"), id="as-large-as-may-be"),
     ],
 )
 def test_the_form_of_the_file_does_not_matter(path: Path, content: bytes) -> None:

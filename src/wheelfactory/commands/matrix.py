@@ -10,7 +10,7 @@ from wheelfactory.core.errors import DONE
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, select, unpublished
-from wheelfactory.release.manifest import published_cells, read_manifest
+from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
 from wheelfactory.site.supported import supported_tables
 
 
@@ -38,7 +38,7 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
         show(*supported_tables(facts, expansion))
         return DONE
     selected = select(expansion, options.only)
-    published = published_cells(read_manifest(options.published)) if options.published else frozenset()
+    published = _published(options.published) if options.published else frozenset()
     cells = unpublished(selected, published)
     if options.explain:
         tell(*explanation(expansion, cells, published, options.only))
@@ -51,3 +51,11 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
         )
     show(github_matrix(facts, cells, shards=options.shards))
     return DONE
+
+
+def _published(path: Path) -> frozenset[str]:
+    """The cells of a manifest, or of a release directory.
+
+    Raises `InputError` for a directory without a manifest: its name is mistyped more often than nothing is published.
+    """
+    return published_cells(read_manifest(path / MANIFEST_NAME if path.is_dir() else path))

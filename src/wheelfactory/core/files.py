@@ -38,10 +38,14 @@ def write_atomic(path: Path, data: bytes) -> None:
         written.write_bytes(data)
 
 
-def read_file(path: Path, refusal: FactoryError) -> bytes:
-    """The content of a file; if it cannot be read, raises `refusal` with the reason behind its `which`."""
+def read_file(path: Path, refusal: FactoryError, most: int = -1) -> bytes:
+    """The content of a file, or its first `most` bytes.
+
+    If it cannot be read, raises `refusal` with the reason behind its `which`.
+    """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(most)
     except OSError as error:
         raise type(refusal)(refusal.what, f"{refusal.which} ({error.strerror})", refusal.hint) from None
 

@@ -95,6 +95,12 @@ class Document:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._problem(key_node, "a list or mapping stands where a key must", "put text with {} or [] in quotes")
                 continue
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                what, hint = (
+                    "merge keys (<<) are not supported",
+                    "write the keys out, or 'key: *name' for a whole entry",
+                )
+                raise UnreadableError(Problem.at(key_node.start_mark, what, hint))
             key = key_node.value
             inner = (*place, key)
             if key in mapping:
@@ -146,8 +152,10 @@ def _compose(text: str) -> yaml.Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        hint = "check the indentation, the brackets and the quotes there"
-        raise UnreadableError(Problem(line, column, str(error.problem), hint)) from None
+        what, hint = str(error.problem), "check the indentation, the brackets and the quotes there"
+        if mark and text.removeprefix("\ufeff")[mark.index : mark.index + 1] == "\t":  # the one in C skips such a mark
+            what, hint = "a tab cannot indent a line", "write spaces instead"
+        raise UnreadableError(Problem(line, column, what, hint)) from None
     if node is None:
         raise UnreadableError(Problem(1, 1, "the file is empty", "start from the matrix.yaml of the repository"))
     return node

@@ -6,79 +6,41 @@ both the point on the axis and what is known about it, so adding a version is ad
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
+from packaging.specifiers import SpecifierSet
+from pydantic import ConfigDict, Field, model_validator
 
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import SHA256
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
+from wheelfactory.matrix.forms import (
+    AbsolutePath,
+    Citation,
+    Commit,
+    Digest,
+    DiskSize,
+    Distribution,
+    GitTagName,
+    ImageReference,
+    Index,
+    OffloadArch,
+    PlatformTag,
+    ProjectName,
+    PureWheelName,
+    PythonVersion,
+    Reason,
+    Repository,
+    SdistName,
+    Sha256,
+    SizeBand,
+    TritonWindow,
+    VersionText,
+    Window,
+    mistake,
+    sizes,
+)
 from wheelfactory.matrix.tags import with_one_compiler
-
-_LONGEST_WINDOW = 200
-"""Characters; numbers of thousands of digits would fail where a version is compared with them."""
-_SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
-
-
-def _mistake(what: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
-
-
-def _is_version(text: str) -> str:
-    """A version in its one spelling and without a label, as cell ids, file names and look-ups take it as text."""
-    try:
-        version = Version(text)
-    except InvalidVersion:
-        raise _mistake(f"is not a version: {text!r}", "a version looks like 2.9.1 or 2.8.3.post2") from None
-    if version.local or version.epoch or str(version) != text:
-        plain = version.public.rpartition("!")[2]
-        raise _mistake(f"is not how a version is written here: {text!r}", f"write '{plain}'")
-    return text
-
-
-def _is_window(text: str) -> str:
-    try:
-        window = SpecifierSet(text)
-    except InvalidSpecifier:
-        window = SpecifierSet()
-    if not len(window) or len(text) > _LONGEST_WINDOW:
-        raise _mistake(f"is not a version specifier: {text!r}", "a specifier looks like >=3.2.0,<3.9")
-    return text
-
-
-def _like(pattern: str, kind: str, example: str) -> AfterValidator:
-    """Text of one form, named and shown in the error where pydantic would show the pattern."""
-    form = re.compile(pattern)
-
-    def check(text: str) -> str:
-        if form.fullmatch(text) is None:
-            raise _mistake(f"is not {kind}: {text!r}", f"{kind} looks like {example}")
-        return text
-
-    return AfterValidator(check)
-
-
-VersionText = Annotated[str, AfterValidator(_is_version)]
-Window = Annotated[str, AfterValidator(_is_window)]
-TritonWindow = Annotated[
-    str, _like(r">=[0-9]+[.][0-9]+([.][0-9]+)?,<[0-9]+[.][0-9]+", "a window of Triton versions", ">=3.2.0,<3.9")
-]
-PythonVersion = Annotated[str, _like("3[.][1-9][0-9]*", "a Python version", "3.12")]
-OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
-Sha256 = Annotated[str, _like(SHA256, "a sha256", "64 of the digits 0-9a-f")]
-Digest = Annotated[str, _like(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
-AbsolutePath = Annotated[str, _like("(/[A-Za-z0-9._+-]+)+", "a path in an image", "/opt/rocm")]
-Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
-SizeBand = Annotated[
-    str, _like("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB")
-]
-DiskSize = Annotated[str, _like("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
-Citation = Annotated[str, StringConstraints(min_length=8)]
 
 
 class Fact(FrozenModel):
@@ -90,21 +52,21 @@ class Fact(FrozenModel):
 class Sdist(Fact):
     """A source distribution on PyPI, pinned by the sha256 of the file."""
 
-    file: str
+    file: SdistName
     sha256: Sha256
 
 
 class GitTag(Fact):
     """A git tag with its submodules; `commit` pins what the tag must point to."""
 
-    repository: str
-    tag: str | None = None
+    repository: Repository
+    tag: GitTagName | None = None
     commit: Commit | None = None
 
     @model_validator(mode="after")
     def _names_something(self) -> GitTag:
         if self.tag is None and self.commit is None:
-            raise _mistake("names nothing to fetch", "add a tag, a commit, or both")
+            raise mistake("names nothing to fetch", "add a tag, a commit, or both")
         return self
 
 
@@ -118,8 +80,7 @@ class CkBackend(Fact):
     @property
     def wheel_bytes(self) -> range:
         """The sizes, in bytes, that its wheels can have; one outside lacks something or carries something."""
-        least, most = (int(number) * _UNITS[unit] for number, unit in _SIZE.findall(self.wheel_size))
-        return range(least, most + 1)
+        return sizes(self.wheel_size)
 
 
 class TritonBackend(CkBackend):
@@ -141,7 +102,7 @@ class FlashAttn(Fact):
     @model_validator(mode="after")
     def _has_one_origin(self) -> FlashAttn:
         if (self.sdist is None) == (self.git is None):
-            raise _mistake("must have one origin", "write either sdist or git")
+            raise mistake("must have one origin", "write either sdist or git")
         return self
 
     @property
@@ -168,16 +129,16 @@ class Torch(Fact):
     triton: VersionText
     triton_package: Literal["pytorch-triton-rocm", "triton-rocm"]
     cxx11_abi: bool
-    platform: str
+    platform: PlatformTag
     source: Citation
 
 
 class Image(Fact):
     """A container image by its literal tag; tags follow no one pattern, so none is computed."""
 
-    tag: str
+    tag: ImageReference
     digest: Digest | None = None
-    distribution: str
+    distribution: Distribution
     glibc: VersionText
     python: PythonVersion
     python_path: AbsolutePath
@@ -205,7 +166,7 @@ class Rocm(Fact):
     """One ROCm version: the torch releases on its index, the archs its torch is built for, its images."""
 
     torch: tuple[VersionText, ...] = Field(min_length=1, strict=False)
-    index: str
+    index: Index
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
     images: tuple[Image, ...] = Field(min_length=1, strict=False)
     slim: Image | None = None
@@ -217,7 +178,7 @@ class Dependency(Fact):
     """A pure wheel that flash-attn needs besides torch; every index carries it, so one index is enough."""
 
     version: VersionText
-    wheel: str
+    wheel: PureWheelName
     sha256: Sha256
     source: Citation
 
@@ -230,7 +191,7 @@ class Exclusion(Fact):
     torch: Window | None = None
     rocm: Window | None = None
     backend: Annotated[Backend, Field(strict=False)] | None = None
-    reason: Annotated[str, StringConstraints(min_length=10)]
+    reason: Reason
     source: Citation
 
     @property
@@ -242,7 +203,7 @@ class Exclusion(Fact):
     @model_validator(mode="after")
     def _names_an_axis(self) -> Exclusion:
         if not self.axes and self.backend is None:
-            raise _mistake("names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend")
+            raise mistake("names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend")
         return self
 
 
@@ -254,7 +215,7 @@ class Matrix(Fact):
     torch: dict[VersionText, Torch] = Field(min_length=1)
     rocm: dict[VersionText, Rocm] = Field(min_length=1)
     backend: tuple[Annotated[Backend, Field(strict=False)], ...] = Field(min_length=1, strict=False)
-    dependencies: dict[str, Dependency] = Field(default_factory=dict)
+    dependencies: dict[ProjectName, Dependency] = Field(default_factory=dict)
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
     def image(self, cell: Cell, *, slim: bool = False) -> Image:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -16,6 +18,15 @@ from wheelfactory.core.files import read_file
 from wheelfactory.matrix.document import Document, Number, Place, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
+MOST_BYTES = 300_000
+"""Ten times the factory's own matrix: read or refused in 0.6 s. 10 MB would take 6 s and 300 MB of memory."""
+
+MOST_COMBINATIONS = 200_000
+"""Fifty times those of the factory's matrix, and three times the cells that GitHub can build (256 x 256)."""
+
+_LONGEST_LINE, _MOST_LINES = 400, 50
+"""Characters and lines of an error. What is wrong with a text is said before the text."""
+
 _MAPPING = ("must be a mapping", "write 'key: value' lines below it, indented; leave the key out if there are none")
 
 _WORDS = {
@@ -23,6 +34,7 @@ _WORDS = {
     "dict_type": _MAPPING,
     "model_type": _MAPPING,
     "string_type": ("must be text", "write it as text in quotes"),
+    "string_too_long": ("is longer than 1000 characters", "say it in fewer words"),
     "string_too_short": ("is too short", "say it so that a reader can check it"),
     "too_short": ("must not be empty", "write at least one"),
     "tuple_type": ("must be a list", "write [one, two]; leave the key out if there are none"),
@@ -50,8 +62,9 @@ def load_matrix(path: Path) -> Matrix:
                 problems.add(_explain(document, details))
     else:
         problems.update(Problem.at(document.key_marks[place], *told) for place, *told in _same_versions(matrix))
-        for place, *told in (*_dangling_torch(matrix), *_idle_exclusions(matrix)):
+        for place, *told in (*_other_files(matrix), *_dangling_torch(matrix), *_idle_exclusions(matrix)):
             problems.add(Problem.at(document.mark(place), *told))
+        problems.update(Problem(1, 1, *told) for told in _too_many(matrix))
     if problems:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         raise _as_error(path, f"{count} in the matrix", problems)
@@ -61,7 +74,10 @@ def load_matrix(path: Path) -> Matrix:
 def _read(path: Path) -> str:
     if not path.exists():
         raise InputError("no such file", str(path), "name one with --matrix FILE")
-    content = read_file(path, InputError("cannot read", str(path), "name a file with --matrix FILE"))
+    content = read_file(path, InputError("cannot read", str(path), "name a file with --matrix FILE"), MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        which = f"{path}:1:1: it has more than {MOST_BYTES:,} bytes"
+        raise InputError("too large for a matrix", which, "name a matrix.yaml; remove what it does not need")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,8 +89,16 @@ def _read(path: Path) -> str:
 
 def _as_error(path: Path, what: str, problems: Iterable[Problem]) -> InputError:
     ordered = sorted(problems)
-    lines = [f"{path}:{problem.line}:{problem.column}: {problem.what}" for problem in ordered]
-    return InputError(what, "\n  ".join(lines), "; ".join(dict.fromkeys(problem.hint for problem in ordered)))
+    lines = [f"{path}:{problem.line}:{problem.column}: {_shown(problem.what)}" for problem in ordered[:_MOST_LINES]]
+    if len(ordered) > _MOST_LINES:
+        lines.append(f"and {len(ordered) - _MOST_LINES:,} more")
+    return InputError(what, "\n  ".join(lines), "; ".join(dict.fromkeys(_shown(problem.hint) for problem in ordered)))
+
+
+def _shown(text: str) -> str:
+    """Words with a piece of the file in them, fit for a terminal: of a bounded length, nothing in it invisible."""
+    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_LONGEST_LINE])
+    return visible + "..." * (len(text) > _LONGEST_LINE)
 
 
 def _explain(document: Document, details: ErrorDetails) -> Problem:
@@ -132,6 +156,28 @@ def _same_versions(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
             other = first.setdefault(Version(text), text)
             if other is not text:
                 yield (axis, text), f"{text} is the same version as {other}", "keep one of them"
+
+
+def _other_files(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
+    """A file of another project or version than the entry it stands in."""
+    for version, release in matrix.flash_attn.items():
+        name = f"flash_attn-{version}.tar.gz"
+        if release.sdist and release.sdist.file != name:
+            what = f"{release.sdist.file} is not the sdist of {version}"
+            yield ("flash-attn", version, "sdist", "file"), what, f"write {name}"
+    for project, dependency in matrix.dependencies.items():
+        name, version, *_ = dependency.wheel.split("-")
+        if (canonicalize_name(name), version) != (project, dependency.version):
+            what = f"{dependency.wheel} is not a wheel of {project} {dependency.version}"
+            hint = f"its name begins with {project.replace('-', '_')}-{dependency.version}-"
+            yield ("dependencies", project, "wheel"), what, hint
+
+
+def _too_many(matrix: Matrix) -> Iterator[tuple[str, str]]:
+    """More combinations than can be looked at one by one."""
+    axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
+    if (count := prod(map(len, axes))) > MOST_COMBINATIONS:
+        yield f"the axes make {count:,} combinations", f"remove versions: {MOST_COMBINATIONS:,} are the most"
 
 
 def _dangling_torch(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:

@@ -24,7 +24,6 @@ from wheelfactory.build.container.dockerfile import Dockerfile, render
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
@@ -346,20 +345,6 @@ def test_the_context_is_the_same_bytes_every_time() -> None:
     dockerfile = replace(render(small_matrix(), OLD), files={"b": b"2", "a": b"1"})
     again = replace(render(small_matrix(), OLD), files={"a": b"1", "b": b"2"})
     assert dockerfile.context() == again.context()
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        pytest.param(("whl/rocm6.2", "whl/rocm6.2;reboot"), id="a command in the index"),
-        pytest.param(("whl/rocm6.2", "whl/$(id)"), id="an expansion in the index"),
-        pytest.param(("rocm/pytorch:6.2", "rocm/pytorch:6.2 AS other"), id="an instruction in the image"),
-        pytest.param(("rocm/pytorch:6.2", "rocm/pytorch:$TAG"), id="a variable in the image"),
-    ],
-)
-def test_text_that_docker_or_a_shell_would_act_upon_is_refused(edit: Edit) -> None:
-    with pytest.raises(InputError, match="a Dockerfile"):
-        render(small_matrix(edit), OLD)
 
 
 def test_what_a_shell_would_expand_is_quoted() -> None:

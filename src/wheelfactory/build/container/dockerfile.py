@@ -6,7 +6,6 @@ share one.
 
 from __future__ import annotations
 
-import re
 import shlex
 import tarfile
 from collections.abc import Mapping
@@ -22,7 +21,6 @@ from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.checkout import DOCKER
 from wheelfactory.core.digest import content_key
-from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Image, Matrix
 
 UV = "uv==0.13.8"
@@ -31,8 +29,6 @@ UV = "uv==0.13.8"
 _ENVIRONMENT = "/opt/build"
 _ROCM = "/opt/rocm"
 """Where ROCm is made to be if it comes as Python packages: where everything looks that is not told."""
-_PLAIN = re.compile("[A-Za-z0-9._~:/@%+=-]+")
-"""Text that means nothing but itself to docker and to a shell; references and addresses need no more."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,8 @@ class Dockerfile:
 def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
     """The Dockerfile of a cell, with `slim` on the base without torch, where its ROCm has one.
 
-    Raises `InputError` if the base image or the index is written with anything that a Dockerfile or a shell would
-    read as more than a name.
+    The texts of the matrix are written as they are: by their forms (`matrix.forms`), neither docker nor a shell reads
+    more than a name in them.
     """
     image, index = matrix.image(cell, slim=slim), matrix.rocm[cell.rocm].index
     version = image.python if cell.python == ANY_PYTHON else cell.python
@@ -78,11 +74,11 @@ def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
     # in bases with torch, torch was built, so they have headers and venv
     for_python = ["python3-venv"] + ["python3-dev"] * own_python if image.torch is None else []
     text = _template().render(
-        base=_plain(image.reference, "an image"),
+        base=image.reference,
         base_python=image.python_path,
         bin=str(PurePosixPath(python).parent),
         environment=_ENVIRONMENT,
-        index=_plain(index, "an index"),
+        index=index,
         own_python=own_python,
         own_torch=own_torch,
         packages=sorted(["ccache", "g++", "patchelf", *for_python]),
@@ -108,12 +104,6 @@ def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bo
     """
     same = (image.torch, image.python) == (cell.torch, python)
     return same and image.rocm_path is not None and matrix.torch[cell.torch].cxx11_abi
-
-
-def _plain(text: str, what: str) -> str:
-    if _PLAIN.fullmatch(text) is None:
-        raise InputError(f"not {what} that a Dockerfile can name", repr(text), "mend it in matrix.yaml")
-    return text
 
 
 @cache

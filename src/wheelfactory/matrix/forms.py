@@ -1,0 +1,161 @@
+"""The form that each text of matrix.yaml must have; whatever has another one is refused.
+
+Each form is an allow-list, because these texts end in file names, command lines, Dockerfiles, URLs and pages. Every
+number and every length is bounded: Python cannot turn 5,000 digits into a number, and a file name has 255 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from wheelfactory.core.digest import SHA256
+
+_LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
+"""Characters. A cell id holds three versions."""
+_SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
+_FOREIGN = re.compile("[^ -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027]")
+"""All but ASCII, Latin letters, dashes and quotation marks. What is invisible, or changes the direction of the text
+around it, is in none of these ranges."""
+
+_FOLDERS = "(/[.]?[A-Za-z0-9_~][A-Za-z0-9._~+-]*)"
+"""A part of a path that is neither ``.`` nor ``..``."""
+_HOST = "[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?"
+_WORD = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
+"""A part of the name of an image, by the reference grammar of docker's distribution project."""
+_BOUND = "(>=|<=|>|<|==|!=|~=)[0-9][0-9a-z.]*([.][*])?"
+
+
+def mistake(what: str, hint: str) -> PydanticCustomError:
+    """The error of a value: what is wrong with it, and what to write instead."""
+    return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
+
+
+def sizes(text: str) -> range:
+    """The sizes, in bytes, of a `SizeBand`."""
+    least, most = (int(number) * _UNITS[unit] for number, unit in _SIZE.findall(text))
+    return range(least, most + 1)
+
+
+def _is_version(text: str) -> str:
+    """A version in its one spelling and without a label, as cell ids, file names and look-ups take it as text."""
+    try:
+        version = Version(text if len(text) <= _LONGEST_VERSION else "")
+    except InvalidVersion:
+        raise mistake(f"is not a version: {text!r}", "a version looks like 2.9.1 or 2.8.3.post2") from None
+    if version.local or version.epoch or str(version) != text:
+        plain = version.public.rpartition("!")[2]
+        raise mistake(f"is not how a version is written here: {text!r}", f"write '{plain}'")
+    return text
+
+
+def _like(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> AfterValidator:
+    """Text of one form, named and shown in the error where pydantic would show the pattern."""
+    form = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if len(text) > longest or form.fullmatch(text) is None:
+            raise mistake(f"is not {kind}: {text!r}", f"{kind} looks like {example}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _is_specifier(text: str) -> str:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier as error:
+        raise mistake(f"is not a version specifier: {text!r}", str(error)) from None
+    return text
+
+
+def _has_room(text: str) -> str:
+    if len(sizes(text)) < 2:
+        raise mistake(f"is an empty range: {text!r}", "write the smaller size first, such as 20 MB to 1000 MB")
+    return text
+
+
+def _has_versions(text: str) -> str:
+    first, end = text.removeprefix(">=").split(",<")
+    if Version(first) >= Version(end):
+        raise mistake(f"is an empty range: {text!r}", "write the older version first, such as >=3.2.0,<3.9")
+    return text
+
+
+def _is_plain(text: str) -> str:
+    """Text for people, on one line: what a page or a terminal shows is all that it says."""
+    if found := _FOREIGN.search(text):
+        hint = "write letters, digits and punctuation; over several lines, begin with >-"
+        raise mistake(f"has the character U+{ord(found[0]):04X}", hint)
+    if text != text.strip():
+        raise mistake("begins or ends with a blank", "remove it")
+    return text
+
+
+VersionText = Annotated[str, AfterValidator(_is_version)]
+Window = Annotated[
+    str, _like(f"{_BOUND}(, ?{_BOUND})*", "a version specifier", ">=3.2.0,<3.9"), AfterValidator(_is_specifier)
+]
+TritonWindow = Annotated[
+    str,
+    _like(
+        r">=[0-9]{1,3}[.][0-9]{1,3}([.][0-9]{1,3})?,<[0-9]{1,3}[.][0-9]{1,3}",
+        "a window of Triton versions",
+        ">=3.2.0,<3.9",
+    ),
+    AfterValidator(_has_versions),
+]
+PythonVersion = Annotated[str, _like("3[.][1-9][0-9]?", "a Python version", "3.12")]
+OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
+Sha256 = Annotated[str, _like(SHA256, "a sha256", "64 of the digits 0-9a-f")]
+Digest = Annotated[str, _like(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
+AbsolutePath = Annotated[str, _like(f"{_FOLDERS}+", "a path in an image", "/opt/rocm")]
+SizeBand = Annotated[
+    str,
+    _like("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB"),
+    AfterValidator(_has_room),
+]
+DiskSize = Annotated[str, _like("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
+SdistName = Annotated[
+    str, _like("flash_attn-[0-9][0-9a-z.]*[.]tar[.]gz", "an sdist of flash-attn", "flash_attn-2.8.3.tar.gz")
+]
+ProjectName = Annotated[
+    str, _like("[a-z0-9]+(-[a-z0-9]+)*", "a normalized project name", "einops or typing-extensions", 64)
+]
+PureWheelName = Annotated[
+    str,
+    _like(
+        r"[A-Za-z0-9]+([._][A-Za-z0-9]+)*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl",
+        "a pure wheel",
+        "einops-0.8.2-py3-none-any.whl",
+    ),
+]
+Repository = Annotated[
+    str,
+    _like(f"(https://{_HOST}|file://){_FOLDERS}+/?", "a repository", "https://github.com/Dao-AILab/flash-attention"),
+]
+"""By HTTPS, so that nobody on the way changes it, or a copy on this machine, for one that has no network."""
+GitTagName = Annotated[str, _like("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
+Index = Annotated[
+    str, _like(f"https://{_HOST}{_FOLDERS}*/?", "the address of an index", "https://download.pytorch.org/whl/rocm7.2")
+]
+PlatformTag = Annotated[
+    str, _like("(linux|manylinux_2_[0-9]{1,2})_x86_64", "a platform of torch", "manylinux_2_28_x86_64")
+]
+ImageReference = Annotated[
+    str,
+    _like(
+        f"({_HOST}/)?{_WORD}(/{_WORD})*:[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}",
+        "an image with its tag",
+        "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0",
+    ),
+]
+Distribution = Annotated[str, _like("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")]
+Citation = Annotated[str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]
+Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]
