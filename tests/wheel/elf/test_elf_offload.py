@@ -220,3 +220,18 @@ def test_the_packed_data_may_come_out_in_any_pieces() -> None:
 
 def test_a_linkers_padding_is_passed_over() -> None:
     assert [item.offset for item in read(section(TWO, packed(TWO), TWO))] == [0, 8192 + 4096, 8192 + 8192]
+
+
+@pytest.mark.parametrize("version", [None, 1, 2, 3], ids=["plain", "v1", "v2", "v3"])
+def test_bytes_between_two_entries_that_are_not_zero_are_refused(version: int | None) -> None:
+    """Nothing reads them, so anything could be there."""
+    hidden = TWO[:4000] + b"x" + TWO[4001:]
+    assert TWO[4000] == 0
+
+    with pytest.raises(DamagedElfError, match="that are no entry and not zero"):
+        read(packed(hidden, version) if version else hidden)
+
+
+def test_bytes_behind_the_last_entry_that_are_not_zero_are_refused() -> None:
+    with pytest.raises(DamagedElfError, match="that are no entry and not zero"):
+        read(packed(TWO + b"x"))

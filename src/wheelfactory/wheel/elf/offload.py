@@ -182,9 +182,9 @@ class _Stream:
             raise EOFError(f"{size} bytes at {at} that are no entry and not zero")
 
     def finish(self) -> None:
-        """Read to the end."""
+        """Read to the end, which only padding may fill."""
         while self._ready or self._refill():
-            self.skip(len(self._ready))
+            self.skip_padding(len(self._ready))
 
 
 class _Stored(_Stream):
