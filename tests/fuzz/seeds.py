@@ -98,10 +98,11 @@ def kernel_archives() -> Iterator[bytes]:
 
 def _row(cell: Cell) -> WheelRow:
     finding = Finding(file="a", expected="b", found="c", cure="d")
+    version = f"{cell.flash_attn}+{Label.of(cell)}"
     return WheelRow(
         project="flash-attn",
-        version=cell.flash_attn,
-        filename=f"{cell.id}.whl",
+        version=version,
+        filename=f"flash_attn-{version}-{cell.python_tag}-none-any.whl",
         sha256="0" * 64,
         size=1,
         requires_python=">=3.9",
