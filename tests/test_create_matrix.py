@@ -16,6 +16,7 @@ import pytest
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
+from wheelfactory.core.label import Label
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
 
@@ -70,16 +71,16 @@ def manifest(cells: Iterable[str]) -> bytes:
     return write_rows(
         WheelRow(
             project="flash-attn",
-            version="2.8.3+rocm61torch2.6",
-            filename=f"{cell}.whl",
+            version=(version := f"{cell.flash_attn}+{Label.of(cell)}"),
+            filename=f"flash_attn-{version}-{number}-{cell.python_tag}-none-any.whl",
             sha256="0" * 64,
             size=1,
             requires_python=">=3.9",
             metadata_sha256="0" * 64,
             published=datetime(2026, 11, 20, tzinfo=timezone.utc),
-            cell=cell,
+            cell=cell.id,
         )
-        for cell in cells
+        for number, cell in enumerate(map(Cell.parse, cells))
     )
 
 

@@ -82,12 +82,14 @@ def matrices() -> Iterator[bytes]:
 
 
 def manifests() -> Iterator[bytes]:
-    """No row, rows of wheels of both backends, and one with evidence."""
+    """No row, rows of wheels of both backends, one of the first format with evidence, a yanked one at an address."""
     yield b""
     rows = [_row(cell) for cell in (CK, TRITON)]
     yield write_rows(rows[:1])
     yield write_rows(rows)
-    yield write_rows([validated(rows[1], foreign(), a_validation())])
+    yield write_rows([validated(rows[1], foreign(), a_validation())]).replace(b'"format":2,', b"")
+    elsewhere = {"url": f"https://files.example/v1/{rows[0].filename}", "yanked": "wrong <kernels>"}
+    yield write_rows([rows[0].model_copy(update=elsewhere)])
 
 
 def kernel_archives() -> Iterator[bytes]:
@@ -101,10 +103,11 @@ def kernel_archives() -> Iterator[bytes]:
 
 def _row(cell: Cell) -> WheelRow:
     finding = Finding(file="a", expected="b", found="c", cure="d")
+    version = f"{cell.flash_attn}+{Label.of(cell)}"
     return WheelRow(
         project="flash-attn",
-        version=cell.flash_attn,
-        filename=f"{cell.id}.whl",
+        version=version,
+        filename=f"flash_attn-{version}-{cell.python_tag}-none-any.whl",
         sha256="0" * 64,
         size=1,
         requires_python=">=3.9",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import struct
 import tarfile
 import warnings
@@ -27,7 +28,10 @@ Mutate = Callable[[bytes], bytes]
 """Changes bytes that have no shape."""
 
 _NUMBERS = (0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1)
-_ODD: tuple[Any, ...] = (None, True, -1, 0, 1.5, "", "x", "2.8.3", [], {}, [[]], 1 << 70, "\ud800", "\u2028")
+_ODD: tuple[Any, ...] = (
+    *(None, True, -1, 0, 1.5, "", "x", "2.8.3", [], {}, [[]], 1 << 70, "\ud800", "\u2028", math.nan, math.inf),
+    *("..", "../../x", "javascript:x", "http://a.example/x", "https://a.example/x", "a\x1b[2J", "\u202e", 3, 10**4000),
+)
 
 
 def change_word(data: bytes, random: Random, _mutate: Mutate) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -19,13 +20,16 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
+from wheelfactory.doctor.wheels import Wheel as DoctorWheel
+from wheelfactory.doctor.wheels import read_wheels
 from wheelfactory.kernels.archive import read_manifest as read_kernels
 from wheelfactory.kernels.archive import unpack
 from wheelfactory.kernels.compiler.store import read_journal
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import explanation, github_matrix
-from wheelfactory.release.manifest import read_manifest, write_rows
+from wheelfactory.release.manifest import WheelRow, read_manifest, verified_on, write_rows
+from wheelfactory.site.index import make_pages
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.members import record
 from wheelfactory.wheel.archive import find_faults
@@ -159,21 +163,59 @@ class Matrix(Target):
 
 
 class Manifest(Target):
-    """`read_manifest`; what it reads can be written and read again."""
+    """`read_manifest` and the doctor's `read_wheels`: they agree, and what is read can be listed, written and read.
 
-    words = (b'"cell":', b'"label":', b'"gates":[', b'"status":"passed"', b"null", b"1e999", b"-0", b"\\ud800")
+    The doctor passes over fields that it does not know, and looks at no more of gates and evidence than it shows.
+    """
+
+    words = (
+        *(b'"format":2', b'"cell":', b'"label":', b'"gates":[', b'"status":"passed"', b'"url":"https://', b'"yanked":'),
+        *(
+            b"null",
+            b"NaN",
+            b"1e999",
+            b"-0",
+            b"\\ud800",
+            b"\\u202e",
+            b"javascript:",
+            b"../",
+            b"git0123abc",
+            b"\xef\xbb\xbf",
+        ),
+    )
     seeds = staticmethod(seeds.manifests)
     change = staticmethod(shapes.change_json)
 
     def read(self, data: bytes) -> None:
         path = self._folder / "manifest.jsonl"
         path.write_bytes(data)
+        wheels, refused = None, ""
         with suppress(InputError):
+            wheels = read_wheels(data, str(path), "file:///srv/")
+        try:
             rows = read_manifest(path)
-            for row in rows:
-                assert row.index_key is None or len(row.index_key) == 3
-            path.write_bytes(write_rows(rows))
-            assert sorted(read_manifest(path), key=repr) == sorted(rows, key=repr)
+        except InputError as error:
+            refused = error.which.removeprefix(str(path)).partition(": ")[2]
+            known_by_one = re.match(r"(gates|evidence)\.|.*Extra inputs are not permitted", refused)
+            assert wheels is None or known_by_one, refused
+            return
+        assert wheels is not None
+        assert list(map(_seen_by_doctor, rows)) == [_shown_by_doctor(wheel) for wheel in wheels]
+        for name in make_pages(rows):
+            assert re.fullmatch(r"simple(/[a-z0-9.-]*[a-z0-9])*/index\.html", name), name
+        path.write_bytes(write_rows(rows))
+        assert sorted(read_manifest(path), key=repr) == sorted(rows, key=repr)
+
+
+def _seen_by_doctor(row: WheelRow) -> tuple[object, ...]:
+    named = (row.project, row.version, row.filename, row.sha256, row.size, row.requires_python)
+    return (*named, row.cell, row.label, row.offload_archs, row.cxx11_abi, row.glibc, verified_on(row))
+
+
+def _shown_by_doctor(wheel: DoctorWheel) -> tuple[object, ...]:
+    named = (wheel.project, wheel.version, wheel.filename, wheel.sha256, wheel.size, wheel.requires_python)
+    cell, label = wheel.cell and wheel.cell.id, wheel.label and str(wheel.label)
+    return (*named, cell, label, wheel.archs, wheel.cxx11_abi, wheel.glibc, wheel.verified_on)
 
 
 class Kernels(Target):

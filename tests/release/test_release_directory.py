@@ -26,6 +26,7 @@ from validations import a_validation
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import remove_scratch
+from wheelfactory.release import directory
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
 from wheelfactory.release.transaction import Asset, add_evidence, stage, yank
@@ -167,6 +168,53 @@ def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> Non
     (row,) = (row for row in publisher.rows() if row.filename == wheel.name)
     (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
     assert not publisher.holds(row)
+
+
+@pytest.fixture
+def old_folder(folder: Path) -> Path:
+    """The same with a manifest of the first format."""
+    manifest = folder / MANIFEST_NAME
+    manifest.write_bytes(manifest.read_bytes().replace(b'{"format":2,', b"{"))
+    return folder
+
+
+def test_a_published_file_is_held_by_its_size_in_a_manifest_of_the_first_format_too(
+    old_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "sha256_of", None)  # to hash a whole release takes long
+    publisher = DirectoryPublisher(old_folder)
+    (row, *_) = publisher.rows()
+    assert publisher.holds(row)
+    (old_folder / "wheels" / row.filename).write_bytes(b"short")
+    with pytest.raises(PublishError, match="a published file was changed in place"):
+        publisher.holds(row)
+
+
+@pytest.mark.parametrize("change", ["publish", "yank", "evidence"])
+def test_a_manifest_of_the_first_format_is_rewritten_in_the_newest(
+    old_folder: Path, wheel: Path, tmp_path: Path, change: str
+) -> None:
+    publisher = DirectoryPublisher(old_folder)
+    rows = publisher.rows()
+    if change == "publish":
+        make_release(old_folder, [flash_attn_wheel(tmp_path, OTHER_CELL)])
+    elif change == "yank":
+        yank(publisher, wheel.name, "wrong kernels")
+    else:
+        add_evidence(publisher, [a_validation(next(row for row in rows if row.cell))])
+    lines = (old_folder / MANIFEST_NAME).read_bytes().splitlines()
+    assert all(line.startswith(b'{"format":2,') for line in lines)
+    assert {row.filename for row in rows} <= {row.filename for row in publisher.rows()}
+    assert_holds_together(old_folder)
+
+
+@pytest.mark.parametrize("reason", ["wrong \x1b[2Jkernels", "wrong \u202ekernels", "x" * 20_000])
+def test_what_could_not_be_read_back_changes_nothing(folder: Path, wheel: Path, reason: str) -> None:
+    before = with_times(folder)
+    with pytest.raises(PublishError, match=r"cannot be written as a manifest: .*: yanked: ") as refused:
+        yank(DirectoryPublisher(folder), wheel.name, reason)
+    assert "nothing was changed" in refused.value.hint
+    assert with_times(folder) == before
 
 
 def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:

@@ -1,23 +1,23 @@
 """The bytes of a manifest -> the wheels that it lists; whatever the bytes are, an `InputError` at worst.
 
 Lighter than `wheelfactory.release.manifest`, which needs packages: it reads what a user chooses by, and passes over
-fields that it does not know, as a doctor that was saved may be older than the manifest. What is read ends in commands
-and on a terminal, so no text is taken that could do anything there.
+fields that it does not know, as a doctor that was saved may be older than the manifest. What a row may say is the same
+for both (`wheelfactory.core.row`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from typing import Any
+from urllib.parse import quote
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.label import Label
-from wheelfactory.core.row import has_form
+from wheelfactory.core.row import read_rows
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Wheel:
     """Where the file is, whole, with ``%2B`` for ``+``."""
     sha256: str
     size: int
-    requires_python: str = ""
-    published: str = ""
+    requires_python: str
+    published: str
     yanked: str | None = None
     cell: Cell | None = None
     label: Label | None = None
@@ -66,99 +66,48 @@ class Wheel:
 def read_wheels(data: bytes, which: str, base: str) -> tuple[Wheel, ...]:
     """The wheels of a manifest's bytes. `which` names it in errors; `base` is the address of the folder it is in.
 
-    Raises `InputError` with `which` and the line for a row that is none.
+    Raises `InputError` with `which` and the line for a row that is none (`wheelfactory.core.row.read_rows`).
     """
     if data.lstrip()[:1] == b"<":
         raise InputError("not a manifest but a page", which, "name the site whose manifest.jsonl it is, or that file")
-    lines = data.splitlines()  # of bytes, because text also ends lines at U+2028 and the like
-    wheels = []
-    for number, line in enumerate(lines, 1):
-        try:
-            wheels.append(_wheel(json.loads(line), base))
-        except (ValueError, TypeError, KeyError, RecursionError, InputError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error) or "cannot be read"
-            place = f"{which}:{number}: {said.encode('ascii', 'backslashreplace').decode('ascii')[:200]}"
-            raise InputError("not a manifest row", place, "it may be damaged, or cut off; get it again") from None
-    return tuple(wheels)
+    refusal = InputError("not a manifest row", which, "it may be damaged, or cut off; get it again")
+    return tuple(_wheel(row, base, place) for place, row in read_rows(data, refusal))
 
 
-def _wheel(row: object, base: str) -> Wheel:
-    if not isinstance(row, dict):
-        raise TypeError("not a JSON object")
-    filename = _checked(row["filename"], "filename")
-    cell, label, size, abi = row.get("cell"), row.get("label"), row["size"], row.get("cxx11_abi")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise TypeError("size is not one")
-    if abi is not None and not isinstance(abi, bool):
-        raise TypeError("cxx11_abi is neither true nor false")
+def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> Wheel:
+    cell, label, url = row.get("cell"), row.get("label"), row.get("url")
+    if url and url.startswith("file:") and not base.startswith("file:"):
+        raise InputError(place.what, f"{place.which}: url: a file of another machine", place.hint)
     return Wheel(
-        project=_checked(row["project"], "project"),
-        version=_checked(row["version"], "version"),
-        filename=filename,
-        url=_address(row.get("url"), base, filename),
-        sha256=_checked(row["sha256"], "sha256"),
-        size=size,
-        requires_python=_text(row.get("requires_python") or ""),
-        published=_text(row.get("published") or ""),
-        yanked=None if row.get("yanked") is None else _text(row["yanked"]),
-        cell=None if cell is None else Cell.parse(_text(cell)),
-        label=None if label is None else Label.parse(_text(label)),
-        archs=tuple(_checked(arch, "offload_archs") for arch in _list(row.get("offload_archs"))),
-        cxx11_abi=abi,
-        glibc=None if row.get("glibc") is None else _checked(row["glibc"], "glibc"),
-        gates=tuple(_gate(gate) for gate in _list(row.get("gates"))),
+        project=row["project"],
+        version=row["version"],
+        filename=row["filename"],
+        url=(url or f"{base.rstrip('/')}/wheels/{quote(row['filename'])}").replace("+", "%2B"),
+        sha256=row["sha256"],
+        size=row["size"],
+        requires_python=row["requires_python"],
+        published=row["published"],
+        yanked=None if row.get("yanked") is None else _shown(row["yanked"]),
+        cell=None if cell is None else Cell.parse(cell),
+        label=None if label is None else Label.parse(label),
+        archs=tuple(row.get("offload_archs", ())),
+        cxx11_abi=row.get("cxx11_abi"),
+        glibc=row.get("glibc"),
+        gates=tuple((_shown(gate["gate"]), _shown(gate["status"])) for gate in row.get("gates", ())),
         verified_on=tuple(sorted(set(_verified_archs(row)), key=by_generation)),
     )
 
 
-def _checked(value: object, field: str) -> str:
-    if not has_form(field, value):
-        raise ValueError(f"{field} is not one")
-    return str(value)
+def _shown(text: str) -> str:
+    """A text without what a terminal might not show as one character."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _text(value: object) -> str:
-    """A text without anything that a terminal would act on."""
-    if not isinstance(value, str):
-        raise TypeError("a text is something else")
-    return "".join(character if character.isprintable() else " " for character in value)
-
-
-def _list(value: object) -> list[object]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise TypeError("a list is something else")
-    return value
-
-
-def _gate(value: object) -> tuple[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError("a gate is not one")
-    return _text(value["gate"]), _text(value["status"])
-
-
-def _verified_archs(row: Mapping[str, object]) -> Iterator[str]:
+def _verified_archs(row: Mapping[str, Any]) -> Iterator[str]:
     """By evidence of AMD's GPUs that is not of the foreign-GPU test mode, and by a ``gpu`` gate that passed."""
-    for piece in _list(row.get("evidence")):
-        if isinstance(piece, dict) and piece.get("vendor") == "amd" and piece.get("dropped_launch_options") is None:
-            yield _plain(piece.get("arch"))
-    for gate in _list(row.get("gates")):
-        versions = gate.get("versions") if isinstance(gate, dict) and _gate(gate) == ("gpu", "passed") else None
-        if isinstance(versions, dict) and "gpu" in versions:
-            yield _plain(versions["gpu"])
-
-
-def _plain(arch: object) -> str:
-    """An offload arch without its features."""
-    return _checked(arch, "arch").partition(":")[0]
-
-
-def _address(url: object, base: str, filename: str) -> str:
-    """Where a wheel is; beside the manifest, in ``wheels/``, if its row does not say."""
-    if url is None:
-        return f"{base.rstrip('/')}/wheels/{quote(filename)}"
-    text = _text(url)
-    if urlsplit(text).scheme not in ("http", "https", "file") or re.search(r"[\s#\\\"'<>^`{|}]", text):
-        raise ValueError("url is not one")
-    return text.replace("+", "%2B")
+    for piece in row.get("evidence", ()):
+        if piece.get("vendor") == "amd" and piece.get("dropped_launch_options") is None:
+            yield piece["arch"].partition(":")[0]
+    for gate in row.get("gates", ()):
+        if (gate["gate"], gate["status"]) == ("gpu", "passed") and "gpu" in gate.get("versions", {}):
+            yield gate["versions"]["gpu"].partition(":")[0]

@@ -14,7 +14,7 @@ from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import Part, unseen
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, read_manifest, write_rows
 from wheelfactory.release.transaction import SUMS_NAME, Asset, digests, sums
 
 INDEX = "simple/"
@@ -50,7 +50,7 @@ class DirectoryPublisher:
             return False
         manifest = self.folder / MANIFEST_NAME
         # by its line, because to parse the manifest for every row would take long
-        if not (manifest.is_file() and write_rows([row]).rstrip() in manifest.read_bytes().splitlines()):
+        if not (manifest.is_file() and has_row(manifest.read_bytes(), row)):
             return (sha256_of(path), sha256_of(metadata)) == (row.sha256, row.metadata_sha256)
         if path.stat().st_size != row.size:
             raise _changed(path)
@@ -75,9 +75,10 @@ class DirectoryPublisher:
                 raise PublishError("damaged while copying", str(path), "check the disk and run the same command again")
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
-        """Write SHA256SUMS, then the manifest."""
+        """Write SHA256SUMS, then the manifest. Raises `PublishError`, with nothing written, for rows that cannot be."""
+        manifest = write_rows(rows)
         self._write(SUMS_NAME, sums({f"wheels/{name}": digest for name, digest in digests(rows).items()}))
-        self._write(MANIFEST_NAME, write_rows(rows))
+        self._write(MANIFEST_NAME, manifest)
 
     def index(self, pages: Mapping[str, bytes]) -> None:
         """Rewrite what is generated from the manifest."""

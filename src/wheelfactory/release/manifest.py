@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationInfo, field_validator
+from pydantic_core import PydanticSerializationError
 
-from wheelfactory.core.cell import Cell
-from wheelfactory.core.errors import InputError
+from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.gpus import by_generation
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel, parse
-from wheelfactory.core.row import has_form
+from wheelfactory.core.row import ROW_FORMAT, read_rows
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.verify.result import GateResult, Status
 
@@ -54,25 +53,6 @@ class WheelRow(FrozenModel):
     url: str | None = None
     """Where the file is; None in a release itself, whose files are beside its manifest."""
 
-    @field_validator("project", "version", "filename", "sha256", "metadata_sha256", "offload_archs", "glibc")
-    @classmethod
-    def _has_form(cls, given: str | tuple[str, ...] | None, field: ValidationInfo) -> str | tuple[str, ...] | None:
-        texts = (given,) if isinstance(given, str) else given or ()
-        for text in texts:
-            if not has_form(str(field.field_name), text):
-                raise ValueError(f"not one: {text!r}")
-        return given
-
-    @field_validator("cell", "label")
-    @classmethod
-    def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
-        try:
-            if text is not None:
-                (Cell.parse if field.field_name == "cell" else Label.parse)(text)
-        except InputError as error:
-            raise ValueError(str(error)) from None
-        return text
-
     @property
     def index_key(self) -> tuple[str, str, str] | None:
         """The index that lists it, as folder names: ``("rocm64", "torch2.9", "ck")``; None for every index."""
@@ -101,22 +81,49 @@ def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
 
     Raises `InputError` with `which` and the line for a row that is none.
     """
-    lines = data.splitlines()  # of bytes, because text also ends lines at U+2028 and the like
-    return tuple(
-        parse(WheelRow, line, InputError("not a manifest row", f"{which}:{number}", _RESTORE))
-        for number, line in enumerate(lines, 1)
-    )
+    places = read_rows(data, InputError("not a manifest row", which, _RESTORE))
+    return tuple(parse(WheelRow, row, place) for place, row in places)
 
 
 def write_rows(rows: Iterable[WheelRow]) -> bytes:
-    """The manifest of these rows, sorted by file name: the same rows give the same bytes.
+    """The manifest of these rows in the newest format, sorted by file name: the same rows give the same bytes.
 
-    A row without evidence does not name it: it stays what it was before there was any, byte for byte, so that nothing
-    published changes, and older factories, which refuse keys that they do not know, read it.
+    It is read back first. Raises `PublishError` if a reader would refuse it, or see other rows than these: such a
+    manifest would stop every command that reads it.
     """
-    ordered = sorted(rows, key=lambda row: row.filename)
-    lines = (row.model_dump_json(exclude=None if row.evidence else {"evidence"}) for row in ordered)
-    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+    ordered = tuple(sorted(rows, key=lambda row: row.filename))
+    try:
+        data = b"".join(map(_line, ordered))
+        read = parse_rows(data, MANIFEST_NAME)
+    except (InputError, PydanticSerializationError) as error:
+        raise _unwritable(str(error)) from None
+    for row, found in zip(ordered, read, strict=True):
+        if row != found:
+            raise _unwritable(f"{row.filename} would read back as another row")
+    return data
+
+
+def _unwritable(why: str) -> PublishError:
+    return PublishError(
+        "cannot be written as a manifest", why, "nothing was changed; correct what that row is made from"
+    )
+
+
+def has_row(manifest: bytes, row: WheelRow) -> bool:
+    """Whether the bytes of a manifest have this very row, in the newest format or in the first; nothing is parsed."""
+    newest = _line(row)
+    first = b"{" + newest.removeprefix(_FORMAT_KEY)
+    return any(manifest.startswith(line) or b"\n" + line in manifest for line in (newest, first))
+
+
+_FORMAT_KEY = b'{"format":%d,' % ROW_FORMAT
+
+
+def _line(row: WheelRow) -> bytes:
+    """A row's line. One without evidence does not name it, as before there was any."""
+    # without warnings: what is not as its type says does not read back
+    text = row.model_dump_json(exclude=None if row.evidence else {"evidence"}, warnings=False)
+    return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
 
 
 def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:

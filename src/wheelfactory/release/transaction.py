@@ -88,7 +88,10 @@ class Publisher(Protocol):
         """
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
-        """Make exactly these rows what is published; the last step, and the one that counts."""
+        """Make exactly these rows what is published; the last step, and the one that counts.
+
+        Raises `PublishError`, with nothing changed, for rows that would not read back (`write_rows`).
+        """
 
 
 def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:

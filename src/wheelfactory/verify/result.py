@@ -34,7 +34,7 @@ class Finding(FrozenModel):
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.cure})"
 
 
-class GateResult(FrozenModel):
+class GateResult(FrozenModel, allow_inf_nan=False):
     """What one gate says of one wheel; `detail` is for a person, or says why it did not run.
 
     `versions` names what it ran with, `figures` what it measured; neither holds anything that differs between two

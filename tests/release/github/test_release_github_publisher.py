@@ -318,6 +318,14 @@ def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: New
     assert all(call.startswith("GET") for call in github.calls[before:])
 
 
+def test_what_could_not_be_read_back_changes_nothing(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+    rows = publish(publisher(), added)
+    before = dict(github.repository.releases)
+    with pytest.raises(PublishError, match=r"cannot be written as a manifest: .*: yanked: "):
+        yank(publisher(tag="v2"), rows[0].filename, "wrong \x1b[2Jkernels")
+    assert github.repository.releases == before
+
+
 def test_a_wheel_whose_release_was_deleted_has_no_address_and_is_brought_back(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:

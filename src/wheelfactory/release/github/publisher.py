@@ -68,9 +68,10 @@ class GitHubPublisher:
                 "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
             )
         after = tuple(row.model_copy(update={"url": None}) for row in rows)
+        manifest = write_rows(after)
         drafts = self._ours()
         divided = self._divide(after, before)
-        if not divided and write_rows(after) != write_rows(before):
+        if not divided and manifest != write_rows(before):
             divided = {next(iter(drafts.parts()), None) or drafts.new(): ()}
         for number in drafts.parts():
             if number not in divided:
