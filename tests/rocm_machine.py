@@ -56,7 +56,8 @@ def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Mach
     """A machine that has all downloads, environments and proofs of the cache `shared`, and has compiled nothing."""
     build_environment(shared)
     folder.mkdir()
-    for path in (*shared.glob("env-*"), shared / "sources", shared / "proofs"):
+    environments = (*shared.glob("env-*"), *shared.glob("tools-*"))
+    for path in (*environments, shared / "sources", shared / "proofs", shared / "plain"):
         path.mkdir(exist_ok=True)
         (folder / path.name).symlink_to(path)
     return Machine(folder, environ)
