@@ -134,7 +134,7 @@ def run_job(
 def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
     """The cells in groups to build one after the other; those of a group share nothing that takes long to make.
 
-    First one cell of each release's Triton wheel, which takes seconds; then one of each kernel set, among which the
+    First one cell of each release's Triton wheel, which takes minutes; then one of each kernel set, among which the
     machine is divided for hours; then those that only link or label.
     """
     triton: dict[str, Cell] = {}
@@ -190,7 +190,8 @@ class Line:
             try:
                 publish(self.publisher, [addition(path, self._verify(path, cell, executor.elsewhere))])
             except VerificationError as error:
-                hint = f"it is published: `wheelfactory publish {self.publisher.folder} --yank {row.filename}`"
+                yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
+                hint = f"it is published already; if the finding is right, yank it: `{yank}`"
                 raise VerificationError(error.what, error.which, hint) from None
 
     def bring(self, project: Project) -> Iterator[Failure]:
