@@ -41,7 +41,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> InOrder:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the processes of pytest-xdist; one process keeps the order of the files."""
+    """In the processes of pytest-xdist; one process keeps the order of the files.
+
+    What needs proofs may be the test that makes them, or wait for the one that does: minutes beside the test's own.
+    """
+    for item in items:
+        if "proved" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1200))
     if hasattr(config, "workerinput"):
         from side_by_side import slow_first
 

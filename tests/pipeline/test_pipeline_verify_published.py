@@ -68,7 +68,7 @@ def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
 @pytest.mark.parametrize(
     ("gates", "kind", "hint"),
     [
-        pytest.param(failing, VerificationError, "it is published already; if the ", id="wrong numbers"),
+        pytest.param(failing, VerificationError, "it stays published as it was; if ", id="wrong numbers"),
         pytest.param(unable, BuildError, "run with another Python", id="cannot be checked here"),
     ],
 )

@@ -14,15 +14,7 @@ from wheelfactory.build.executor import Executor, Place
 from wheelfactory.build.fallback import Project, build_fallback
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
-from wheelfactory.core.errors import (
-    DONE,
-    RUN_AGAIN,
-    BuildError,
-    FactoryError,
-    PublishError,
-    RunAgainError,
-    VerificationError,
-)
+from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import end_all
@@ -85,9 +77,10 @@ def plan_job(
             todo.append(cell)
         except BuildError as error:
             refusals.append(Failure(cell.id, error))
-    there = {cell.id: cell for cell in cells if cell not in missing}
-    to_verify = [row for row in held if not quick and row.cell in there and row.yanked is None and unverified(row)]
-    already = tuple(cell for cell in there.values() if cell.id not in published_cells(to_verify))
+    ids = {cell.id for cell in cells}
+    to_verify = [row for row in held if not quick and row.cell in ids and row.yanked is None and unverified(row)]
+    waiting = published_cells(to_verify)
+    already = tuple(cell for cell in cells if cell not in missing and cell.id not in waiting)
     return Job(tuple(todo), already, tuple(refusals), tuple(to_verify))
 
 
@@ -186,13 +179,10 @@ class Line:
     def verify_published(self, executor: Executor, row: WheelRow) -> None:
         """Verify a wheel that the release holds, and keep in its row what the gates say. Raises `FactoryError`."""
         cell, path = Cell.parse(str(row.cell)), self.publisher.wheels / row.filename
+        yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
+        hint = f"it stays published as it was; if a gate found it wrong, yank it: `{yank}`"
         with self.steps.step(cell.id):
-            try:
-                publish(self.publisher, [addition(path, self._verify(path, cell, executor.elsewhere))])
-            except VerificationError as error:
-                yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
-                hint = f"it is published already; if the finding is right, yank it: `{yank}`"
-                raise VerificationError(error.what, error.which, hint) from None
+            publish(self.publisher, [addition(path, self._verify(path, cell, executor.elsewhere), hint)])
 
     def bring(self, project: Project) -> Iterator[Failure]:
         """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""

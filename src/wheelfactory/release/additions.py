@@ -31,15 +31,17 @@ from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 
 
-def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]:
-    """A wheel that has been verified. Raises `VerificationError` unless it passed every required gate.
+def addition(
+    path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published of it"
+) -> tuple[WheelRow, Path]:
+    """A wheel that has been verified. Raises `VerificationError` with `hint` unless it passed every required gate.
 
     Each finding is one line of the error.
     """
     if refused(gates):
         lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
         lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
-        raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), "nothing was published of it")
+        raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), hint)
     return wheel_row(path, gates), path
 
 
