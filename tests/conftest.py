@@ -17,15 +17,16 @@ from command_line import Cli, Shown, run_command
 from given import Given, building, local
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
-from turns import made_once
+from turns import in_turn, made_once
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.host import Host
+from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import unseen
 from wheelfactory.kernels.archive import read_manifest
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
+from wheelfactory.verify.gates import refused, verify
 
 if TYPE_CHECKING:
     from side_by_side import InOrder
@@ -40,7 +41,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> InOrder:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the processes of pytest-xdist; one process keeps the order of the files."""
+    """In the processes of pytest-xdist; one process keeps the order of the files.
+
+    What needs proofs may be the test that makes them, or wait for the one that does: minutes beside the test's own.
+    """
+    for item in items:
+        if "proved" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1200))
     if hasattr(config, "workerinput"):
         from side_by_side import slow_first
 
@@ -114,6 +121,19 @@ def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         build_cell(local(given), cell, folder, unseen, **building(given))
 
     return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def proved(cache: Path, triton_wheel: Path) -> Path:
+    """The cache with what the slow gates showed of that wheel: minutes where they showed nothing yet, else seconds.
+
+    With it, all labels of that wheel for this Triton are verified in seconds.
+    """
+    matrix, environ = load_matrix(MATRIX), dict(os.environ)
+    with in_turn(cache, "proofs"):
+        results = verify(triton_wheel, matrix=matrix, host=read_host(environ), environ=environ, cache=cache)
+    assert not refused(results), results
+    return cache
 
 
 @pytest.fixture(scope="session")

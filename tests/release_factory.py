@@ -21,6 +21,8 @@ from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import make_pages
+from wheelfactory.verify.gates import GATES, required_gates
+from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.metadata import labelled, protect
 from wheelfactory.wheel.read import RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord
@@ -91,9 +93,25 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
+def passed_gates(cell_id: str | None) -> tuple[GateResult, ...]:
+    """What a row says of a wheel that is verified; nothing for a dependency."""
+    required = required_gates(Cell.parse(cell_id).backend) if cell_id else ()
+    return tuple(GateResult(gate=name, status=Status.PASSED) for name in required)
+
+
+def quick_gates(cell_id: str) -> tuple[GateResult, ...]:
+    """What a row says of a Triton wheel that ``run --quick`` made."""
+    slow = [gate.name for gate in GATES if gate.slow]
+    left_out = (GateResult.not_run(name, "left out by --quick") for name in slow)
+    kept = (gate for gate in passed_gates(cell_id) if gate.gate not in slow)
+    return (*kept, *(gate.model_copy(update={"required": False}) for gate in left_out))
+
+
 def additions(wheels: Iterable[Path]) -> list[tuple[WheelRow, Path]]:
-    """What `publish` takes: each wheel with its row."""
-    return [(wheel_row(path).model_copy(update={"published": PUBLISHED}), path) for path in wheels]
+    """What `publish` takes: each wheel with the row of one that is verified."""
+    rows = [(wheel_row(path), path) for path in wheels]
+    changed = ({"published": PUBLISHED, "gates": passed_gates(row.cell)} for row, _ in rows)
+    return [(row.model_copy(update=change), path) for (row, path), change in zip(rows, changed, strict=True)]
 
 
 def make_release(folder: Path, wheels: Iterable[Path]) -> tuple[WheelRow, ...]:

@@ -30,12 +30,12 @@ Run = Callable[[Page], Done]
 
 
 @pytest.fixture(scope="module")
-def wheelhouse(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheelhouse(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release directory with one Triton wheel, made as a person makes it."""
 
     def make(folder: Path) -> None:
         command = [sys.executable, "-m", "wheelfactory", "run", "--only", ONE_WHEEL]
-        places = ("--dest", folder / "wheelhouse", "--cache", cache)
+        places = ("--dest", folder / "wheelhouse", "--cache", proved)
         done = subprocess.run([*command, *places], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
@@ -74,6 +74,7 @@ def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("proved")
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.path)
 def test_the_commands_of_a_page_do_what_it_says(page: Page, run: Run) -> None:
     done = run(page)

@@ -18,6 +18,7 @@ import pytest
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
 from doctor.known import FACTS, PROBE_TEXT, WRITTEN
 from doctor.releases import BASE, as_read, fallback_row, small_release
+from release_factory import quick_gates
 from wheelfactory.commands.doctor import add, execute
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
@@ -73,7 +74,7 @@ def release(rows: tuple[WheelRow, ...], tmp_path: Path) -> Path:
 
 def report_on(machine: Machine, wheels: tuple[Wheel, ...], *diagnoses: Diagnosis) -> Report:
     return make_report(
-        machine, diagnoses, "https://wheels.example/manifest.jsonl", wheels, find_fit(wheels, machine, FACTS)
+        machine, diagnoses, "https://wheels.example/manifest.jsonl", wheels, find_fit(wheels, machine, FACTS), FACTS
     )
 
 
@@ -90,7 +91,8 @@ def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[Wheel, 
     exact_einops = f"https://wheels.example/wheels/einops-0.8.2-py3-none-any.whl#sha256={einops}"
     exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
     lines = text_of(report_on(MI300X, wheels))
-    assert lines[:12] == [
+    checks = "archive, identity, record, contents, linking, code-objects, symbols, import"
+    assert lines[:14] == [
         "Python      3.11.7 (cp311), /venv/bin/python",
         "System      Linux x86_64, glibc 2.36",
         "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU",
@@ -100,23 +102,42 @@ def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[Wheel, 
         "",
         f"Fits: {CK_FILE}",
         "  CK, compiled kernels; 1.2 MB; for gfx90a gfx942 gfx950",
+        "  verified",
+        f"  checks passed: {checks}",
         f"    /venv/bin/python -m pip install --no-deps '{exact_einops}' '{exact_ck}'",
         f"    uv pip install --python /venv/bin/python --no-deps 'einops @ {exact_einops}' 'flash-attn @ {exact_ck}'",
         "",
     ]
-    assert lines[12] == f"Also fits: {TRITON_FILE}"
+    assert lines[14] == f"Also fits: {TRITON_FILE}"
 
 
-def test_what_was_verified_is_shown_and_what_was_not(wheels: tuple[Wheel, ...]) -> None:
-    gates = (("identity", "passed"), ("gpu", "not run"), ("import", "passed"))
-    verified = tuple(replace(wheel, gates=gates) for wheel in wheels)
-    lines = text_of(report_on(MI300X, verified))
-    assert lines[9:11] == ["  verified, passed: identity, import", "  verified, not run: gpu"]
+def test_what_was_not_checked_is_said_and_such_a_wheel_is_not_called_verified(rows: tuple[WheelRow, ...]) -> None:
+    triton = next(row for row in rows if row.filename == TRITON_FILE)
+    (wheel,) = as_read([triton.model_copy(update={"gates": quick_gates(str(triton.cell))})])
+    report = report_on(MI300X, (replace(wheel, verified_on=("gfx942",)),))
+    lines = text_of(report)
+    assert lines[9:13] == [
+        "  not checked: kernels compiled for its GPUs, numbers",
+        "  checks passed: archive, identity, record, contents, import",
+        "  checks not run: ahead-of-time, interpreter",
+        "  tested on gfx942",
+    ]
+    assert "verified" not in "\n".join(lines)
+    (offer,) = json.loads(json.dumps(as_json(report)))["fitting"]
+    assert offer["unverified"] == "not checked: kernels compiled for its GPUs, numbers"
+
+
+def test_where_another_torch_is_needed_what_was_not_checked_is_said_too(rows: tuple[WheelRow, ...]) -> None:
+    triton = next(row for row in rows if row.filename == TRITON_FILE)
+    old = as_read([triton.model_copy(update={"gates": ()})])
+    lines = text_of(report_on(replace(MI300X, torch=None), old))
+    at = lines.index(f"No wheel fits. {TRITON_FILE} does with the torch that this installs:")
+    assert lines[at + 1].startswith("  not checked: archive, ")
 
 
 def test_the_archs_that_a_wheel_is_verified_on_are_shown(wheels: tuple[Wheel, ...]) -> None:
     verified = tuple(replace(wheel, verified_on=("gfx90a", "gfx942")) for wheel in wheels)
-    assert text_of(report_on(MI300X, verified))[9] == "  verified on gfx90a, gfx942"
+    assert text_of(report_on(MI300X, verified))[11] == "  verified on gfx90a, gfx942"
 
 
 def test_what_is_wrong_comes_before_what_fits(wheels: tuple[Wheel, ...]) -> None:
@@ -170,7 +191,7 @@ def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tupl
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
     at = lines.index(f"The wheel that fits is installed: {CK_FILE}")
-    assert lines[at + 2] == ""  # no line that installs it
+    assert lines[at + 4] == ""  # no line that installs it
 
 
 def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[Wheel, ...]) -> None:

@@ -1,8 +1,12 @@
-"""The whole job on real input: built, verified, published, indexed; again, from scratch, and killed on the way."""
+"""The whole job on real input: built, verified, published, indexed; again, from scratch, and killed on the way.
+
+With ``--quick``, which leaves out nothing but two gates; one test is about what those do.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,13 +16,20 @@ from pathlib import Path
 
 import pytest
 
+from rocm_machine import make_machine
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.digest import sha256_of
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, read_manifest
+from wheelfactory.verify.gates import required_gates
 
 Done = subprocess.CompletedProcess[str]
 
 TRITON = "fa2.8.3-*-torch2.13.0-py3-triton"
 """Two cells, for ROCm 7.1 and 7.2, of one payload."""
+ONE = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +50,11 @@ def command(dest: Path, cache: Path, only: str) -> list[str]:
 
 
 def run(
-    dest: Path, cache: Path, only: str, environ: Mapping[str, str] | None = None, arguments: Sequence[str | Path] = ()
+    dest: Path,
+    cache: Path,
+    only: str,
+    environ: Mapping[str, str] | None = None,
+    arguments: Sequence[str | Path] = ("--quick",),
 ) -> Done:
     return subprocess.run([*command(dest, cache, only), *arguments], env=environ, capture_output=True, text=True)
 
@@ -75,11 +90,56 @@ def test_the_release_holds_what_was_selected(release: Path) -> None:
     assert cells == ["fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"]
 
 
-def test_every_gate_passed_and_the_manifest_says_so(release: Path) -> None:
+def test_every_gate_but_the_two_passed_and_the_manifest_says_so(release: Path) -> None:
     rows = [row for row in read_manifest(release) if row.cell]
     results = {(gate.gate, gate.status.value) for row in rows for gate in row.gates if gate.required}
     names = ("archive", "identity", "record", "contents", "import")
     assert results == {(name, "passed") for name in names}
+    left_out = {gate.gate for row in rows for gate in row.gates if gate.detail == "left out by --quick"}
+    assert left_out == {"ahead-of-time", "interpreter"}
+
+
+@pytest.fixture
+def one_arch(tmp_path: Path) -> Path:
+    """The matrix with one arch in place of ten, so that the slow gates take a minute."""
+    path = tmp_path / "matrix.yaml"
+    path.write_text(re.sub(r"(triton: &triton-2-8\n\s+archs:\s+)\[[^]]+\]", r"\1[gfx942]", MATRIX.read_text()))
+    (cell,) = (cell for cell in expand(load_matrix(path)).cells if cell.id == ONE)
+    assert load_matrix(path).archs(cell) == ("gfx942",)
+    return path
+
+
+def test_by_default_what_quick_left_out_is_verified_now_and_nothing_else_changes(
+    cache: Path, one_arch: Path, tmp_path: Path
+) -> None:
+    """The gates for real, with no proof kept; the files and their times of publication stay."""
+    own, folder = make_machine(tmp_path / "machine", cache, {}).cache, tmp_path / "release"
+    (own / "proofs").unlink()
+    quick = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
+    assert quick.returncode == 0, quick.stderr
+    assert "1 wheel not checked: kernels compiled for its GPUs, numbers; run again without --quick" in quick.stdout
+    assert "verified" not in quick.stdout
+    assert "not checked: kernels compiled" in (folder / "packages.md").read_text()
+    again = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
+    assert again.returncode == 5
+    before = {row.filename: row for row in read_manifest(folder)}
+    wheels = snapshot(folder / "wheels")
+
+    done = run(folder, own, ONE, arguments=("--matrix", one_arch))
+
+    assert done.returncode == 0, done.stderr
+    assert "not checked" not in done.stdout + (folder / "packages.md").read_text()
+    assert snapshot(folder / "wheels") == wheels
+    after = {row.filename: row for row in read_manifest(folder)}
+    changed = {name: row for name, row in after.items() if row != before[name]}
+    ((name, row),) = changed.items()
+    assert row == before[name].model_copy(update={"gates": row.gates})
+    assert {gate.gate for gate in row.gates if str(gate.status) == "passed"} == set(required_gates(Backend.TRITON))
+    figures = {gate.gate: gate.figures for gate in row.gates}
+    assert figures["ahead-of-time"]["gfx942 kernels"] > 20
+    assert len(figures["interpreter"]) > 10
+    nothing = run(folder, own, ONE, arguments=("--matrix", one_arch))
+    assert (nothing.returncode, read_manifest(folder)) == (5, tuple(after.values()))
 
 
 def test_the_fallback_is_built_verified_and_published_with_the_first_cells(release: Path) -> None:
@@ -118,7 +178,7 @@ def test_killed_at_any_moment_and_run_again_it_is_complete(release: Path, scratc
     folder = tmp_path / "killed"
     for seconds in (0.3, 1.0, 2.0, 3.5, 5.0, 4.0, 2.5, 1.5, 3.0):
         process = subprocess.Popen(
-            command(folder, scratch_cache, TRITON), start_new_session=True, stderr=subprocess.PIPE
+            [*command(folder, scratch_cache, TRITON), "--quick"], start_new_session=True, stderr=subprocess.PIPE
         )
         time.sleep(seconds)
         process.kill()
@@ -161,7 +221,7 @@ def test_what_python_is_told_to_import_does_not_change_a_wheel(
     (tmp_path / "other/setuptools").mkdir(parents=True)
     (tmp_path / "other/setuptools/__init__.py").write_text("raise SystemExit('the wrong setuptools')\n")
     environ = {**os.environ, "PYTHONPATH": str(tmp_path / "other")}
-    done = run(tmp_path / "release", scratch_cache, "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", environ)
+    done = run(tmp_path / "release", scratch_cache, ONE, environ)
     assert done.returncode == 0, done.stderr
     assert {row.sha256 for row in read_manifest(tmp_path / "release")} < {row.sha256 for row in read_manifest(release)}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from release_factory import passed_gates, quick_gates
 from report_rows import rows_of, table_rows
 from wheelfactory.pipeline.account import SUMMARY_LIMIT, compare, job_summary
 from wheelfactory.verify.result import GateResult
 
 A, B, C = (f"fa2.8.3-rocm6.4-torch2.9.1-cp31{minor}-ck" for minor in range(3))
-GATES = (GateResult.of("identity", []), GateResult.of("record", []), GateResult.not_run("gpu", "not asked for"))
+T = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+GPU = GateResult.not_run("gpu", "not asked for")
 
 
 def test_missing_cells_come_first_with_what_to_do(tmp_path: Path) -> None:
@@ -19,11 +21,19 @@ def test_missing_cells_come_first_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_cell_has_its_size_and_its_gates(tmp_path: Path) -> None:
-    text = job_summary(compare([A, B], [A, B], [A, B]), rows_of(tmp_path, [A], gates=GATES))
+    text = job_summary(compare([A, B], [A, B], [A, B]), rows_of(tmp_path, [A], gates=(*passed_gates(A), GPU)))
     assert table_rows(text)[1:] == [
-        [A, "published", "1.2 MB", "2 passed; not run: gpu"],
+        [A, "published", "1.2 MB", "8 passed; not run: gpu"],
         [B, "published", "", ""],
     ]
+
+
+def test_a_cell_whose_wheel_is_not_verified_says_what_was_not_checked(tmp_path: Path) -> None:
+    text = job_summary(compare([T], [T], [T]), rows_of(tmp_path, [T], gates=(*quick_gates(T), GPU)))
+    (row,) = table_rows(text)[1:]
+    assert row[3] == (
+        "not checked: kernels compiled for its GPUs, numbers; 5 passed; not run: ahead-of-time, interpreter, gpu"
+    )
 
 
 def test_a_cell_that_waits_for_kernels_is_told_apart() -> None:

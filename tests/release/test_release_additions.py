@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from given import Given, local
+from release_factory import passed_gates, quick_gates
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
 from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.matrix.facts import Dependency
 from wheelfactory.pipeline.run import plan_job
-from wheelfactory.release.additions import addition, missing_dependencies
+from wheelfactory.release.additions import addition, missing_dependencies, recorded
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
-from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import Finding, GateResult, Status
 
-PASSED = tuple(GateResult(gate=gate.name, status=Status.PASSED) for gate in GATES if gate.required)
+PASSED = passed_gates(TRITON.id)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_dependency_whose_file_is_gone_is_put_back(
     [
         pytest.param((), "", id="no gate looked at it"),
         pytest.param(
-            (*PASSED[:-1], GateResult(gate="import", status=Status.NOT_RUN, detail="no torch")),
+            (*PASSED, GateResult(gate="import", status=Status.NOT_RUN, detail="no torch")),
             "import: not run (no torch)",
             id="a gate did not run",
         ),
@@ -102,6 +102,41 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
 def test_a_published_cell_is_not_built_again(given: Given, publisher: DirectoryPublisher) -> None:
     job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert (job.todo, job.already) == ((), (TRITON,))
+
+
+def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
+    """Change the row of the released wheel to that of one that ``run --quick`` made."""
+    changed = {"gates": quick_gates(TRITON.id), **changes}
+    rows = [row.model_copy(update=changed) if row.cell else row for row in publisher.rows()]
+    publisher.commit(rows)
+    return next(row for row in rows if row.cell)
+
+
+@pytest.mark.usefixtures("released")
+@pytest.mark.parametrize("quick", [False, True], ids=["run", "run --quick"])
+def test_a_published_wheel_that_is_not_verified_is_verified_by_a_run_that_is_not_quick(
+    given: Given, publisher: DirectoryPublisher, quick: bool
+) -> None:
+    row = make_quick(publisher)
+    job = plan_job(local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"])
+    assert (job.todo, job.already, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
+
+
+@pytest.mark.usefixtures("released")
+def test_a_yanked_wheel_is_not_verified_any_more(given: Given, publisher: DirectoryPublisher) -> None:
+    make_quick(publisher, yanked="broken")
+    job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    assert (job.already, job.to_verify) == ((TRITON,), ())
+
+
+@pytest.mark.usefixtures("released")
+def test_a_release_directory_with_a_wheel_that_is_not_verified_is_refused_with_the_cure(
+    given: Given, publisher: DirectoryPublisher
+) -> None:
+    make_quick(publisher)
+    with pytest.raises(VerificationError, match="not checked: kernels compiled for its GPUs, numbers") as refused:
+        recorded(publisher.folder, **given)
+    assert "`wheelfactory run` without --quick" in refused.value.hint
 
 
 def test_a_cell_whose_published_file_is_gone_is_built_again(

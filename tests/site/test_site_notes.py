@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from release_factory import quick_gates
 from report_rows import code_lines, einops_row, rows_of, shown, table_rows
 from small_matrix import small_matrix
 from validations import H200, LATER, a_validation, foreign, validated
@@ -83,7 +84,7 @@ def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelR
     text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
     assert text.startswith("0 new flash-attn wheels, 1 with new evidence; 6 files in all.\n")
     told = shown(section(text, "Evidence"))
-    assert f"{now[0].filename}: verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in told
+    assert f"{now[0].filename}: tested on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in told
     assert (
         f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the foreign-GPU test mode" in told
     )
@@ -145,6 +146,13 @@ def test_reasons_of_a_gate_are_told_once_and_beyond_three_counted(after: tuple[W
     gates = tuple(GateResult.not_run("gpu", why) for why in ("a", "b", "a", "", "c", "d|d", "e"))
     text = release_notes((), [after[0].model_copy(update={"gates": gates})], matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "Gates"))[1:] == [["gpu", "0", "0", "7 (a; b; c; and 2 more reasons)"]]
+
+
+def test_wheels_that_are_not_verified_are_counted_with_what_was_not_checked(tmp_path: Path, matrix: Matrix) -> None:
+    made = (*rows_of(tmp_path, [NEW[0]]), *rows_of(tmp_path, [NEW[1]], gates=quick_gates(NEW[1])))
+    text = section(release_notes((), made, matrix=matrix, site=SITE, repository=None), "Gates")
+    assert "1 wheel not checked: kernels compiled for its GPUs, numbers." in text
+    assert "verified" not in text
 
 
 def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:

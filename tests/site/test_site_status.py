@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from release_factory import quick_gates
 from report_rows import rows_of, shown, table_rows
 from small_matrix import small_matrix
 from wheelfactory.core.checkout import MATRIX
@@ -46,6 +47,19 @@ def test_a_complete_release_has_nothing_missing_to_tell(tmp_path: Path) -> None:
     assert sum_lines(coverage, "x") == ["1 of 1 cells are published in x"]
 
 
+def test_a_wheel_that_is_not_verified_is_published_with_what_was_not_checked(tmp_path: Path) -> None:
+    coverage = cover(expand(small_matrix()), rows_of(tmp_path, [TRITON], gates=quick_gates(TRITON)), TRITON)
+    reason = "not checked: kernels compiled for its GPUs, numbers"
+    assert cell_lines(coverage) == [f"{TRITON}  published, {reason}"]
+    assert sum_lines(coverage, "x") == ["1 of 1 cells are published in x, 1 are not verified"]
+    told = json.loads(json.dumps(as_json(coverage, "x")))
+    assert (told["published"], told["unverified"], told["cells"][0]["unverified"]) == (1, 1, reason)
+    text = as_markdown(coverage)
+    assert ["all", "1", "1", "1", "0", "0", "0"] in table_rows(text)
+    assert "1 cell not verified" in text
+    assert f"{TRITON}: {reason}" in shown(text)
+
+
 def test_reasons_that_are_not_shown_are_counted() -> None:
     coverage = cover(expand(load_matrix(MATRIX)), ())
     _, excluded, *reasons, rest = sum_lines(coverage, "x")
@@ -75,9 +89,9 @@ def test_json_says_everything(coverage: Coverage) -> None:
 
 def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Coverage) -> None:
     rows = table_rows(as_markdown(coverage))
-    assert ["all", "5", "1", "1", "3", "26"] in rows
-    assert [row[:5] for row in rows if row[0] == "ROCm 6.4, torch 2.9.1"] == [
-        ["ROCm 6.4, torch 2.9.1", "3", "1", "1", "1"]
+    assert ["all", "5", "1", "0", "1", "3", "26"] in rows
+    assert [row[:6] for row in rows if row[0] == "ROCm 6.4, torch 2.9.1"] == [
+        ["ROCm 6.4, torch 2.9.1", "3", "1", "0", "1", "1"]
     ]
     assert next(row for row in rows if row[1] == "flash-attn 2.6.3 has no triton backend")[0] == "8"
 

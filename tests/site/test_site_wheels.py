@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from release_factory import quick_gates
 from report_rows import rows_of
 from validations import LATER, a_validation, foreign, validated
 from wheelfactory.gpu.validate.report import Validated
@@ -13,13 +14,14 @@ from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheels import evidence_lines, marks
 from wheelfactory.verify.result import GateResult
 
+TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 GATE = GateResult.of("gpu", [], versions={"gpu": "gfx90a", "torch": "2.9.1+rocm6.4"})
 FALLBACK = Validated(project="flash-attention-amd", version="0.1.0", sha256="7" * 64)
 
 
 @pytest.fixture
 def row(tmp_path: Path) -> WheelRow:
-    (made,) = rows_of(tmp_path, ["fa2.8.3-rocm6.4-torch2.9.1-py3-triton"], gates=())
+    (made,) = rows_of(tmp_path, [TRITON])
     return made
 
 
@@ -28,13 +30,22 @@ def test_nothing_is_said_of_a_wheel_that_no_gpu_ran(row: WheelRow) -> None:
 
 
 def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
-    ran = validated(row.model_copy(update={"gates": (GATE,)}), a_validation())
+    ran = validated(row.model_copy(update={"gates": (*row.gates, GATE)}), a_validation())
     assert list(marks(ran)) == ["verified on gfx90a, gfx942"]
     assert list(evidence_lines(ran)) == [
         "verified on gfx90a, torch 2.9.1+rocm6.4: by the gpu gate, before it was published",
         "verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22: 2 cases passed, 1 not run; "
         "nearest to its bound dq of fp16 d64 causal, 0.003 of 0.004",
     ]
+
+
+def test_what_was_not_checked_comes_first_and_such_a_wheel_is_not_called_verified(row: WheelRow) -> None:
+    ran = validated(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), a_validation())
+    assert list(marks(ran)) == [
+        "not checked: kernels compiled for its GPUs, numbers",
+        "tested on gfx90a, gfx942",
+    ]
+    assert "verified" not in " ".join(evidence_lines(ran))
 
 
 def test_the_test_mode_is_called_what_it_is(row: WheelRow) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the extended gates share: a cache with environments and no proofs."""
+"""What the tests of the slow gates share: a cache with environments and no proofs."""
 
 from __future__ import annotations
 

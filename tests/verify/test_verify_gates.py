@@ -20,32 +20,33 @@ from wheel_factory import (
     small_machine,
     tamper,
 )
-from wheelfactory.core.cell import Cell
-from wheelfactory.core.errors import InputError
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.gates import GATES, refused, verify
+from wheelfactory.verify.gates import EXTENDED, GATES, refused, required_gates, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.rewrite import finish_wheel
 
 REQUIRED = [gate.name for gate in GATES if gate.required]
+SLOW = ("ahead-of-time", "interpreter")
 
 PASSED, FAILED, NOT_RUN = Status.PASSED, Status.FAILED, Status.NOT_RUN
 
 
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The wheels that were imported; what needs a torch is replaced by what passes all, so import and symbols."""
+    """The wheels that were imported; what needs a torch is replaced by what passes all."""
     asked: list[str] = []
 
     def importing(subject: Subject) -> GateResult:
         asked.append(subject.wheel.path.name)
         return GateResult(gate="import", status=PASSED)
 
-    def symbols(subject: Subject) -> GateResult:
-        return GateResult(gate="symbols", status=PASSED)
+    def passing(name: str) -> Callable[[Subject], GateResult]:
+        return lambda subject: GateResult(gate=name, status=PASSED)
 
-    stand_ins = {"import": importing, "symbols": symbols}
+    stand_ins = {"import": importing} | {name: passing(name) for name in ("symbols", *SLOW)}
     monkeypatch.setattr(gates, "GATES", [replace(gate, check=stand_ins.get(gate.name, gate.check)) for gate in GATES])
     return asked
 
@@ -117,8 +118,8 @@ def test_the_place_of_a_cell_is_asked_for_only_by_a_gate_that_needs_it(
 ) -> None:
     """To make one may take an image of tens of gigabytes."""
     places: list[Cell] = []
-    if cell is TRITON:  # its import makes an environment with torch, and it is not asked about here
-        kept = [gate for gate in GATES if gate.name != "import"]
+    if cell is TRITON:  # these make an environment with torch, and are not asked about here
+        kept = [gate for gate in GATES if not gate.runs_code]
         monkeypatch.setattr(gates, "GATES", kept)
 
     def elsewhere(wanted: Cell) -> None:
@@ -126,6 +127,41 @@ def test_the_place_of_a_cell_is_asked_for_only_by_a_gate_that_needs_it(
 
     verify(finished_wheel(tmp_path, cell), cell, (), elsewhere, **small_machine(tmp_path))
     assert (cell in places) == asked
+
+
+def test_what_triton_kernels_compile_to_and_compute_is_required() -> None:
+    assert required_gates(Backend.TRITON) == ("archive", "identity", "record", "contents", "import", *SLOW)
+    assert [gate.name for gate in GATES if gate.slow] == list(SLOW)
+    assert not set(SLOW) & set(required_gates(Backend.CK))
+    assert EXTENDED == ("gpu",)
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_quick_leaves_out_the_slow_gates_and_nothing_else(tmp_path: Path, imported: list[str], cell: Cell) -> None:
+    results = verify(finished_wheel(tmp_path, cell), cell, quick=True, **small_machine(tmp_path))
+
+    assert statuses(results) == passing(cell) | (dict.fromkeys(SLOW, NOT_RUN) if cell is TRITON else {})
+    left_out = {result.gate: (result.required, result.detail) for result in results if result.gate in SLOW}
+    assert left_out == (dict.fromkeys(SLOW, (False, "left out by --quick")) if cell is TRITON else {})
+    assert not refused(results)
+
+
+def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
+    tmp_path: Path, imported: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(subject: Subject) -> GateResult:
+        raise BuildError("pip failed", "no triton 3.7.1", "Triton 3.7.1 must be installable for Python 3.20")
+
+    made = [replace(gate, check=missing) if gate.name == "interpreter" else gate for gate in gates.GATES]
+    monkeypatch.setattr(gates, "GATES", made)
+
+    with pytest.raises(BuildError, match="pip failed: no triton") as error:
+        verify(finished_wheel(tmp_path, TRITON), **small_machine(tmp_path))
+
+    assert error.value.hint == (
+        "Triton 3.7.1 must be installable for Python 3.20; run with another Python, "
+        "or leave the gate interpreter out: `run --quick`"
+    )
 
 
 def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:

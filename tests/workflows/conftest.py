@@ -38,10 +38,10 @@ def evaluator() -> Iterator[Expressions]:
 
 
 @pytest.fixture(scope="session")
-def stocked(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stocked(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache, with all that building the two Triton cells takes from outside."""
-    stock(cache, tmp_path_factory.mktemp("stock"), TRITON)
-    return cache
+    stock(proved, tmp_path_factory.mktemp("stock"), TRITON)
+    return proved
 
 
 @pytest.fixture

@@ -60,7 +60,16 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         "--extended",
         default="",
         metavar="LIST",
-        help="gates to run beside the required ones: all, or some of ahead-of-time,interpreter,gpu",
+        help="gates to run beside the required ones: all, or gpu",
+    )
+
+
+def add_quick(parser: argparse.ArgumentParser) -> None:
+    """``--quick``"""
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="leave out ahead-of-time and interpreter, the gates that take minutes; the wheel is then not verified",
     )
 
 

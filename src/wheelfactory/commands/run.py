@@ -16,6 +16,7 @@ from wheelfactory.commands.options import (
     add_extended,
     add_matrix,
     add_only,
+    add_quick,
     cache_of,
     directory,
     show,
@@ -32,7 +33,9 @@ from wheelfactory.matrix.select import select
 from wheelfactory.pipeline.run import Failure, Job, exit_code, plan_job, run_job
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.verified import unverified
 from wheelfactory.site import advice
+from wheelfactory.site.markdown import count_text
 from wheelfactory.verify.gates import named
 
 
@@ -41,6 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
+    add_quick(parser)
     add_extended(parser)
     add_kernels(parser)
     add_executor(parser)
@@ -62,7 +66,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     ):
         remove_scratch(publisher.folder)
         remove_scratch(cache)
-        job = plan_job(executor, cells, publisher, matrix=matrix, environ=environ)
+        job = plan_job(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
         wanted = wanted_of(options, started)
         failures = run_job(
             executor,
@@ -70,6 +74,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             publisher,
             extended,
             wanted,
+            quick=options.quick,
             matrix=matrix,
             host=host,
             environ=environ,
@@ -78,20 +83,28 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     _report(job, failures, publisher, matrix if host.rocm is None else None)
     if failures or job.refusals:
         return exit_code(failures) or BUILD_FAILED
-    return DONE if job.todo else NOTHING_TO_DO
+    return DONE if job.todo or job.to_verify else NOTHING_TO_DO
 
 
 def _report(job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None) -> None:
     rows = publisher.rows()
-    if not job.todo and job.already:
+    if not (job.todo or job.to_verify) and job.already:
         tell(f"nothing to build: {len(job.already)} of the cells selected are published already")
     if rows:
         show(f"wheels: {publisher.wheels} ({sum(row.cell is not None for row in rows)})")
+        show(*_unverified_lines(rows))
         show(f"index: {publisher.folder / 'simple'}")
         show(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
-    wanted = {cell.id for cell in (*job.todo, *job.already)}
+    wanted = {*(cell.id for cell in (*job.todo, *job.already)), *(row.cell for row in job.to_verify)}
     _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, without_rocm)
     _tell_failures(job, failures)
+
+
+def _unverified_lines(rows: Sequence[WheelRow]) -> list[str]:
+    """How many of the wheels are not verified, for each reason."""
+    reasons = Counter(filter(None, (unverified(row) for row in rows if row.cell and row.yanked is None)))
+    cure = "run again without --quick to verify them"
+    return [f"{count_text(number, 'wheel')} {reason}; {cure}" for reason, number in reasons.items()]
 
 
 def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from wheelfactory.build.fallback import is_of_other_sources
 from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, add_quick, cache_of, show, tell
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import announcing
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.additions import wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.verified import unverified
 from wheelfactory.verify.gates import named, refused
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import GateResult
@@ -25,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     help_text = "a wheel, or a release directory for all the wheels of its manifest"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
+    add_quick(parser)
     add_extended(parser)
     add_place(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
@@ -49,6 +52,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     cell,
                     extended,
                     executor.elsewhere,
+                    quick=options.quick,
                     matrix=matrix,
                     host=host,
                     environ=environ,
@@ -63,7 +67,7 @@ def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None
     if as_json:
         show(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
         return
-    show(f"{path.name}: {'refused' if refused(results) else 'verified'}")
+    show(f"{path.name}: {'refused' if refused(results) else unverified(wheel_row(path, results)) or 'verified'}")
     for result in results:
         show(f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else ""))
         for finding in result.findings:

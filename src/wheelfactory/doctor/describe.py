@@ -10,7 +10,6 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.doctor.fit import named_gpu, seen_gpus
 from wheelfactory.doctor.machine import Machine, Torch
 from wheelfactory.doctor.report import Offer, Report
-from wheelfactory.doctor.wheels import Wheel
 
 SHOWN_NEAR_MISSES = 5
 _BACKENDS = {Backend.CK: "CK, compiled kernels", Backend.TRITON: "Triton, kernels that are compiled when first used"}
@@ -71,9 +70,9 @@ def _gpu_text(machine: Machine) -> str:
 def _fitting_lines(report: Report) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
-        yield from _wheel_lines("The wheel that fits is installed", best.wheel)
+        yield from _wheel_lines("The wheel that fits is installed", best)
     else:
-        yield from _wheel_lines("Fits", best.wheel)
+        yield from _wheel_lines("Fits", best)
         yield from _command_lines(best)
         yield from (f"But {text}" for text in report.hindrances)
     if best.condition:
@@ -82,22 +81,24 @@ def _fitting_lines(report: Report) -> Iterator[str]:
         yield "No GPU is seen here, so nobody has looked whether it has code for yours."
     for offer in others:
         yield ""
-        yield from _wheel_lines("Also fits", offer.wheel)
+        yield from _wheel_lines("Also fits", offer)
         yield from _command_lines(offer)
         if offer.condition:
             yield f"But {offer.condition}"
 
 
-def _wheel_lines(heading: str, wheel: Wheel) -> Iterator[str]:
+def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
+    wheel = offer.wheel
     assert wheel.label  # dependencies are not offered
     yield f"{heading}: {wheel.filename}"
     yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
+    yield f"  {offer.unverified or 'verified'}"
     outcomes: dict[str, list[str]] = {}
     for gate, status in wheel.gates:
         outcomes.setdefault(status, []).append(gate)
-    yield from (f"  verified, {status}: {', '.join(gates)}" for status, gates in outcomes.items())
+    yield from (f"  checks {status}: {', '.join(gates)}" for status, gates in outcomes.items())
     if wheel.verified_on:
-        yield f"  verified on {', '.join(wheel.verified_on)}"
+        yield f"  {'tested' if offer.unverified else 'verified'} on {', '.join(wheel.verified_on)}"
 
 
 def _command_lines(offer: Offer) -> Iterator[str]:
@@ -110,6 +111,7 @@ def _nothing_fits_lines(report: Report) -> Iterator[str]:
     misses = report.fit.near_misses
     if report.torch:
         yield f"No wheel fits. {report.torch.wheel.filename} does with the torch that this installs:"
+        yield from [f"  {report.torch.unverified}"] if report.torch.unverified else []
         yield from _command_lines(report.torch)
         yield from (f"But {text}" for text in report.hindrances)
         yield ""

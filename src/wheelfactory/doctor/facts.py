@@ -1,4 +1,4 @@
-"""What matrix.yaml knows and the doctor needs, which runs where neither that file nor a reader of YAML is."""
+"""What the doctor needs of matrix.yaml and the gates, as it runs where neither they nor a reader of YAML are."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class Facts:
     """The newest first."""
     fallback_torch: tuple[int, int]
     """The oldest torch that flash-attention-amd runs with."""
+    required: Mapping[str, tuple[str, ...]]
+    """By backend, the gates that a wheel must pass to be verified."""
 
     @classmethod
     def parse(cls, text: str) -> Facts:
@@ -42,6 +44,7 @@ class Facts:
                 for version, pythons, triton in found["torches"]
             ),
             major_minor(found["fallback_torch"]),
+            {backend: tuple(gates) for backend, gates in found["required"].items()},
         )
 
     def window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -89,7 +89,7 @@ def perform(
             wheels = read_wheels(read_source(source), source.manifest, source.base)
             backend = Backend(options.backend) if options.backend else None
             fit = find_fit(wheels, machine, facts, backend=backend, flash_attn=options.flash_attn)
-            report = make_report(machine, report.diagnoses, source.manifest, wheels, fit)
+            report = make_report(machine, report.diagnoses, source.manifest, wheels, fit, facts)
     except InputError as caught:
         error = caught
     for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report):

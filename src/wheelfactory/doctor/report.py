@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.installer import Command, pip_of, uv_of, with_digest
+from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.diagnosis import TORCH_INDEX, Diagnosis
+from wheelfactory.doctor.facts import Facts
 from wheelfactory.doctor.fit import Fit, condition, dependencies
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.wheels import Wheel
@@ -29,6 +31,8 @@ class Offer:
     """Whether that very wheel is installed and works, so that nothing is to be done."""
     condition: str = ""
     """What must be done before a program uses it, on a machine some of whose GPUs it is not for."""
+    unverified: str = ""
+    """Why the wheel is not verified; empty if it is."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,12 @@ class Report:
 
 
 def make_report(
-    machine: Machine, diagnoses: tuple[Diagnosis, ...], site: str | None, wheels: Sequence[Wheel], fit: Fit
+    machine: Machine,
+    diagnoses: tuple[Diagnosis, ...],
+    site: str | None,
+    wheels: Sequence[Wheel],
+    fit: Fit,
+    facts: Facts,
 ) -> Report:
     """The report of a machine and the wheels of the manifest at `site`, of which `fit` says which are for it."""
     needed = dependencies(wheels, machine)
@@ -84,13 +93,13 @@ def make_report(
         diagnoses,
         site,
         fit,
-        tuple(_offer(wheel, needed, machine) for wheel in best.values()),
-        _torch_offer(other, other.cell, machine) if other and other.cell else None,
-        _offer(fallback, (), machine) if fallback else None,
+        tuple(_offer(wheel, needed, machine, facts) for wheel in best.values()),
+        _torch_offer(other, other.cell, machine, facts) if other and other.cell else None,
+        _offer(fallback, (), machine, facts) if fallback else None,
     )
 
 
-def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine) -> Offer:
+def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine, facts: Facts) -> Offer:
     """A wheel is named by its address and digest: nothing is chosen, so nothing else can be taken."""
     installed, python = machine.installed, machine.python.executable
     again = installed is not None and installed.version == wheel.version
@@ -102,14 +111,19 @@ def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine) -> Offer:
         uv_of(python).exactly(*(f"{project} @ {address}" for project, address in wheels), again=again),
         installed=installed is not None and again and not installed.error,
         condition=condition(wheel, machine),
+        unverified=_unverified(wheel, facts),
     )
 
 
-def _torch_offer(wheel: Wheel, cell: Cell, machine: Machine) -> Offer:
+def _torch_offer(wheel: Wheel, cell: Cell, machine: Machine, facts: Facts) -> Offer:
     """The torch of a cell with its local version, which a CUDA build that is there cannot satisfy."""
     requirement, index = f"torch=={cell.torch}+rocm{cell.rocm}", f"{TORCH_INDEX}/rocm{cell.rocm}"
     pip, uv = (one(machine.python.executable).torch(requirement, index) for one in (pip_of, uv_of))
-    return Offer(wheel, pip, uv)
+    return Offer(wheel, pip, uv, unverified=_unverified(wheel, facts))
+
+
+def _unverified(wheel: Wheel, facts: Facts) -> str:
+    return why_unverified(facts.required[str(wheel.label.backend)], wheel.gates) if wheel.label else ""
 
 
 def managed_trouble(python: Python, *, torch: bool = True) -> tuple[str, str]:
@@ -139,6 +153,7 @@ def as_json(report: Report, error: FactoryError | None = None) -> dict[str, obje
                 **_commands_json(offer),
                 "installed": offer.installed,
                 "condition": offer.condition or None,
+                "unverified": offer.unverified or None,
             }
             for offer in report.offers
         ],

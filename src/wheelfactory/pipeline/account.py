@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.verified import unverified
 from wheelfactory.site.coverage import decisive_rows
 from wheelfactory.site.markdown import Section, code, count_text, fitted, prose, size_text, table
-from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.result import Status
 
 _NOT_BUILT = "no verified wheel reached the upload"
 _NOT_PUBLISHED = "its wheel was verified and is not published"
@@ -116,7 +117,7 @@ def job_summary(account: Account, rows: Iterable[WheelRow]) -> str:
     lines = table(
         ("cell", "state", "size", "gates"),
         (
-            [code(cell), states[cell], *((size_text(row.size), _gates(row.gates)) if row else ("", ""))]
+            [code(cell), states[cell], *((size_text(row.size), _gates(row)) if row else ("", ""))]
             for cell, row in ((cell, wheels.get(cell)) for cell in cells)
         ),
     )
@@ -129,10 +130,11 @@ def job_summary(account: Account, rows: Iterable[WheelRow]) -> str:
     return fitted([told, listed], SUMMARY_LIMIT)
 
 
-def _gates(gates: Iterable[GateResult]) -> str:
-    """How many passed, and the names of those that did not: ``7 passed; not run: gpu``."""
+def _gates(row: WheelRow) -> str:
+    """What makes it not verified, how many passed, and the names of those that did not: ``7 passed; not run: gpu``."""
     names: dict[Status, list[str]] = {}
-    for gate in gates:
+    for gate in row.gates:
         names.setdefault(gate.status, []).append(prose(gate.gate))
     passed = f"{len(names.get(Status.PASSED, ()))} passed"
-    return "; ".join([passed, *(f"{status}: {', '.join(names[status])}" for status in _TOLD if status in names)])
+    told = [f"**{prose(why)}**"] if (why := unverified(row)) else []
+    return "; ".join([*told, passed, *(f"{status}: {', '.join(names[status])}" for status in _TOLD if status in names)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, Place
@@ -24,8 +26,9 @@ from wheelfactory.matrix.select import unpublished
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.release.additions import addition, missing_dependencies, missing_fallback
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
-from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.manifest import WheelRow, published_cells
 from wheelfactory.release.transaction import Publisher, publish
+from wheelfactory.release.verified import unverified
 from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import GateResult
@@ -47,15 +50,23 @@ class Job:
     todo: tuple[Cell, ...]
     already: tuple[Cell, ...]
     refusals: tuple[Failure, ...]
+    to_verify: tuple[WheelRow, ...] = ()
+    """The rows of wheels that are published and not verified."""
 
 
 def plan_job(
-    executor: Executor, cells: Sequence[Cell], publisher: Publisher, *, matrix: Matrix, environ: Mapping[str, str]
+    executor: Executor,
+    cells: Sequence[Cell],
+    publisher: Publisher,
+    *,
+    quick: bool = False,
+    matrix: Matrix,
+    environ: Mapping[str, str],
 ) -> Job:
-    """Split the cells into those to build, those published already, and those this machine cannot build.
+    """Split the cells into those to build or to verify, those published already, and those this machine cannot build.
 
-    A cell whose published file is gone is built again, which gives the same file. Raises `PublishError` if a
-    published file was changed.
+    A cell whose published file is gone is built again, which gives the same file. A published wheel that is not
+    verified is verified now, unless it is yanked. Raises `PublishError` if a published file was changed.
     """
     held = [row for row in publisher.rows() if publisher.holds(row)]
     missing = unpublished(cells, published_cells(held))
@@ -66,7 +77,11 @@ def plan_job(
             todo.append(cell)
         except BuildError as error:
             refusals.append(Failure(cell.id, error))
-    return Job(tuple(todo), tuple(cell for cell in cells if cell not in missing), tuple(refusals))
+    ids = {cell.id for cell in cells}
+    to_verify = [row for row in held if not quick and row.cell in ids and row.yanked is None and unverified(row)]
+    waiting = published_cells(to_verify)
+    already = tuple(cell for cell in cells if cell not in missing and cell.id not in waiting)
+    return Job(tuple(todo), already, tuple(refusals), tuple(to_verify))
 
 
 def run_job(
@@ -76,6 +91,7 @@ def run_job(
     extended: Collection[str] = (),
     wanted: Wanted = ALL,
     *,
+    quick: bool = False,
     matrix: Matrix,
     host: Host,
     environ: Mapping[str, str],
@@ -83,8 +99,8 @@ def run_job(
 ) -> tuple[Failure, ...]:
     """Build, verify and publish what is to do, wheel by wheel, then write the index of the release.
 
-    `extended` names the gates to run beside the required ones; `wanted` says where kernels may come from, and how long
-    it may take. As many cells are built at a time as the executor allows.
+    `extended` names the gates to run beside the required ones, `quick` leaves the slow ones out; `wanted` says where
+    kernels may come from, and how long it may take. As many cells are built at a time as the executor allows.
 
     A wheel is published as soon as it is verified, so an interrupted run has lost what was under way at most. A cell
     that fails does not stop the others; gives those that did. With the first wheels come the dependencies that the
@@ -92,11 +108,13 @@ def run_job(
     where it fails, as on a machine that has no CPU torch for it.
     """
     fallback = missing_fallback(publisher) if job.todo else None
-    with Steps(len(job.todo) + (fallback is not None) + 1) as steps, scratch_dir(cache) as scratch:
+    count = len(job.to_verify) + len(job.todo) + (fallback is not None) + 1
+    with Steps(count) as steps, scratch_dir(cache) as scratch:
         if job.todo:
             publish(publisher, missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
-        line = Line(matrix, host, environ, cache, publisher, scratch, steps, extended, wanted)
+        line = Line(matrix, host, environ, cache, publisher, scratch, steps, extended, wanted, quick)
         failures = list(line.bring(fallback)) if fallback else []
+        failures += _in_turn((str(row.cell), partial(line.verify_published, executor, row)) for row in job.to_verify)
         for wave in waves(matrix, job.todo) if executor.at_once > 1 else (job.todo,):
             failures += build_side_by_side(line, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
@@ -109,7 +127,7 @@ def run_job(
 def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
     """The cells in groups to build one after the other; those of a group share nothing that takes long to make.
 
-    First one cell of each release's Triton wheel, which takes seconds; then one of each kernel set, among which the
+    First one cell of each release's Triton wheel, which takes minutes; then one of each kernel set, among which the
     machine is divided for hours; then those that only link or label.
     """
     triton: dict[str, Cell] = {}
@@ -134,8 +152,11 @@ class Line:
     steps: Steps
     extended: Collection[str]
     wanted: Wanted
+    quick: bool = False
     publishing: threading.Lock = field(default_factory=threading.Lock)
     """A release is changed by one cell at a time."""
+    verifying: threading.Lock = field(default_factory=threading.Lock)
+    """Triton wheels are verified one at a time: that takes every core, and the next label finds what it showed."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self, executor: Executor, cell: Cell) -> None:
@@ -155,6 +176,14 @@ class Line:
             with self.publishing:
                 publish(self.publisher, [added])
 
+    def verify_published(self, executor: Executor, row: WheelRow) -> None:
+        """Verify a wheel that the release holds, and keep in its row what the gates say. Raises `FactoryError`."""
+        cell, path = Cell.parse(str(row.cell)), self.publisher.wheels / row.filename
+        yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
+        hint = f"it stays published as it was; if a gate found it wrong, yank it: `{yank}`"
+        with self.steps.step(cell.id):
+            publish(self.publisher, [addition(path, self._verify(path, cell, executor.elsewhere), hint)])
+
     def bring(self, project: Project) -> Iterator[Failure]:
         """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""
         try:
@@ -169,16 +198,18 @@ class Line:
     def _verify(
         self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], Place | None] = lambda _: None
     ) -> tuple[GateResult, ...]:
-        return verify(
-            path,
-            cell,
-            self.extended,
-            elsewhere,
-            matrix=self.matrix,
-            host=self.host,
-            environ=self.environ,
-            cache=self.cache,
-        )
+        with self.verifying if cell and cell.backend is Backend.TRITON else nullcontext():
+            return verify(
+                path,
+                cell,
+                self.extended,
+                elsewhere,
+                quick=self.quick,
+                matrix=self.matrix,
+                host=self.host,
+                environ=self.environ,
+                cache=self.cache,
+            )
 
     def _stopping_with(self, part: Part) -> Part:
         def checked(done: int, total: int, told: str = "") -> None:
@@ -197,7 +228,7 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
     """
     count = min(executor.at_once, len(cells))
     if count <= 1:
-        return list(_build_in_turn(line, executor, cells))
+        return list(_in_turn((cell.id, partial(line.run, executor, cell)) for cell in cells))
     failures = list(_without_place(executor, cells))
     rest = [cell for cell in cells if cell.id not in {failure.name for failure in failures}]
     with ThreadPoolExecutor(count) as pool:
@@ -248,13 +279,14 @@ def _cancel(futures: Iterable[Future[None]]) -> None:
         future.cancel()
 
 
-def _build_in_turn(line: Line, executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
-    for cell in cells:
+def _in_turn(work: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[Failure]:
+    """Do what is to do for each cell; give those that failed."""
+    for cell, do in work:
         try:
-            line.run(executor, cell)
+            do()
         except PublishError:
             raise
         except FactoryError as error:
-            yield Failure(cell.id, error)
+            yield Failure(cell, error)
             if isinstance(error, RunAgainError):
                 return

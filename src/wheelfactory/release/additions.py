@@ -18,12 +18,11 @@ from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
+from wheelfactory.release.verified import unverified
 from wheelfactory.verify.gates import (
     ALONE,
     FALLBACK_ALONE,
-    FALLBACK_REQUIRED,
     refused,
-    required_gates,
     verify,
     verify_fallback,
 )
@@ -32,15 +31,17 @@ from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import read_record
 
 
-def addition(path: Path, gates: tuple[GateResult, ...]) -> tuple[WheelRow, Path]:
-    """A wheel that has been verified. Raises `VerificationError` unless it passed every required gate.
+def addition(
+    path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published of it"
+) -> tuple[WheelRow, Path]:
+    """A wheel that has been verified. Raises `VerificationError` with `hint` unless it passed every required gate.
 
     Each finding is one line of the error.
     """
     if refused(gates):
         lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
         lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
-        raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), "nothing was published of it")
+        raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), hint)
     return wheel_row(path, gates), path
 
 
@@ -69,8 +70,9 @@ def recorded(
     for row in read_manifest(folder / MANIFEST_NAME):
         path = DirectoryPublisher(folder).wheels / row.filename
         there = path.is_file()
-        unexpected = row.cell and expected is not None and row.cell not in expected
-        wrong = f"{row.cell} was not expected" if unexpected else _not_verified(row, matrix)
+        wrong = _unpinned(row, matrix) or unverified(row) or None
+        if row.cell and expected is not None and row.cell not in expected:
+            wrong = f"{row.cell} was not expected"
         wrong = wrong or (_differs(row, path) if there else None)
         if not wrong and there and is_of_other_sources(row.project, row.version):
             logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
@@ -79,6 +81,8 @@ def recorded(
             wrong = _refused_again(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
         if wrong:
             hint = f"nothing was published of {folder}"
+            if wrong == unverified(row):
+                hint = f"`wheelfactory run` without --quick verifies the wheels of a release directory; {hint}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if there else None))
     return tuple(additions)
@@ -129,21 +133,13 @@ def _differs(row: WheelRow, path: Path) -> str | None:
     return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
 
 
-def _not_verified(row: WheelRow, matrix: Matrix) -> str | None:
-    """Why a row must not be published as it stands, or None.
-
-    What is required is what the gates of this checkout require, whatever the row says of it.
-    """
-    if row.cell is None and row.project != FALLBACK_NAME:
-        dependency = matrix.dependencies.get(row.project)
-        pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
-        return None if pinned else "it is of no cell, and no dependency that the matrix pins"
-    required = required_gates(Cell.parse(row.cell).backend) if row.cell else FALLBACK_REQUIRED
-    passed = {gate.gate for gate in row.gates if gate.status is Status.PASSED}
-    missed = [name for name in required if name not in passed]
-    if missed:
-        return f"{', '.join(missed)} not passed"
-    return "a gate failed" if refused(row.gates) else None
+def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:
+    """Why a row that is of no cell must not be published, or None."""
+    if row.cell or row.project == FALLBACK_NAME:
+        return None
+    dependency = matrix.dependencies.get(row.project)
+    pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
+    return None if pinned else "it is of no cell, and no dependency that the matrix pins"
 
 
 def missing_dependencies(

@@ -19,6 +19,7 @@ from wheelfactory.core.progress import Part, unseen
 from wheelfactory.gpu.validate.report import Validated, Validation
 from wheelfactory.release.evidence import evidence_of, with_evidence
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.verified import verified_since
 from wheelfactory.wheel.read import Wheel
 
 SUMS_NAME = "SHA256SUMS"
@@ -97,12 +98,13 @@ class Publisher(Protocol):
 def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
     """Bring wheels to where they will be published, and publish nothing.
 
-    Gives the rows that are published and these, sorted by file name. Raises `PublishError` if a name is published with
+    Gives the rows that are published and these, sorted by file name; a published row of the same bytes stays, with the
+    gates of the new one if only those verify the wheel. Raises `PublishError` if a name is published with
     other bytes, or a file is neither given nor there.
     """
     rows = {row.filename: row for row in publisher.rows()}
     for row, path in additions:
-        present = rows.setdefault(row.filename, row)
+        present = rows.get(row.filename, row)
         if present.sha256 != row.sha256:
             raise PublishError(
                 "already published with other bytes",
@@ -110,6 +112,7 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unse
                 "a published file is never replaced: yank it (`wheelfactory publish TARGET --yank NAME --reason WHY`) "
                 "and publish the new one under another version or build tag",
             )
+        rows[row.filename] = verified_since(present, row)
         with step(row.filename) as part:
             for asset in wheel_assets(row, path) if path else ():
                 publisher.ensure(asset, part)

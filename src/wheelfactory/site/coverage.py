@@ -16,6 +16,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import Excluded, Expansion
 from wheelfactory.matrix.select import matches, select
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.verified import unverified
 from wheelfactory.site.markdown import code, count_text, details, prose, table
 
 Key = TypeVar("Key", bound=Hashable)
@@ -66,6 +67,11 @@ class Covered:
             return State.MISSING
         return State.PUBLISHED if self.row.yanked is None else State.YANKED
 
+    @property
+    def unverified(self) -> str:
+        """Why the published wheel is not verified; empty if it is, or if none is published."""
+        return unverified(self.row) if self.row and self.state is State.PUBLISHED else ""
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -75,6 +81,8 @@ class Tally:
     yanked: int
     missing: int
     excluded: Reasons
+    unverified: int = 0
+    """Of those that are published, those that are not verified."""
 
     @property
     def wanted(self) -> int:
@@ -104,9 +112,11 @@ class Coverage:
     def tallies(self, key: Callable[[Cell], Key]) -> dict[Key, Tally]:
         """The sums of each group that `key` makes; the cell of an excluded combination counts like a wanted one."""
         states: dict[Key, Counter[State]] = defaultdict(Counter)
+        not_verified: Counter[Key] = Counter()
         reasons: dict[Key, Counter[str]] = defaultdict(Counter)
         for covered in self.cells:
             states[key(covered.cell)][covered.state] += 1
+            not_verified[key(covered.cell)] += bool(covered.unverified)
         for item in self.excluded:
             reasons[key(Cell.of(*item.combination))][item.reason] += 1
         return {
@@ -115,6 +125,7 @@ class Coverage:
                 states[group][State.YANKED],
                 states[group][State.MISSING],
                 tuple(sorted(reasons[group].items(), key=lambda item: (-item[1], item[0]))),
+                not_verified[group],
             )
             for group in {**states, **reasons}
         }
@@ -135,17 +146,20 @@ def cover(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Co
 
 
 def cell_lines(coverage: Coverage) -> list[str]:
-    """A line a cell: its id, and published, missing, or why it is yanked."""
-    found = ((covered, covered.row.yanked if covered.row else None) for covered in coverage.cells)
-    return [f"{covered.cell.id}  {covered.state}{'' if why is None else f': {why}'}" for covered, why in found]
+    """A line a cell: its id, and published, missing, what was not checked, or why it is yanked."""
+    lines = []
+    for covered in coverage.cells:
+        yanked = covered.row.yanked if covered.row else None
+        more = f", {covered.unverified}" if covered.unverified else "" if yanked is None else f": {yanked}"
+        lines.append(f"{covered.cell.id}  {covered.state}{more}")
+    return lines
 
 
 def sum_lines(coverage: Coverage, place: str) -> list[str]:
     """The sums: wanted and published at `place`, missing, yanked, and what is excluded with the commonest reasons."""
     tally = coverage.tally
-    others = [
-        f"{number} are {state}" for number, state in ((tally.missing, "missing"), (tally.yanked, "yanked")) if number
-    ]
+    states = ((tally.unverified, "not verified"), (tally.missing, "missing"), (tally.yanked, "yanked"))
+    others = [f"{number} are {state}" for number, state in states if number]
     lines = [", ".join([f"{tally.published} of {tally.wanted} cells are published in {place}", *others])]
     if tally.excluded:
         lines.append(f"excluded: {_excluded(tally)}")
@@ -180,6 +194,7 @@ def as_json(coverage: Coverage, place: str) -> dict[str, object]:
                 "state": str(covered.state),
                 "filename": covered.row.filename if covered.row else None,
                 "yanked": covered.row.yanked if covered.row else None,
+                "unverified": covered.unverified or None,
             }
             for covered in coverage.cells
         ],
@@ -191,6 +206,7 @@ def _numbers(tally: Tally) -> dict[str, int]:
     return {
         "wanted": tally.wanted,
         "published": tally.published,
+        "unverified": tally.unverified,
         "yanked": tally.yanked,
         "missing": tally.missing,
         "combinations-excluded": tally.combinations,
@@ -203,7 +219,7 @@ def _reasons(tally: Tally) -> list[dict[str, object]]:
 
 def as_markdown(coverage: Coverage) -> str:
     """For a page or a job summary: sums by backend, by ROCm and torch, what is missing or yanked, and why not."""
-    header = ("", "wanted", "published", "yanked", "missing", "excluded combinations")
+    header = ("", "wanted", "published", "not verified", "yanked", "missing", "excluded combinations")
     tally = coverage.tally
     backends = coverage.tallies(lambda cell: str(cell.backend))
     squares = coverage.tallies(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
@@ -217,6 +233,12 @@ def as_markdown(coverage: Coverage) -> str:
         if covered.row and covered.row.yanked is not None
     ]
     lines += [f"- {code(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
+    not_verified = [
+        f"- {code(covered.cell.id)}: {prose(covered.unverified)}" for covered in coverage.cells if covered.unverified
+    ]
+    lines += (
+        ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
+    )
     lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
     if tally.excluded:
         reasons = table(("combinations", "reason"), ((str(number), prose(reason)) for reason, number in tally.excluded))

@@ -1,4 +1,4 @@
-"""The matrix -> what of it is written into ``doctor.py``, as JSON."""
+"""The matrix and the gates -> what of them is written into ``doctor.py``, as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from wheelfactory.build.fallback import read_project
-from wheelfactory.core.cell import major_minor
+from wheelfactory.core.cell import Backend, major_minor
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.verify.gates import required_gates
 
 
 def doctor_facts(matrix: Matrix) -> str:
@@ -27,6 +28,7 @@ def doctor_facts(matrix: Matrix) -> str:
             for version, torch in torches
         ],
         "fallback_torch": fallback_torch.version,
+        "required": {str(backend): required_gates(backend) for backend in Backend},
     }
     return json.dumps(facts)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.verified import unverified
 from wheelfactory.site.advice import file_line, index_line
 from wheelfactory.site.markdown import (
     Section,
@@ -127,6 +128,8 @@ def _gates(wheels: Sequence[WheelRow]) -> Section:
     silent = sum(not wheel.gates for wheel in wheels)
     told = "What was checked before publishing. A gate that did not run says nothing about a wheel."
     more = ("", f"{count_text(silent, 'wheel')} without any recorded gate.") if silent else ()
+    reasons = Counter(filter(None, map(unverified, wheels)))
+    told = " ".join([told, *(f"{count_text(number, 'wheel')} {why}." for why, number in reasons.items())])
     rows = (_gate_cells(gate, said) for gate, said in results.items())
     return Section(("## Gates", "", told, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
 

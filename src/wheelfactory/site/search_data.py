@@ -22,6 +22,7 @@ from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
 from wheelfactory.release.manifest import WheelRow, verified_on
+from wheelfactory.release.verified import unverified
 from wheelfactory.site.advice import page_lines
 from wheelfactory.site.coverage import cover
 from wheelfactory.site.index import index_path
@@ -30,13 +31,14 @@ from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (
     *("file", "version", "flash-attn", "python", "torch", "rocm", "backend", "pythons", "archs"),
-    *("glibc", "size", "sha256", "published", "yanked", "checks", "evidence", "base", "index"),
+    *("glibc", "size", "sha256", "published", "yanked", "unverified", "checks", "evidence", "base", "index"),
 )
 """What the values of a wheel are.
 
-``pythons``, ``archs``, ``checks``, ``evidence``, ``base`` and ``index`` are positions in the tables of these names; the
-address of a file is its base and its name, or ``base`` itself where that is a text. ``index`` is a folder below the
-site, ``evidence`` the archs that a wheel is verified on, and a text for each time that a GPU computed with it.
+``pythons``, ``archs``, ``unverified``, ``checks``, ``evidence``, ``base`` and ``index`` are positions in the tables of
+these names; the address of a file is its base and its name, or ``base`` itself where that is a text. ``unverified``
+says what was not checked, empty for a verified wheel, ``index`` is a folder below the site, ``evidence`` the archs
+whose GPUs computed with a wheel what they should, and a text for each time that a GPU did.
 """
 
 CHANGES = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
@@ -109,11 +111,11 @@ def _at(table: Table, value: Hashable) -> int:
 
 
 def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) -> Iterator[list[object]]:
-    """Backend, ROCm, torch, cells published, yanked and missing, and the reasons with their combinations."""
+    """Backend, ROCm, torch, cells published, of these not verified, yanked, missing; the reasons and combinations."""
     squares = cover(expansion, wheels).tallies(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     for key, tally in squares.items():
         excluded = [[_at(texts, reason), number] for reason, number in tally.excluded]
-        yield [*key, tally.published, tally.yanked, tally.missing, excluded]
+        yield [*key, tally.published, tally.unverified, tally.yanked, tally.missing, excluded]
 
 
 def _request_form(wheels: Iterable[WheelRow]) -> str | None:
@@ -127,7 +129,8 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
 def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
     """The wheels, and the tables that they point into."""
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
-    tables: dict[str, Table] = {name: {} for name in ("pythons", "archs", "checks", "evidence", "base", "index")}
+    names = ("pythons", "archs", "unverified", "checks", "evidence", "base", "index")
+    tables: dict[str, Table] = {name: {} for name in names}
     listed = []
     for row in wheels:
         cell = Cell.parse(str(row.cell))
@@ -138,6 +141,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
                 _at(tables["pythons"], tuple(pythons)),
                 _at(tables["archs"], tuple(map(_plain, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
+                _at(tables["unverified"], unverified(row)),
                 _at(tables["checks"], tuple(map(_check, row.gates))),
                 _at(tables["evidence"], (verified_on(row), tuple(evidence_lines(row)))),
                 _base(row, tables["base"]),

@@ -13,6 +13,7 @@ from packaging.version import Version
 from wheelfactory.core.label import Label
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.release.manifest import WheelRow, gpu_gates, verified_on
+from wheelfactory.release.verified import unverified
 from wheelfactory.site.index import IndexKey
 from wheelfactory.site.markdown import prose
 
@@ -56,13 +57,15 @@ def pythons(wheels: Iterable[WheelRow]) -> str:
 
 
 def marks(row: WheelRow) -> Iterator[str]:
-    """What is said wherever the wheel is listed: on which archs it is verified, and what was tried on other GPUs.
+    """What is said wherever the wheel is listed: what was not checked, and on which GPUs it ran.
 
     Text without markup, as that of `evidence_lines`: a page escapes what it shows.
     """
+    if reason := unverified(row):
+        yield reason
     archs = verified_on(row)
     if archs:
-        yield f"verified on {', '.join(archs)}"
+        yield f"{_proved(row)} on {', '.join(archs)}"
     yield from dict.fromkeys(_computed(piece) for piece in row.evidence if not piece.proves)
 
 
@@ -70,12 +73,17 @@ def evidence_lines(row: WheelRow) -> Iterator[str]:
     """A line for each time that a GPU computed what it should; those of other vendors prove nothing about AMD's."""
     for gate in gpu_gates(row):
         torch = f", torch {gate.versions['torch']}" if "torch" in gate.versions else ""
-        yield f"verified on {gate.versions['gpu']}{torch}: by the gpu gate, before it was published"
+        yield f"{_proved(row)} on {gate.versions['gpu']}{torch}: by the gpu gate, before it was published"
     for piece in row.evidence:
         if piece.proves:
-            yield f"verified on {piece.arch} ({piece.device}), {_told(piece)}"
+            yield f"{_proved(row)} on {piece.arch} ({piece.device}), {_told(piece)}"
         else:
             yield f"{_computed(piece)}, {_told(piece)}; this proves nothing about GPUs of AMD"
+
+
+def _proved(row: WheelRow) -> str:
+    """What a GPU of AMD makes of a wheel; the word ``verified`` is for wheels that passed all gates too."""
+    return "tested" if unverified(row) else "verified"
 
 
 def _computed(piece: Evidence) -> str:

@@ -83,3 +83,5 @@ class Gate(Generic[AnySubject]):
     backends: frozenset[Backend] = frozenset(Backend)
     alone: bool = False
     """Whether it looks at nothing but the wheel and the checkout, so that it can be asked again anywhere."""
+    slow: bool = False
+    """Whether it takes minutes; ``--quick`` leaves these out."""

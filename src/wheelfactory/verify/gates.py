@@ -8,7 +8,7 @@ from pathlib import Path
 from wheelfactory.build.executor import Place
 from wheelfactory.build.fallback import read_project
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
-from wheelfactory.core.errors import InputError
+from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -41,8 +41,8 @@ GATES: tuple[Gate[Subject], ...] = (
     Gate("code-objects", code_objects, alone=True, backends=_COMPILED),
     Gate("symbols", symbols, backends=_COMPILED),
     Gate("import", importing, runs_code=True),
-    Gate("ahead-of-time", ahead_of_time, required=False, runs_code=True, backends=_TRITON),
-    Gate("interpreter", interpreter, required=False, runs_code=True, backends=_TRITON),
+    Gate("ahead-of-time", ahead_of_time, slow=True, runs_code=True, backends=_TRITON),
+    Gate("interpreter", interpreter, slow=True, runs_code=True, backends=_TRITON),
     Gate("gpu", gpu, required=False, runs_code=True),
 )
 """What is asked of a wheel whose archive can be opened.
@@ -60,7 +60,7 @@ FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
 """What is asked of a wheel of flash-attention-amd; all of it is required, as it needs neither a GPU nor ROCm."""
 
 ALONE = tuple(gate for gate in GATES if gate.alone)
-"""The gates that whoever publishes a wheel asks again: they run nothing of it, and take its word for nothing."""
+"""The gates that are asked again where a wheel is published: they run nothing of it."""
 
 EXTENDED = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run when they are asked for."""
@@ -77,6 +77,7 @@ def verify(
     gates: Sequence[Gate[Subject]] | None = None,
     *,
     may_build: bool = True,
+    quick: bool = False,
     matrix: Matrix,
     host: Host,
     environ: Mapping[str, str],
@@ -84,10 +85,12 @@ def verify(
 ) -> tuple[GateResult, ...]:
     """What every gate, or each of `gates`, says of a wheel, taken for `cell` (or the one its build record names).
 
-    The required gates run, and those named in `extended`; `elsewhere` gives where the torch of a CK cell is, if that is
-    not this machine; a gate that does not run says so. A wheel that cannot be read far enough to ask more has the
-    results up to there. Raises `InputError` for a file whose name is no wheel's, or for a cell that the matrix does not
-    have.
+    The required gates run, and those named in `extended`; with `quick` the slow ones do not, and are not required.
+    `elsewhere` gives where the torch of a CK cell is, if that is not this machine; a gate that does not run says so. A
+    plain build to compare with is made if none is kept and `may_build`. A wheel that cannot be read far enough to ask
+    more has the results up to there. Raises `InputError` for a file whose
+    name is no wheel's, or for a cell that the matrix does not have, and `BuildError` if what a gate needs cannot be
+    installed.
     """
     if Wheel.open(path).name == FALLBACK_NAME:
         if cell:
@@ -108,7 +111,7 @@ def verify(
     cell = require(expand(matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, matrix, host, environ, cache, elsewhere, may_build)
     asked = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
-    return _results(asked, subject, extended, opened)
+    return _results(asked, subject, extended, opened, quick=quick)
 
 
 def verify_fallback(
@@ -130,11 +133,19 @@ def verify_fallback(
 
 
 def _results(
-    gates: Sequence[Gate[AnySubject]], subject: AnySubject, extended: Collection[str], opened: GateResult
+    gates: Sequence[Gate[AnySubject]],
+    subject: AnySubject,
+    extended: Collection[str],
+    opened: GateResult,
+    *,
+    quick: bool = False,
 ) -> tuple[GateResult, ...]:
     results = [opened]
     for gate in gates:
-        if not gate.required and gate.name not in extended:
+        left_out = quick and gate.slow
+        if left_out:
+            result = GateResult.not_run(gate.name, "left out by --quick")
+        elif not gate.required and gate.name not in extended:
             result = GateResult.not_run(gate.name, "not asked for")
         elif gate.runs_code and refused(results):
             result = GateResult.not_run(gate.name, "an earlier gate refused the wheel")
@@ -143,7 +154,12 @@ def _results(
                 result = gate.check(subject)
             except InputError as error:
                 result = _unreadable(gate.name, subject.wheel, error)
-        results.append(result.model_copy(update={"required": gate.required}))
+            except BuildError as error:
+                if not gate.slow:
+                    raise
+                hint = f"{error.hint}; run with another Python, or leave the gate {gate.name} out: `run --quick`"
+                raise BuildError(error.what, error.which, hint) from None
+        results.append(result.model_copy(update={"required": gate.required and not left_out}))
     return tuple(results)
 
 
@@ -166,7 +182,7 @@ def refused(results: Sequence[GateResult]) -> bool:
 
 
 def named(text: str) -> Iterator[str]:
-    """The extended gates of a list such as ``ahead-of-time,interpreter``, or of the word ``all``.
+    """The extended gates of a list of names with commas between, or of the word ``all``.
 
     Raises `InputError` for a name that is none.
     """

@@ -1,4 +1,4 @@
-"""What releases are known not to do: extended gates leave it out, and their results say so."""
+"""What releases are known not to do: gates leave it out, and their results say so."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     upstream: Mapping[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the interpreter computes it, in the environment of the extended gates; compiling is left to their tests."""
+    """As the interpreter computes it, in the environment of the slow gates; compiling is left to their tests."""
     name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"<= hi - start_n"
     assert good in upstream[name]
     wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from release_factory import quick_gates
 from search_rows import example_rows, many_rows, row_of
 from small_matrix import small_matrix
 from validations import a_validation, foreign, validated
@@ -48,7 +50,7 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
     """A wheel by the names of its columns, with what it points to."""
     found = dict(zip(data["columns"], data["wheels"][number], strict=True))
     return {
-        name: data[name][value] if name in ("pythons", "archs", "checks", "evidence", "index") else value
+        name: data[name][value] if name in ("pythons", "archs", "unverified", "checks", "evidence", "index") else value
         for name, value in found.items()
     }
 
@@ -87,7 +89,8 @@ def test_every_gpu_of_every_cell_has_code_or_a_reason(whole_matrix: Matrix) -> N
 def test_published_and_missing_cells_are_those_of_the_matrix(whole_matrix: Matrix) -> None:
     rows = example_rows(whole_matrix)
     squares = read(whole_matrix, rows)["coverage"]
-    published, yanked, missing = (sum(square[place] for square in squares) for place in (3, 4, 5))
+    published, unverified, yanked, missing = (sum(square[place] for square in squares) for place in (3, 4, 5, 6))
+    assert unverified == 0
     assert (published, yanked) == (sum(row.yanked is None for row in rows), sum(row.yanked is not None for row in rows))
     assert published + yanked + missing == len(expand(whole_matrix).cells)
 
@@ -95,8 +98,8 @@ def test_published_and_missing_cells_are_those_of_the_matrix(whole_matrix: Matri
 def test_each_square_of_the_coverage_names_its_reasons(whole_matrix: Matrix) -> None:
     data = read(whole_matrix)
     square = next(square for square in data["coverage"] if square[:3] == ["ck", "7.14", "2.14.1"])
-    assert square[3:6] == [0, 0, 0]
-    ((text, number),) = square[6]
+    assert square[3:7] == [0, 0, 0, 0]
+    ((text, number),) = square[7]
     assert data["texts"][text] == whole_matrix.exclude[0].reason
     assert number == len(whole_matrix.flash_attn) * len(whole_matrix.python)
 
@@ -161,6 +164,16 @@ def test_checks_that_did_not_pass_say_why() -> None:
     gates = (GateResult.of("identity", [], "the cell"), GateResult.not_run("gpu", "no GPU is visible"))
     found = wheel(read(SMALL, [row_of(SMALL, CK, gates=gates)]))
     assert found["checks"] == [["identity", "passed"], ["gpu", str(Status.NOT_RUN), "no GPU is visible"]]
+
+
+def test_a_wheel_says_why_it_is_not_verified_and_its_square_counts_it() -> None:
+    data = read(SMALL, [row_of(SMALL, TRITON, gates=quick_gates(TRITON.id)), row_of(SMALL, CK)])
+    found = {one["backend"]: one["unverified"] for one in map(partial(wheel, data), range(2))}
+    assert found == {"ck": "", "triton": "not checked: kernels compiled for its GPUs, numbers"}
+    assert {tuple(square[:1]): square[3:5] for square in data["coverage"] if square[3]} == {
+        ("ck",): [1, 0],
+        ("triton",): [1, 1],
+    }
 
 
 def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ran_it() -> None:

@@ -11,9 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from release_factory import quick_gates
 from search_page import Visit, choose, count, serving, standing, write_page
 from search_rows import example_rows, row_of
-from validations import H200, foreign, validated
+from validations import H200, a_validation, foreign, validated
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import expand as expand_matrix
 from wheelfactory.matrix.facts import Matrix
@@ -230,7 +231,13 @@ def test_a_result_shows_what_a_person_decides_by(visit: Visit, site: str, wheels
     page = visit(site).open(f"?q={row.sha256}")
     card = page.locator("#cards > li").inner_text()
     told = ("flash-attn 2.8.3", "CK", f"ROCm 6.4 · torch 2.9.1 · Python {cell_of(row).python}", "gfx942 MI300A, MI300X")
-    for text in (*told, "glibc 2.28 or newer", f"{row.published:%Y-%m-%d}", "8 passed, 1 not run", row.sha256[:12]):
+    for text in (
+        *told,
+        "glibc 2.28 or newer",
+        f"{row.published:%Y-%m-%d}",
+        "verified, not run on a GPU of AMD",
+        row.sha256[:12],
+    ):
         assert text in card
     assert re.search(r"\d MB", card)
     page.get_by_text("File, full sha256 and checks").click()
@@ -256,6 +263,21 @@ def test_a_verified_wheel_says_on_what_and_more_to_those_who_have_that_gpu(
     inside = page.locator("details .inside")
     expect(inside).to_contain_text("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
     expect(inside).to_contain_text("NVIDIA H200 in the foreign-GPU test mode")
+
+
+def test_a_wheel_that_was_not_checked_in_full_says_what_was_not_and_is_nowhere_called_verified(
+    visit: Visit, matrix: Matrix, tmp_path: Path
+) -> None:
+    cell = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
+    row = row_of(matrix, cell, gates=quick_gates(cell.id))
+    folder = write_page(tmp_path / "site", matrix, [validated(row, a_validation(row))])
+    page = visit(f"{folder.as_uri()}/").open()
+    card = page.locator("#cards > li")
+    expect(card.locator(".facts .unverified")).to_have_text("not checked: kernels compiled for its GPUs, numbers")
+    expect(card.locator(".badge.verified")).to_have_text("tested on gfx942")
+    page.get_by_text("File, full sha256 and checks").click()
+    expect(page.locator("details .inside")).to_contain_text("interpreter: not run (left out by --quick)")
+    assert "verified" not in page.locator("body").inner_text()
 
 
 def test_what_another_vendors_gpu_computed_is_no_mark(visit: Visit, site: str, wheels: list[WheelRow]) -> None:

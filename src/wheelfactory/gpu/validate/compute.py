@@ -131,7 +131,7 @@ def _in_interpreter(installed: Installed, place: Place, check: Check) -> Compute
 
 
 def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Check) -> Computed:
-    """As the extended gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
+    """As the slow gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
     try:
         if installed.record is None:
             raise InputError("no build record", wheel.path.name, "it says with which Triton the kernels are compiled")

@@ -30,11 +30,12 @@
     view.append(element("h2", {}, "Coverage"), element("p", {}, told), list, ...tables);
   }
 
-  function readSquare(model, [backend, rocm, torch, published, yanked, missing, excluded]) {
+  function readSquare(model, [backend, rocm, torch, published, unverified, yanked, missing, excluded]) {
     const wanted = published + yanked + missing;
     const reasons = excluded.map(([text, number]) => `${model.texts[text]} (${many(number, "combination")})`);
     const counts = [
       `${published} of ${wanted} published`,
+      unverified && `${unverified} not verified`,
       yanked && `${yanked} yanked`,
       missing && `${missing} missing`,
     ];

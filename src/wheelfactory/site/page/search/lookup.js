@@ -25,8 +25,9 @@
 
   function makeWheel(data, row) {
     const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
-    for (const column of ["pythons", "archs", "checks"]) wheel[column] = data[column][wheel[column]];
+    for (const column of ["pythons", "archs", "unverified", "checks"]) wheel[column] = data[column][wheel[column]];
     [wheel.verified, wheel.evidence] = data.evidence[wheel.evidence];
+    wheel.proved = wheel.unverified ? "tested" : "verified"; // the word for what a GPU of AMD computed with it
     wheel.index = data.index[wheel.index];
     wheel.url = typeof wheel.base === "string" ? wheel.base : data.base[wheel.base] + encodeURIComponent(wheel.file);
     wheel.searched = searchedText(data, wheel);
@@ -38,8 +39,8 @@
     const axes = VERSIONED.map((axis) => nameOf(axis, wheel[axis]));
     const own = [wheel.file, wheel.sha256, wheel.published, wheel.glibc && `glibc ${wheel.glibc}`];
     const yanked = wheel.yanked === null ? [] : ["yanked", wheel.yanked];
-    const verified = wheel.verified.map((arch) => `verified on ${arch}`);
-    return [...own, ...axes, ...products, ...verified, ...yanked].join(" ").toLowerCase();
+    const ran = wheel.verified.map((arch) => `${wheel.proved} on ${arch}`);
+    return [...own, ...axes, ...products, wheel.unverified, ...ran, ...yanked].join(" ").toLowerCase();
   }
 
   // A rule is a table over its axes, the last one fastest: strides give the place of a point.

@@ -47,7 +47,7 @@
   function verified({ choices }, wheel) {
     if (wheel.verified.length === 0) return [];
     const told = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
-    return [" ", element("span", { className: "badge verified" }, `verified on ${told}`)];
+    return [" ", element("span", { className: "badge verified" }, `${wheel.proved} on ${told}`)];
   }
 
   function facts(context, wheel) {
@@ -75,9 +75,8 @@
   }
 
   function checksText(wheel) {
-    const count = (status) => wheel.checks.filter((check) => check[1] === status).length;
-    const told = ["passed", "failed", "not run"].filter((status) => count(status)).map((one) => `${count(one)} ${one}`);
-    return told.join(", ") || "none recorded";
+    if (wheel.unverified) return element("span", { className: "unverified" }, wheel.unverified);
+    return wheel.verified.length ? "verified" : "verified, not run on a GPU of AMD";
   }
 
   function sizeText(bytes) {

@@ -1,0 +1,91 @@
+"""`run` verifies wheels that are published and were not checked in full; a wheel that fails stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from given import Given, local
+from release_factory import passed_gates, quick_gates
+from wheel_factory import TRITON, finished_wheel, small_machine
+from wheelfactory.core.errors import BuildError, VerificationError
+from wheelfactory.pipeline import run as running
+from wheelfactory.pipeline.run import Job, run_job
+from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.transaction import publish
+from wheelfactory.verify.result import Finding, GateResult
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Given:
+    return small_machine(tmp_path / "cache")
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> DirectoryPublisher:
+    """A release with a wheel that ``run --quick`` made."""
+    wheel = finished_wheel(tmp_path / "made", TRITON)
+    made = DirectoryPublisher(tmp_path / "release")
+    publish(made, [(wheel_row(wheel, quick_gates(TRITON.id)), wheel)])
+    return made
+
+
+def job_of(publisher: DirectoryPublisher) -> Job:
+    return Job(todo=(), already=(), refusals=(), to_verify=publisher.rows())
+
+
+def test_the_published_file_is_verified_and_its_row_and_pages_say_so(
+    given: Given, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def passing(path: Path, *_: object, **__: object) -> tuple[GateResult, ...]:
+        asked.append(path)
+        return passed_gates(TRITON.id)
+
+    monkeypatch.setattr(running, "verify", passing)
+    (before,) = publisher.rows()
+
+    assert run_job(local(given), job_of(publisher), publisher, **given) == ()
+
+    assert asked == [publisher.wheels / before.filename]
+    assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
+    assert "not checked" not in (publisher.folder / "packages.md").read_text()
+
+
+def failing(*_: object, **__: object) -> tuple[GateResult, ...]:
+    finding = Finding(file="a.whl", expected="dq to be off by 0.001 at most", found="0.2", cure="take it out")
+    return (*passed_gates(TRITON.id)[:-1], GateResult.of("interpreter", [finding]))
+
+
+def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
+    raise BuildError("pip failed", "no triton", "run with another Python")
+
+
+@pytest.mark.parametrize(
+    ("gates", "kind", "hint"),
+    [
+        pytest.param(failing, VerificationError, "it stays published as it was; if ", id="wrong numbers"),
+        pytest.param(unable, BuildError, "run with another Python", id="cannot be checked here"),
+    ],
+)
+def test_a_wheel_that_is_not_verified_now_either_is_a_failure_and_its_row_stays(
+    given: Given,
+    publisher: DirectoryPublisher,
+    monkeypatch: pytest.MonkeyPatch,
+    gates: object,
+    kind: type[Exception],
+    hint: str,
+) -> None:
+    monkeypatch.setattr(running, "verify", gates)
+    before: tuple[WheelRow, ...] = publisher.rows()
+
+    (failure,) = run_job(local(given), job_of(publisher), publisher, **given)
+
+    assert (failure.name, type(failure.error)) == (TRITON.id, kind)
+    assert failure.error.hint.startswith(hint)
+    assert publisher.rows() == before
+    assert "not checked: kernels compiled" in (publisher.folder / "packages.md").read_text()
