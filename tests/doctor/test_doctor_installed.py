@@ -30,7 +30,7 @@ def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
     assert found
     assert found.version == CK_VERSION
     assert found.location == str(environment.site_packages)
-    assert found.requires == ("torch==2.9.*", "einops")
+    assert found.requires == ("einops", "torch==2.9.*")
     assert found.record["cell"] == CK.id
     assert found.extension == str(environment.site_packages / MODULE)
     assert found.extension_archs == ("gfx942",)

@@ -102,7 +102,7 @@ def in_a_gap(data: bytes) -> bytes:
         pytest.param(put("<H", 18, 183), "a shared library", "machine 183", id="for another machine"),
         pytest.param(put("<I", 48, 1), "without flags", "flags 0x1", id="flags"),
         pytest.param(put("<Q", 24, 1 << 40), "an entry in code", "0x10000000000", id="an entry outside"),
-        pytest.param(put_in_segment(4, "<I", 0, 3), "segments of", "type 0x3", id="an interpreter"),
+        pytest.param(put_in_segment(4, "<I", 0, 3), "segments that", "type 0x3", id="an interpreter"),
         pytest.param(put_in_segment(0x6474E551, "<I", 4, 7), "not both", "flags 0x7", id="a stack that is run"),
         pytest.param(put_in_segment(1, "<I", 4, 7), "not both", "flags 0x7", id="code that is written to"),
         pytest.param(with_tag, "a dynamic table", "0x6ffffefc", id="a library that looks on"),

@@ -34,7 +34,7 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
         "  label     ROCm 6.4, torch 2.9, ck",
         "  tags      cp311-cp311-manylinux_2_28_x86_64",
         "  python    >=3.9",
-        "  requires  torch==2.9.*, einops",
+        "  requires  einops, torch==2.9.*",
         f"  ELF       {extension_name(CK)} ({len(unpacked[extension_name(CK)]):,} bytes)",
         "    needs   libc10.so, libamdhip64.so.6",
         "    runpath /opt/rocm/lib:$ORIGIN",

@@ -53,7 +53,7 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
         "label": "rocm72torch2.13triton",
         "tags": ["py3-none-any"],
         "requires_python": ">=3.9",
-        "requires_dist": ["torch==2.13.*", "einops"],
+        "requires_dist": ["einops", "torch==2.13.*"],
         "record": json.loads(build_record(TRITON).to_bytes()),
     }
 

@@ -18,18 +18,9 @@ _SYSTEM_V, _GNU = 0, 3
 _NO_BITS, _ALLOCATED = 8, 2
 _EXECUTE, _WRITE, _READ = 1, 2, 4
 
-_LOAD, _STACK = 1, 0x6474E551
-_SEGMENTS = {
-    _LOAD: "LOAD",
-    2: "DYNAMIC",
-    4: "NOTE",
-    6: "PHDR",
-    7: "TLS",
-    0x6474E550: "GNU_EH_FRAME",
-    _STACK: "GNU_STACK",
-    0x6474E552: "GNU_RELRO",
-    0x6474E553: "GNU_PROPERTY",
-}
+_LOAD = 1
+_SEGMENTS = frozenset({_LOAD, 2, 4, 6, 7, 0x6474E550, 0x6474E551, 0x6474E552, 0x6474E553})
+"""Besides: the dynamic table, notes, the table of segments, thread-local data, and what GNU's linker adds."""
 _TAGS = frozenset(
     {
         *range(1, 17),  # NEEDED to SYMBOLIC
@@ -84,7 +75,7 @@ def _header(image: Image) -> Iterator[tuple[str, str]]:
 def _segments(image: Image) -> Iterator[tuple[str, str]]:
     for segment in image.segments:
         if segment.type not in _SEGMENTS:
-            yield f"segments of {', '.join(_SEGMENTS.values())}", f"one of type {segment.type:#x}"
+            yield "segments that a linker writes", f"one of type {segment.type:#x}"
         may_run = segment.flags & _EXECUTE and (segment.type, segment.flags & _WRITE) != (_LOAD, 0)
         if may_run or segment.flags & ~(_EXECUTE | _WRITE | _READ):
             yield "memory that is written to or run, not both", f"a segment with flags {segment.flags:#x}"
