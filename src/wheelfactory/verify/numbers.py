@@ -140,10 +140,10 @@ def figures(numbers: Numbers | str, standard: Standard) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for case in () if isinstance(numbers, str) else numbers.cases:
-        pairs = [pair for pair in bounded(case, standard).values() if all(map(math.isfinite, pair)) and pair[1]]
+        short = [(_short(error), _short(bound)) for error, bound in bounded(case, standard).values()]
+        pairs = [pair for pair in short if all(map(math.isfinite, pair)) and pair[1]]  # to round may make it infinite
         if pairs:
-            nearest = max(pairs, key=lambda pair: pair[0] / pair[1])
-            found[f"{case.name} error"], found[f"{case.name} bound"] = map(_short, nearest)
+            found[f"{case.name} error"], found[f"{case.name} bound"] = max(pairs, key=lambda pair: pair[0] / pair[1])
     return found
 
 

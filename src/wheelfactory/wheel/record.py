@@ -21,7 +21,7 @@ class Toolchain(FrozenModel):
     hip: str | None = Field(default=None, pattern=_VERSION)
     """``torch.version.hip``; upstream picks its compiler flags by it."""
     cxx11_abi: bool | None = None
-    compiler: str | None = Field(default=None, pattern=r"^[ -~]{1,300}$")
+    compiler: str | None = Field(default=None, pattern=r"^[ -~]{1,1000}$")
     """The first line that it says of itself."""
     glibc: str | None = Field(default=None, pattern=r"^\d{1,3}(\.\d{1,3}){1,2}$")
     python: str | None = Field(default=None, pattern=r"^3\.\d{1,3}$")
