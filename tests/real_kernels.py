@@ -24,12 +24,14 @@ from given import Given, local
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from paper_torch import make_paper_torch, other_python
+from wheelfactory.build.environments import build_environment
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, Setup, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack
 from wheelfactory.core.ask import NOTE
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
+from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
@@ -78,8 +80,8 @@ real = setuptools.setup
 
 
 def setup(**settings):
-    (extension,) = settings["ext_modules"]
-    extension.sources = [source for source in extension.sources if "build/" in source or "flash_api" in source]
+    for extension in settings["ext_modules"]:  # a plain build has none
+        extension.sources = [source for source in extension.sources if "build/" in source or "flash_api" in source]
     real(**settings)
 
 
@@ -240,7 +242,20 @@ def make_bench(
         made = make_paper_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
     archive = _pack(unpack(upstream, folder / "upstream"), folder / "sources", kernels)
-    return Bench(folder, rocm, replace(upstream, archive=archive), make_matrix(upstream, cells, archs), cells)
+    source = keep_source(replace(upstream, archive=archive), folder / "cache", cache)
+    return Bench(folder, rocm, source, make_matrix(source, cells, archs), cells)
+
+
+def keep_source(source: Source, own: Path, shared: Path) -> Source:
+    """Put an sdist where a cache keeps what it has downloaded, beside the environments of another cache."""
+    digest = sha256_of(source.archive)
+    place = own / "sources" / digest[:16]
+    place.mkdir(parents=True)
+    shutil.copy(source.archive, place)
+    build_environment(shared)
+    for path in shared.glob("env-*"):
+        (own / path.name).symlink_to(path)
+    return replace(source, identity=f"sha256:{digest}")
 
 
 def _visible(python: Path) -> Path:

@@ -149,4 +149,4 @@ def test_ck_is_imported_with_the_rocm_torch_on_path_and_without_the_triton_varia
     assert (result.status, result.findings) == (Status.PASSED, ())
     assert result.detail.startswith("torch 2.13.0+rocm7.2")
     assert "/" not in result.detail
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["plain"]  # which the test put there

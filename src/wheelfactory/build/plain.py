@@ -22,9 +22,15 @@ from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.wheel.read import Wheel
 
-_NO_BACKEND = {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
-"""What setup.py of every release reads: compile nothing, and download no wheel instead. Seen for 2.7.4.post1, 2.8.3
-and 2.8.3.post2: it makes the same members as with the Triton backend, byte for byte."""
+_NO_BACKEND = {
+    "BUILD_TARGET": "rocm",
+    "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
+    "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
+}
+"""What setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead.
+
+Seen for 2.7.4.post1, 2.8.3 and 2.8.3.post2: it makes the same members as with the Triton backend, byte for byte.
+"""
 
 
 @dataclass(frozen=True)

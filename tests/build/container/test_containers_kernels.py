@@ -7,10 +7,9 @@ what else stands in.
 from __future__ import annotations
 
 import io
-import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,10 @@ from container_images import make_hip_image
 from given import Given, building
 from hip_toolchain import HipToolchain
 from paper_torch import TORCH_REQUIREMENTS
-from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, make_bench, make_matrix
+from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, keep_source, make_bench, make_matrix
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, containers
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import sha256_of
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import unseen
 from wheelfactory.kernels.compiler.store import Store
@@ -85,17 +83,13 @@ def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytes
     bench = make_bench(hip, cache, folder / "bench", "*_d32_fp16_*_psskddv", ARCHS)
     torch = next(bench.cells[next(iter(bench.cells))].parents[1].glob("lib/python*/site-packages/torch"))
     tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
-    digest = sha256_of(bench.source.archive)
-    source = replace(bench.source, identity=f"sha256:{digest}")
+    source = keep_source(bench.source, folder / "cache", cache)
     given: Given = {
         "matrix": make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON),
         "host": Host(cores=2, memory_gib=6),
         "environ": {},
         "cache": folder / "cache",
     }
-    place = given["cache"] / "sources" / digest[:16]
-    place.mkdir(parents=True)
-    shutil.copy(source.archive, place)
     with containers(engine, matrix=given["matrix"], machine=given["host"], cache=given["cache"]) as executor:
         yield Shop(given, executor)
 
