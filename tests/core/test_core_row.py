@@ -222,7 +222,10 @@ def test_no_figure_of_a_gate_is_read_that_is_not_finite(read: Reader, number: st
         *(("cxx11_abi", abi) for abi in ("yes", 1)),
         *(("glibc", text) for text in ("new", "2", "2.28\n", "2." + "9" * 5000, 2.28)),
         *(("source", text) for text in (1, "a\nb", "x" * (LONGEST_TEXT + 1))),
-        *(("yanked", text) for text in (1, True, "a\x1b[2J", "a\nb", "a\x00", "a\x85", "x" * (LONGEST_TEXT + 1))),
+        *(
+            ("yanked", text)
+            for text in ("", " ", 1, True, "a\x1b[2J", "a\nb", "a\x00", "a\x85", "x" * (LONGEST_TEXT + 1))
+        ),
         *(("yanked", f"a{mark}b") for mark in "\u202a\u202e\u2066\u2069\u2028\u2029"),
         ("gates", None),
         ("gates", {}),

@@ -6,11 +6,12 @@ import math
 from datetime import datetime, timezone
 
 import pytest
+from pydantic import ValidationError
 
 from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, a_validation, foreign
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.validate.report import Case, Check, Error, Hardware, Validated, Validation
-from wheelfactory.release.evidence import Nearest, evidence_of, with_evidence
+from wheelfactory.release.evidence import Evidence, Nearest, evidence_of, with_evidence
 from wheelfactory.release.manifest import WheelRow, verified_on
 from wheelfactory.verify.result import GateResult, Status
 
@@ -54,6 +55,23 @@ def test_the_test_mode_is_kept_with_what_it_dropped() -> None:
     found = evidence_of(foreign())
     assert (found.foreign, found.dropped_launch_options) == (True, DROPPED)
     assert evidence_of(foreign(dropped_launch_options=())).foreign
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"cases": 0}, id="no case"),
+        pytest.param({"not_run": -1}, id="fewer than none not run"),
+        pytest.param({"modules": ()}, id="nothing called"),
+        pytest.param({"nearest": {"case": "x", "result": "dq", "error": 2.0, "bound": 1.0}}, id="beyond its bound"),
+        pytest.param({"nearest": {"case": "x", "result": "dq", "error": 1.0, "bound": -1.0}}, id="no bound"),
+    ],
+)
+def test_a_row_cannot_say_what_no_validation_says(changes: dict[str, object]) -> None:
+    """A manifest may have been written by anybody; an index and a page would repeat it."""
+    good = evidence_of(a_validation()).model_dump(mode="json")
+    with pytest.raises(ValidationError):
+        Evidence.model_validate({**good, **changes})
 
 
 def test_features_of_an_arch_are_left_out() -> None:

@@ -121,7 +121,7 @@ rows = st.builds(
     a_row,
     st.integers(0, 9).map(lambda build: f"einops-0.8.2-{build}-py3-none-any.whl"),
     published=st.datetimes(datetime(2000, 1, 2), datetime(2999, 1, 1), timezones=zones),
-    yanked=st.none() | characters(),
+    yanked=st.none() | characters().filter(str.strip),
     offload_archs=st.lists(st.from_regex(ROW_FORMS["arch"], fullmatch=True), max_size=3).map(tuple),
     source=st.none() | characters(),
     gates=st.lists(

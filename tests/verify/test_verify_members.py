@@ -98,6 +98,13 @@ def test_a_line_too_many(tmp_path: Path, more: bytes) -> None:
     assert finding.expected == MEMBERS
 
 
+def test_a_record_whose_last_line_has_no_end(tmp_path: Path) -> None:
+    path = finished_wheel(tmp_path)
+    (finding,) = result_of(tamper(path, {RECORD: read_zip(path)[RECORD].rstrip(b"\n")})).findings
+
+    assert (finding.file, finding.expected) == (RECORD, "a line feed at its end")
+
+
 def with_entry(path: Path, entry: bytes) -> bytes:
     """RECORD of a wheel with another line for one member."""
     lines = read_zip(path)[RECORD].splitlines()

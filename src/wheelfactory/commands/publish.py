@@ -24,6 +24,7 @@ from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import Addition, Publisher, add_evidence, stage, unseen_step
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
+from wheelfactory.site.markdown import count_text
 from wheelfactory.site.notes import release_notes
 from wheelfactory.site.site import make_site
 from wheelfactory.verify.gates import named
@@ -79,7 +80,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         tell("dry run: nothing was changed")
     else:
         place = publisher.folder if isinstance(publisher, DirectoryPublisher) else target
-        show(f"{place}: {len(rows)} files {'staged' if options.stage else 'published'}")
+        show(f"{place}: {count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}")
     return DONE
 
 

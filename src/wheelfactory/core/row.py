@@ -113,7 +113,8 @@ def read_rows(data: bytes, refusal: InputError) -> Iterator[tuple[InputError, di
             other = first.setdefault(row["filename"], number)
             _expect(other == number, "filename", f"also in line {other}", row["filename"])
         except (ValueError, RecursionError) as error:
-            said = str(error).encode("ascii", "backslashreplace").decode()[:200]
+            said = "nested too deep" if isinstance(error, RecursionError) else str(error)
+            said = said.encode("ascii", "backslashreplace").decode()[:200]
             raise InputError(place.what, f"{place.which}: {said}", place.hint) from None
         yield place, row
 
@@ -167,6 +168,7 @@ def _check(row: dict[str, Any]) -> None:
         _expect(row.get(name) is None or _has_form(name, row[name]), name, "not one", row.get(name))
     for name in ("yanked", "cell", "label", "source"):
         _expect(isinstance(row.get(name), (str, type(None))), name, "not a text", row.get(name))
+    _expect(row.get("yanked") is None or row["yanked"].strip() != "", "yanked", "no reason", row.get("yanked"))
     size, abi = row.get("size"), row.get("cxx11_abi")
     _expect(size is not None, "size", "missing")
     _expect(0 < _whole(size) <= LARGEST_FILE, "size", "not one", size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field, model_validator
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import by_generation
@@ -25,6 +25,12 @@ class Nearest(FrozenModel, allow_inf_nan=False):
     error: float
     bound: float
 
+    @model_validator(mode="after")
+    def _is_near(self) -> Nearest:
+        if not is_within(self.error, self.bound):
+            raise ValueError(f"{self.error} is not within {self.bound}")
+        return self
+
 
 class Evidence(FrozenModel, allow_inf_nan=False):
     """A validation in which a GPU computed, and no number was wrong."""
@@ -38,11 +44,11 @@ class Evidence(FrozenModel, allow_inf_nan=False):
     hip: str | None = None
     cuda: str | None = None
     triton: str | None = None
-    modules: tuple[str, ...]
+    modules: tuple[str, ...] = Field(min_length=1)
     """Those whose functions were called, such as ``flash_attn_2_cuda``."""
-    cases: int
+    cases: int = Field(ge=1)
     """How many passed."""
-    not_run: int = 0
+    not_run: int = Field(default=0, ge=0)
     """How many did not run; the report says why of each."""
     nearest: Nearest
     time: AwareDatetime

@@ -1,11 +1,13 @@
 """Gate: a wheel holds what a plain build of its pinned sources holds, what is declared of its cell, and nothing else.
 
-One mechanism for Triton, CK and flash-attention-amd. Six rules: the names of the members, their bytes, their entries in
-the archive, the outside of the extension (CK), its one entry point (CK), and the size.
+One mechanism for Triton, CK and flash-attention-amd. Seven rules: the names of the members, their bytes, how many bytes
+those take when packed, the archive around them, the outside of the extension (CK), its one entry point (CK), the size.
 """
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterator
 from itertools import zip_longest
 
@@ -58,11 +60,21 @@ def _names(wheel: Wheel, expected: Expected) -> Iterator[Finding]:
 
 
 def _bytes(wheel: Wheel, expected: Expected) -> Iterator[Finding]:
-    """A finding for each member that differs, with the first line that does."""
-    for name, data in wheel.read_all(sorted(expected.members.keys() & wheel.sizes.keys())):
+    """A finding for each member that differs, with the first line that does, or that is packed into far too much."""
+    for info, data in wheel.read_all(sorted(expected.members.keys() & wheel.sizes.keys())):
+        name, packed = info.filename, info.compress_size
         if data != expected.members[name]:
             wanted, found = _first_difference(expected.members[name], data)
             yield Finding(file=name, expected=wanted, found=found, cure=_AGAIN)
+        elif info.compress_type != zipfile.ZIP_STORED and packed > (most := _most_packed(data)):
+            # a stream may hold blocks of nothing, and tables that nothing uses
+            wanted, found = f"{most:,} packed bytes at most", f"{packed:,}"
+            yield Finding(file=name, expected=wanted, found=found, cure=_AGAIN)
+
+
+def _most_packed(data: bytes) -> int:
+    """What a compressor may need for a member: a quarter more than zlib's usual level does, and a little."""
+    return len(zlib.compress(data)) * 5 // 4 + 64
 
 
 def _first_difference(expected: bytes, found: bytes) -> tuple[str, str]:

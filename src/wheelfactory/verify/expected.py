@@ -73,10 +73,8 @@ def extension_name(subject: Subject) -> str:
 def _renamed(plain: Wheel, dist_info: str) -> dict[str, bytes]:
     """The members of a plain wheel but its RECORD, with another name of the dist-info folder."""
     own = f"{plain.dist_info}/"
-    return {
-        f"{dist_info}/{name.removeprefix(own)}" if name.startswith(own) else name: data
-        for name, data in plain.read_all(name for name in plain.sizes if name != f"{own}RECORD")
-    }
+    members = ((info.filename, data) for info, data in plain.read_all(plain.sizes.keys() - {f"{own}RECORD"}))
+    return {f"{dist_info}/{name.removeprefix(own)}" if name.startswith(own) else name: data for name, data in members}
 
 
 def _metadata(plain: str, version: str, label: Label) -> str:

@@ -11,7 +11,6 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import FallbackSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import RECORD_NAME
-from wheelfactory.wheel.record import Toolchain
 from wheelfactory.wheel.repair import platforms
 
 _AGAIN = "build the cell again"
@@ -38,9 +37,9 @@ def expect(file: str, expected: object, found: object, cure: str) -> Iterator[Fi
 
 
 def _text(value: object) -> str:
-    """A value as a person reads it: several in a fixed order, and none of them as a word."""
-    if isinstance(value, (list, frozenset)):
-        return ", ".join(sorted(map(str, value))) or "nothing"
+    """A value as a person reads it: those of a set in a fixed order, and none of them as a word."""
+    if isinstance(value, (tuple, frozenset)):
+        return ", ".join(map(str, sorted(value) if isinstance(value, frozenset) else value)) or "nothing"
     return "nothing" if value is None else str(value)
 
 
@@ -62,11 +61,13 @@ def _folder(subject: Subject | FallbackSubject) -> Iterator[Finding]:
 def _platform(subject: Subject) -> Iterator[Finding]:
     """`any` without compiled code; else one manylinux, no newer than the machine that built it."""
     wheel, built_on, glibc = subject.wheel, subject.record.toolchain.glibc, subject.wheel.glibc
-    file, found = wheel.path.name, frozenset(wheel.platform_tags)
+    # as it is written: installers read capitals and repetitions as the same platform
+    file, written = wheel.path.name, wheel.path.name.rpartition("-")[2].removesuffix(".whl")
+    names = written.split(".")
     if subject.cell.backend is Backend.TRITON:
-        yield from expect(file, frozenset({"any"}), found, "a Triton wheel holds no compiled code")
-    elif glibc is None or not found <= platforms(glibc, "x86_64"):
-        yield from expect(file, "one manylinux platform for x86_64", found, "run `wheelfactory repair`")
+        yield from expect(file, "any", written, "a Triton wheel holds no compiled code")
+    elif glibc is None or len(set(names)) < len(names) or not platforms(glibc, "x86_64").issuperset(names):
+        yield from expect(file, "one manylinux platform for x86_64", written, "run `wheelfactory repair`")
     elif built_on is None:
         cure = "build the cell again; the platform tag cannot be checked without it"
         yield from expect("build record glibc", "the glibc of the machine that built it", built_on, cure)
@@ -88,14 +89,13 @@ def _record(subject: Subject) -> Iterator[Finding]:
     elif not _COMMIT.fullmatch(record.source):  # a tag that pins no commit says nothing to compare with
         yield from expect("build record source", "a commit", record.source, _AGAIN)
     cure = "a wheel for some GPUs only is for your own machine; build the cell for all that it promises"
-    archs = frozenset(matrix.archs(cell)), frozenset(record.offload_archs)
-    yield from expect("build record offload_archs", *archs, cure)
+    yield from expect("build record offload_archs", matrix.archs(cell), record.offload_archs, cure)
     if cell.backend is Backend.CK:
         yield from _toolchain(subject)
     else:
-        cure = "a Triton wheel is compiled on the GPU it runs on"
-        yield from expect("build record toolchain", Toolchain(), record.toolchain, cure)
-        yield from expect("build record kernels", None, record.kernels, cure)
+        compiled = [name for name, value in record.toolchain if value is not None] + ["kernels"] * bool(record.kernels)
+        cure = "a Triton wheel is compiled on the GPU it runs on, so it has none of these: build it again"
+        yield from expect("build record toolchain", (), tuple(compiled), cure)
 
 
 def _toolchain(subject: Subject) -> Iterator[Finding]:

@@ -24,8 +24,11 @@ def record(subject: HasWheel) -> GateResult:
     """Compare the lines of RECORD, in any order, with those that the members need."""
     wheel = subject.wheel
     itself = f"{wheel.dist_info}/RECORD"
-    found = Counter(wheel.read(itself).removesuffix(b"\n").split(b"\n"))
+    text = wheel.read(itself)
+    found = Counter(text.removesuffix(b"\n").split(b"\n"))
     findings = list(islice(_findings(wheel.path.name, dict(_lines(wheel, itself)), found), _MOST))
+    if not text.endswith(b"\n"):
+        findings.append(Finding(file=itself, expected="a line feed at its end", found="none", cure=_CURE))
     return GateResult.of("record", findings, f"{len(wheel.sizes)} members")
 
 

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO
@@ -23,12 +23,14 @@ from typing import IO
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.zip_format import (
     ENCRYPTED,
-    HEADER_SIZE,
     PACKING,
     SIZES_FOLLOW,
     UTF8,
     End,
     descriptor_sizes,
+    pack_end,
+    pack_entry,
+    pack_header,
     read_end,
     read_extra,
     read_header,
@@ -86,25 +88,37 @@ def find_faults(path: Path) -> tuple[Fault, ...]:
 
 
 def find_oddities(path: Path, executable: Collection[str]) -> Iterator[Fault]:
-    """What `ArchiveWriter` writes of no member, though every tool can read it: folders, comments, odd modes.
+    """Where an archive is other than `ArchiveWriter` would write it, though every tool may read it.
 
-    `executable` names the members that are programs. The time of a member, and how it is packed, may be any.
+    `executable` names the members that are programs. The order of the members, their times, and how they are packed may
+    be any; every other byte of headers, directory and end record is compared.
     """
-    with open_archive(path) as archive:
-        assert archive.fp
+    with open_archive(path) as archive, path.open("rb") as file:
+        place = archive.start_dir
         for info in archive.infolist():
-            name, mode = ascii(info.filename), info.external_attr >> 16
-            expected = 0o100755 if info.filename in executable else 0o100644
-            if info.is_dir():
-                yield Fault(name, "no entry for a folder", "one")
-            elif (info.external_attr, info.create_system) != (expected << 16, 3):
-                yield Fault(name, f"mode {expected:o}", f"mode {mode:o} of system {info.create_system}")
-            found = read_header(archive.fp, info.header_offset)
+            mode = 0o100755 if info.filename in executable else 0o100644
+            found = read_header(file, info.header_offset)
             assert found  # `open_archive` has looked at it
-            header, content = found
-            before = content - info.header_offset - HEADER_SIZE - len(header.name)
-            if more := before + len(info.extra) + len(info.comment):
-                yield Fault(name, "no extra field and no comment", f"{more} bytes")
+            header = replace(found[0], flags=UTF8 if not info.filename.isascii() else 0)
+            entry = pack_entry(header, mode, info.header_offset)
+            if info.is_dir():
+                yield Fault(ascii(info.filename), "no entry for a folder", "one")
+            elif info.external_attr >> 16 != mode:
+                yield Fault(ascii(info.filename), f"mode {mode:o}", f"mode {info.external_attr >> 16:o}")
+            elif _bytes_at(file, info.header_offset, found[1]) != pack_header(header):
+                yield Fault(ascii(info.filename), "a header as the factory writes it", "another form, or more")
+            elif _bytes_at(file, place, place + len(entry)) != entry:
+                yield Fault(ascii(info.filename), "an entry in the directory as the factory writes it", "another form")
+                return  # where the next one begins is not known
+            place += len(entry)
+        end = pack_end(End(len(archive.infolist()), archive.start_dir, place - archive.start_dir))
+        if _bytes_at(file, place, place + len(end) + 1) != end:
+            yield Fault("(the directory)", "an end as the factory writes it", "another form, or more")
+
+
+def _bytes_at(file: IO[bytes], start: int, end: int) -> bytes:
+    file.seek(start)
+    return file.read(end - start)
 
 
 @contextmanager

@@ -108,13 +108,13 @@ class Wheel:
                 "missing from the wheel", f"{member} in {self.path.name}", "build or download it again"
             ) from None
 
-    def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    def read_all(self, names: Iterable[str]) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
         """Members that it has, with their bytes. Raises `InputError` for one that is too long to be text."""
         with open_archive(self.path) as archive:  # once: to look at its layout takes longer than to read a member
             for name in names:
                 if self.sizes[name] > _LONGEST_TEXT:
                     raise _too_long(name, self.path, self.sizes[name])
-                yield name, archive.read(name)
+                yield archive.getinfo(name), archive.read(name)
 
     @cached_property
     def metadata_bytes(self) -> bytes:

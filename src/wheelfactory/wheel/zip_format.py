@@ -34,8 +34,6 @@ _ELSEWHERE, _COUNT_ELSEWHERE = 0xFFFFFFFF, 0xFFFF
 """What their own fields hold then."""
 
 _LOCAL, _LOCAL_MAGIC = struct.Struct("<4s5HIIIHH"), b"PK\x03\x04"
-HEADER_SIZE = _LOCAL.size
-"""Bytes of a header before its name and extra fields."""
 _CENTRAL, _CENTRAL_MAGIC = struct.Struct("<4s6HIIIHHHHHII"), b"PK\x01\x02"
 _END, _END_MAGIC = struct.Struct("<4s4HIIH"), b"PK\x05\x06"
 _WIDE_END, _WIDE_END_MAGIC = struct.Struct("<4sQHHIIQQQQ"), b"PK\x06\x06"
