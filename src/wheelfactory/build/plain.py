@@ -58,19 +58,20 @@ class PlainBuilds:
         Raises `SourceError` if its sources cannot be had, `BuildError` if it is missing and may not or cannot be made.
         """
 
-        def source() -> Source:
+        def fetch() -> Source:
             return fetch_source(version, release, self.cache / "sources", self.environ)
 
         def make(folder: Path) -> Path:
-            tree = unpack(source(), folder / "source")
-            return pip_wheel(build_environment(self.cache), tree, folder, source().epoch, _NO_BACKEND)
+            source = fetch()
+            tree = unpack(source, folder / "source")
+            return pip_wheel(build_environment(self.cache), tree, folder, source.epoch, _NO_BACKEND)
 
         # a tag without a commit says nothing of what it names today
-        identity = source().identity if release.pin.startswith("tag:") else release.pin
+        identity = fetch().identity if release.pin.startswith("tag:") else release.pin
         return self._kept(f"flash-attn {version}", identity, make)
 
     def of_fallback(self, project: Project) -> Wheel:
-        """The plain wheel of flash-attention-amd. Raises `BuildError` if it is missing, and not or badly made here."""
+        """The plain wheel of flash-attention-amd. Raises `BuildError` if it is missing and cannot be made."""
 
         def make(folder: Path) -> Path:
             project.write_sources(folder / "source")
@@ -80,7 +81,8 @@ class PlainBuilds:
 
     def folder_of(self, what: str, identity: str) -> Path:
         """Where the plain wheel of such sources is kept; `what` names them for a person."""
-        return self.folder / content_key("\n".join([what, identity, *build_requirements()]))
+        content = [what, identity, *build_requirements(), str(sorted(_NO_BACKEND.items()))]
+        return self.folder / content_key("\n".join(content))
 
     def _kept(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
         folder = self.folder_of(what, identity)

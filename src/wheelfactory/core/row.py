@@ -248,8 +248,9 @@ def _check_evidence(evidence: list[Any]) -> None:
 
 def _list(row: dict[str, Any], field: str) -> list[Any]:
     found: Any = row.get(field, [])
-    _expect(isinstance(found, list), field, "not a list", found)
-    return found  # type: ignore[no-any-return]
+    if not isinstance(found, list):
+        raise ValueError(f"{field}: not a list: {ascii(found)[:80]}")
+    return found
 
 
 def _whole(value: object) -> int:

@@ -82,6 +82,6 @@ class Gate(Generic[AnySubject]):
     runs_code: bool = False
     backends: frozenset[Backend] = frozenset(Backend)
     alone: bool = False
-    """Whether it looks at nothing but the wheel and the checkout, so that it can be asked again anywhere."""
+    """Whether it runs nothing of the wheel, so that it can be asked again where a wheel is published."""
     slow: bool = False
     """Whether it takes minutes; ``--quick`` leaves these out."""

@@ -88,9 +88,9 @@ def verify(
     The required gates run, and those named in `extended`; with `quick` the slow ones do not, and are not required.
     `elsewhere` gives where the torch of a CK cell is, if that is not this machine; a gate that does not run says so. A
     plain build to compare with is made if none is kept and `may_build`. A wheel that cannot be read far enough to ask
-    more has the results up to there. Raises `InputError` for a file whose
-    name is no wheel's, or for a cell that the matrix does not have, and `BuildError` if what a gate needs cannot be
-    installed.
+    more has the results up to there. Raises `InputError` for a file whose name is no wheel's, or for a cell that the
+    matrix does not have, `SourceError` if the sources to compare with cannot be had, and `BuildError` if what a gate
+    needs cannot be installed.
     """
     if Wheel.open(path).name == FALLBACK_NAME:
         if cell:
