@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from command_line import Cli, Shown, run_command
 from given import Given, building, local
@@ -30,6 +31,17 @@ from wheelfactory.verify.gates import refused, verify
 
 if TYPE_CHECKING:
     from side_by_side import InOrder
+
+
+# One profile everywhere: two processes share the cores, so the time of one example says nothing about the code.
+# In CI the same examples run each time (hypothesis's own `ci` profile), so a red run is red again.
+settings.register_profile(
+    "wheelfactory",
+    settings.get_profile("ci" if os.environ.get("CI") else "default"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("wheelfactory")
 
 
 @pytest.hookimpl(optionalhook=True)

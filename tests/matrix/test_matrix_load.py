@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from small_matrix import SMALL, edited, small_matrix
@@ -828,7 +828,6 @@ def test_any_text_is_read_or_refused_at_a_place(text: str) -> None:
         assert error.problem.column >= 1
 
 
-@settings(deadline=None)
 @given(line=st.integers(0, SMALL.count("\n") - 1), value=st.sampled_from(ODD_VALUES), key=st.booleans())
 def test_an_odd_value_anywhere_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, line: int, value: str, key: bool

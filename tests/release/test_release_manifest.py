@@ -132,7 +132,7 @@ rows = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.lists(rows, max_size=3, unique_by=lambda row: row.filename))
 def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow]) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(write_rows(given_rows))

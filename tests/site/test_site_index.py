@@ -148,7 +148,7 @@ def test_a_yanked_file_shows_the_reason_and_nothing_but_the_reason(reason: str) 
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(text, text)
 def test_any_text_reaches_the_client_as_it_is(reason: str, requires: str) -> None:
     package = read_one(a_row("rocm64torch2.9", yanked=reason, requires_python=requires))

@@ -17,7 +17,7 @@ ANY = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ANY)
 @example("1. no list")
 @example("- no list")
@@ -30,7 +30,7 @@ def test_prose_is_shown_as_it_is_and_does_nothing(text: str) -> None:
     assert shown(prose(text)) == one_line(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ANY)
 @example("`` ` ``")
 @example("`")
@@ -41,7 +41,7 @@ def test_code_is_one_span_whatever_is_in_it(text: str) -> None:
     assert [token.type for token in inline if token.content] == ["code_inline"] * bool(one_line(text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ANY, ANY)
 @example("a|b", "a\\|b")
 def test_a_cell_of_a_table_stays_one_cell(one: str, other: str) -> None:
@@ -81,7 +81,7 @@ def test_a_link_leads_to_a_file_or_a_page_only(address: str, shown_as: str) -> N
     assert link("wheel", address) == shown_as
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(ANY, min_size=1, max_size=3))
 @example(["```", "rm -rf /"])
 def test_no_line_ends_the_block_of_code_it_is_in(lines: list[str]) -> None:

@@ -71,7 +71,7 @@ def test_what_is_not_of_the_form_is_left_out(body: str, fields: dict[str, str]) 
     assert read_request(body) == fields
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("# \n\rtorch2.9_`<@\u2028\x00")))
 def test_any_text_is_read_as_some_fields(body: str) -> None:
     assert all(0 < len(value) <= 200 for value in read_request(body).values())
@@ -112,7 +112,7 @@ def test_whatever_a_field_holds_is_one_value_of_one_link(field: str) -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("# \ntorchROCmGPU2.9+@<>[]()`|!_~*&=?%\u202e"), max_size=300))
 @example("2.9.1>\n\n<b>")
 def test_any_body_is_answered_with_one_link_to_the_site(text: str) -> None:

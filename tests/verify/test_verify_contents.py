@@ -377,7 +377,7 @@ def good(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 ANY_NAME = st.text("abc/._-é \n", min_size=1, max_size=12).filter(lambda name: not name.endswith("/"))
-QUIET = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUIET = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @QUIET

@@ -205,7 +205,7 @@ def test_a_file_whose_device_code_is_said_to_lie_outside_of_it_is_left_as_it_is(
     assert lighten(other) is other
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_file_that_is_damaged_anywhere_is_lightened_or_an_error(changes: list[tuple[int, int]]) -> None:
     """The header, the segments and the dynamic tables lie in the first 1,500 bytes, the sections at the end."""

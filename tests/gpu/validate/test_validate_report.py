@@ -102,7 +102,7 @@ _ANY = st.binary(max_size=500) | st.just(b"[" * 100_000)
 _REPORTS = st.dictionaries(_FIELDS, _JSON, max_size=3).map(lambda changed: json.dumps(values(**changed)).encode())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(_ANY | _REPORTS)
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "report.json"
