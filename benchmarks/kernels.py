@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
-from wheelfactory.kernels.census import Census, take_census
-from wheelfactory.kernels.compiler.costs import Ledger, kind_of, shard_costs
-from wheelfactory.kernels.compiler.shards import cut, wall_time
-from wheelfactory.kernels.forecast import Knowledge, Runners, make_forecast
-from wheelfactory.kernels.kernel_set import KernelSet, kernel_sets
+from wheelfactory.kernels.census import SourceList, list_sources
+from wheelfactory.kernels.compiler.costs import Ledger, parse_kernel_kind, shard_costs
+from wheelfactory.kernels.compiler.shards import cut_shards, wall_time
+from wheelfactory.kernels.forecast import CostModel, Runners, estimate_set
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -32,16 +32,16 @@ from wheelfactory.matrix.load import load_matrix
 RELEASE, ARCHS = "2.8.3", ("gfx90a", "gfx942", "gfx950")
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 20, 32)
 HOUR = 3600
-BY_SEED = Knowledge(Ledger(), Ledger())
+BY_SEED = CostModel(Ledger(), Ledger())
 
 Parts = Sequence[Sequence[str]]
 
 
-def censuses(matrix: Matrix, cache: Path) -> Iterator[tuple[str, Census]]:
+def censuses(matrix: Matrix, cache: Path) -> Iterator[tuple[str, SourceList]]:
     """The releases whose sources can be had; of the others it says why not."""
     for version, release in matrix.flash_attn.items():
         try:
-            yield version, take_census(version, release, cache, os.environ)
+            yield version, list_sources(version, release, cache, os.environ)
         except SourceError as error:
             print(f"{version} is left out: {str(error).splitlines()[-1]}\n")
 
@@ -49,8 +49,8 @@ def censuses(matrix: Matrix, cache: Path) -> Iterator[tuple[str, Census]]:
 def by_head_dim(sources: Iterable[str]) -> Parts:
     """One shard for each OPT_DIM, as another factory cuts them; what has no head dim goes to the first."""
     parts: dict[int, list[str]] = {}
-    for source in sorted(sources, key=lambda name: kind_of(name)[1] or 0):
-        dim = kind_of(source)[1]
+    for source in sorted(sources, key=lambda name: parse_kernel_kind(name)[1] or 0):
+        dim = parse_kernel_kind(source)[1]
         parts.setdefault(dim or 32, []).append(source)
     return list(parts.values())
 
@@ -69,7 +69,7 @@ def balance(parts: Parts, costs: Mapping[str, float]) -> float:
     return max(loads) * len(loads) / sum(loads)
 
 
-def print_work(sets: Sequence[KernelSet], known: Mapping[str, Census]) -> None:
+def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> None:
     """Compiles and CPU hours of the matrix, a row for each release and list of archs."""
     print("| flash-attn | archs | cells | sets | compiles, each cell | once | CPU hours, each cell | once | ratio |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
@@ -109,13 +109,13 @@ def print_balance(sources: Sequence[str]) -> None:
     print("| shards | by cost | each cost off by up to 2 | all bwd twice as long | by head dim (OPT_DIM) | by hash |")
     print("|--:|--:|--:|--:|--:|--:|")
     for count in COUNTS:
-        ours = cut(costs, count)
+        ours = cut_shards(costs, count)
         by_dim = f"{balance(dims, costs):.3f}" if count == len(dims) else "-"
         kinds = " | ".join(f"{balance(ours, real):.4f}" for real in (costs, wrong, slow))
         print(f"| {count} | {kinds} | {by_dim} | {balance(by_hash(sources, count), costs):.3f} |")
 
 
-def print_wall(census: Census) -> None:
+def print_wall(census: SourceList) -> None:
     """Hours on 20 hosted runners of four cores, beside those that no schedule could beat."""
     runners = Runners()
     costs = shard_costs(Ledger(), census.sources, ARCHS)
@@ -123,7 +123,7 @@ def print_wall(census: Census) -> None:
     print("| shards | longest shard, h | all shards on 20 runners, h | over the ideal of 20 x 4 cores |")
     print("|--:|--:|--:|--:|")
     for count in (4, 8, 12, 16, 20, 40, 60):
-        made = make_forecast(census.sources, census.bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR)
+        made = estimate_set(census.sources, census.total_bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR)
         wall = made.wall_s / HOUR
         print(f"| {count} | {made.longest_shard_s / HOUR:.3f} | {wall:.3f} | {wall / ideal:.3f} |")
     whole = wall_time(costs.values(), runners.cores) / HOUR
@@ -138,7 +138,7 @@ def main() -> None:
     matrix = load_matrix(MATRIX)
     known = dict(censuses(matrix, parser.parse_args().cache))
     print("Compile work of the CK cells of matrix.yaml:\n")
-    print_work(kernel_sets(matrix, expand(matrix).cells), known)
+    print_work(group_kernel_sets(matrix, expand(matrix).cells), known)
     print(f"\nLargest shard over the mean, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")
     print_balance(known[RELEASE].sources)
     print(f"\nWall time, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")

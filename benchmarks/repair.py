@@ -31,10 +31,10 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from wheelfactory.core.digest import sha256_of
-from wheelfactory.pipeline.build import finish
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
-from wheelfactory.wheel.repair import OUTSIDE
+from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES
 
 RUNS = 2
 MEGABYTE = 1_000_000
@@ -85,7 +85,7 @@ def make(folder: Path, megabytes: int) -> None:
     extension = folder / "flash_attn_2_cuda.so"
     command: list[str | Path] = ["cc", "-x", "c", "-", "-shared", "-fPIC", "-lm", "-o", extension]
     subprocess.run(command, input=EXTENSION, text=True, cwd=folder, check=True)
-    digest = base64.urlsafe_b64encode(bytes.fromhex(sha256_of(extension))).rstrip(b"=").decode()
+    digest = base64.urlsafe_b64encode(bytes.fromhex(file_sha256(extension))).rstrip(b"=").decode()
     dist_info = "flash_attn-2.8.3.dist-info"
     with zipfile.ZipFile(folder / NAME, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(extension, extension.name)
@@ -98,7 +98,7 @@ def make(folder: Path, megabytes: int) -> None:
 
 def audit(folder: Path) -> None:
     """auditwheel alone."""
-    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
+    excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
     command = [sys.executable, "-m", "auditwheel", "repair", *excludes, "--wheel-dir", "audited", NAME]
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, check=True)
@@ -106,7 +106,7 @@ def audit(folder: Path) -> None:
 
 def finish_it(folder: Path) -> None:
     """All that we do."""
-    finish(folder / NAME, RECORD, folder / "finished", os.environ)
+    finish_raw_wheel(folder / NAME, RECORD, folder / "finished", os.environ)
 
 
 STEPS: dict[str, Callable[..., None]] = {"make": make, "auditwheel": audit, "finish": finish_it}

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from rocm_machine import KERNEL_SET, Machine, make_machine, make_rocm
 from small_release import make_small_release
-from wheelfactory.kernels.archive import find_archives, unpack
+from wheelfactory.kernels.archive import find_archives, unpack_archive
 
 CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 
@@ -66,7 +66,7 @@ def main() -> None:
         again = timed(second, "build", CELL, "--dest", folder / "dist", *options)
         report("and with the store", *again, second)
         start = perf_counter()
-        unpack(find_archives(folder / "archives", KERNEL_SET)[0], folder / "unpacked")
+        unpack_archive(find_archives(folder / "archives", KERNEL_SET)[0], folder / "unpacked")
         print(f"  of which unpacking the archive   {perf_counter() - start:6.1f} s")
         print(f"the wheel over the kernels: {whole[0] / kernels[0]:.2f} (wall), {whole[1] / kernels[1]:.2f} (CPU)")
 

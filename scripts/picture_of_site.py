@@ -19,7 +19,7 @@ from playwright.sync_api import Route
 from search_page import chromium
 from search_rows import example_rows
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.site import site_files
+from wheelfactory.site.site import search_page_files
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/pictures/search.png"
@@ -38,7 +38,7 @@ MARK = """() => {
 def main(path: Path) -> None:
     """Write the picture."""
     matrix = load_matrix(ROOT / "matrix.yaml")
-    files = site_files(matrix, example_rows(matrix), docs=True)
+    files = search_page_files(matrix, example_rows(matrix), docs=True)
 
     def answer(route: Route) -> None:
         name = urlsplit(route.request.url).path.lstrip("/") or "index.html"

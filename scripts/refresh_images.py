@@ -11,7 +11,7 @@ import argparse
 
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
-from wheelfactory.matrix.refresh.image_tags import refresh
+from wheelfactory.matrix.refresh.image_tags import refresh_images
 from wheelfactory.matrix.refresh.registry import DOCKER_HUB, Registry
 
 
@@ -20,7 +20,7 @@ def main() -> int:
     add_matrix(parser)
     parser.add_argument("--registry", default=DOCKER_HUB, metavar="URL", help=f"default: {DOCKER_HUB}")
     options = parser.parse_args()
-    return run_chore(lambda: refresh(options.matrix, Registry(options.registry)))
+    return run_chore(lambda: refresh_images(options.matrix, Registry(options.registry)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import os
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
 from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex
-from wheelfactory.matrix.refresh.torch_support import refresh
+from wheelfactory.matrix.refresh.torch_support import refresh_torch
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     add_matrix(parser)
     parser.add_argument("--index", default=PYTORCH, metavar="URL", help=f"default: {PYTORCH}")
     options = parser.parse_args()
-    return run_chore(lambda: refresh(options.matrix, TorchIndex(options.index, os.environ)))
+    return run_chore(lambda: refresh_torch(options.matrix, TorchIndex(options.index, os.environ)))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.host import Host, read_host
-from wheelfactory.core.progress import unseen
-from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.core.progress import ignore_progress
+from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
-from wheelfactory.verify.gates import refused, verify
+from wheelfactory.verify.gates import is_refused, verify
 
 if TYPE_CHECKING:
     from side_by_side import InOrder
@@ -113,7 +113,7 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
             own.compiled()
             done = own.run("kernels", KERNEL_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder / "archives")
             assert done.returncode == 0, done.stderr
-            assert len(own.compiled()) == len(read_manifest(Path(done.stdout.strip())).objects)
+            assert len(own.compiled()) == len(read_archive_manifest(Path(done.stdout.strip())).objects)
 
     return made_once(tmp_path_factory.getbasetemp(), "kernels", compile_shards) / "archives"
 
@@ -130,7 +130,7 @@ def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
 
     def build(folder: Path) -> None:
-        build_cell(local(given), cell, folder, unseen, **building(given))
+        build_cell(local(given), cell, folder, ignore_progress, **building(given))
 
     return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
 
@@ -144,7 +144,7 @@ def proved(cache: Path, triton_wheel: Path) -> Path:
     matrix, environ = load_matrix(MATRIX), dict(os.environ)
     with in_turn(cache, "proofs"):
         results = verify(triton_wheel, matrix=matrix, host=read_host(environ), environ=environ, cache=cache)
-    assert not refused(results), results
+    assert not is_refused(results), results
     return cache
 
 

@@ -16,7 +16,7 @@ import hip_toolchain
 from hip_rocm import make_hip_rocm
 from rocm_machine import make_rocm
 from turns import in_turn
-from wheelfactory.build.environments import PYTHON, build_environment, cpu_torch_version
+from wheelfactory.build.environments import PYTHON, make_build_environment, cpu_torch_version
 from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
@@ -69,7 +69,7 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
     """
     root = hip_toolchain.make_root(cache, "bookworm", RECIPE)
     with in_turn(cache, "environments"):
-        packages = build_environment(cache).site_packages
+        packages = make_build_environment(cache).site_packages
     inside = f"lib/python{PYTHON}/site-packages"
     with scratch_dir(cache) as scratch:
         added, image, with_torch = _additions(scratch), _empty(scratch / "image"), _empty(scratch / "with-torch")

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.leftovers import LABEL
-from wheelfactory.build.executor import Errand
+from wheelfactory.build.container.leftovers import RUN_LABEL
+from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, PROBE, ROOT
+from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, TOOLCHAIN_PROBE, ROOT
 from wheelfactory.core.files import write_atomic
 
 ROCM, TORCH = "7.2", "2.13.0"
@@ -33,7 +33,7 @@ BASE = {
     "source": "made by the tests",
 }
 
-CELL = Cell.of("2.8.3", "3.11", TORCH, ROCM, Backend.TRITON)
+CELL = Cell.from_axes("2.8.3", "3.11", TORCH, ROCM, Backend.TRITON)
 """A real one, which needs no compiler."""
 
 # what is left of upstream's when it compiles nothing: a wheel of metadata
@@ -63,7 +63,7 @@ def setup_py(does: str, version: str = "9.9.0") -> str:
     return does + _WRITES_A_WHEEL.format(version=version)
 
 
-def errand(folder: Path, does: str, deadline: float, **environ: str) -> Errand:
+def errand(folder: Path, does: str, deadline: float, **environ: str) -> BuildCommand:
     """An errand below `folder` for `setup_py`, handed out as the factory does; what it leaves is in ``scratch/raw``."""
     source, scratch = folder / "scratch/source", folder / "scratch"
     source.mkdir(parents=True)
@@ -77,12 +77,12 @@ def errand(folder: Path, does: str, deadline: float, **environ: str) -> Errand:
         "BUILD_PYTHON": "/usr/bin/python3",
         "PYTHONPATH": str(ROOT / "src"),
     }
-    return Errand(
+    return BuildCommand(
         name="a cell",
-        command=(str(BUILD_SCRIPT),),
+        argv=(str(BUILD_SCRIPT),),
         environ={**given, **environ},
         log=folder / "cell.log",
-        reads=(BUILD_SCRIPT, PROBE, ROOT / "src", source),
+        reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, ROOT / "src", source),
         writes=(scratch,),
         deadline=deadline,
     )
@@ -90,7 +90,7 @@ def errand(folder: Path, does: str, deadline: float, **environ: str) -> Errand:
 
 def cell_of(version: str) -> Cell:
     """The cell of one of `RELEASES`."""
-    return Cell.of(version, "3.11", TORCH, ROCM, Backend.TRITON)
+    return Cell.from_axes(version, "3.11", TORCH, ROCM, Backend.TRITON)
 
 
 def sdist(version: str) -> bytes:
@@ -138,8 +138,8 @@ def containers_of(engine: Engine, run: Path) -> list[str]:
 
 def labelled(engine: Engine) -> list[tuple[str, Path]]:
     """All containers of runs, with the folders that stand for those. Asked at once, as any may go meanwhile."""
-    found = engine.client.api.containers(all=True, filters={"label": LABEL})
-    return [(container["Id"], Path(container["Labels"][LABEL])) for container in found]
+    found = engine.client.api.containers(all=True, filters={"label": RUN_LABEL})
+    return [(container["Id"], Path(container["Labels"][RUN_LABEL])) for container in found]
 
 
 def wait_until(happened: Callable[[], object], seconds: float = 10) -> None:

@@ -20,10 +20,10 @@ from pathlib import Path
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, build_record, make_wheel, metadata_text, toolchain_of
 from wheelfactory.core.cell import Backend
-from wheelfactory.doctor.installed import read_installed
-from wheelfactory.doctor.machine import Device, Installed, Machine, Python, Torch
-from wheelfactory.wheel.activation.members import ACTIVATION, added_members
-from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.doctor.installed import read_flash_attn
+from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine, Python, InstalledTorch
+from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, added_members
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
 VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
@@ -126,7 +126,7 @@ class Site:
         record: bytes | None = None,
     ) -> Site:
         """Unpack a wheel of flash-attn that is made for this."""
-        more = {} if record is None else {RECORD_NAME: record}
+        more = {} if record is None else {BUILD_RECORD_NAME: record}
         metadata = metadata_text(version, requires=requires)
         made = self.folder.parent / f"wheel-{version}"
         return self.add_wheel(
@@ -143,16 +143,16 @@ class Site:
         """The same with environment variables."""
         return replace(self, settings={**self.settings, **settings})
 
-    def read(self, seconds: float = 60) -> Installed:
+    def read(self, seconds: float = 60) -> InstalledFlashAttn:
         """What the doctor finds there; there must be one."""
-        found = read_installed(str(self.python), self.environ, seconds)
+        found = read_flash_attn(str(self.python), self.environ, seconds)
         assert found
         return found
 
 
 def ck_record(**changes: object) -> bytes:
     """The build record of a CK wheel for torch 2.9.1 and ROCm 6.4, with fields of its toolchain changed."""
-    return build_record(CK, toolchain=toolchain_of(CK, **changes)).to_bytes()
+    return build_record(CK, toolchain=toolchain_of(CK, **changes)).as_bytes()
 
 
 CK_RECORD = ck_record()
@@ -176,22 +176,22 @@ def triton_site(site: Site, *, ours: bool) -> Site:
     """A Triton wheel, of this factory or of another, beside torch, Triton and einops."""
     site.add({**TORCH_MODULE, **EINOPS, **TRITON_MODULE})
     added = added_members(Backend.TRITON) if ours else {}
-    assert list(added) == [ACTIVATION] * ours
+    assert list(added) == [ACTIVATION_MODULE] * ours
     return site.add_flash_attn(TRITON_VERSION, {**PACKAGE, **added})
 
 
 KFD = Device("/dev/kfd", exists=True, usable=True, group="render")
 RENDER_NODE = Device("/dev/dri/renderD128", exists=True, usable=True, group="render")
-CK_TORCH = Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True, archs=("gfx942",))
-TRITON_TORCH = Torch("2.13.0+rocm7.2", hip="7.2.53211", cxx11_abi=True, sees_gpu=True, archs=("gfx942",))
+CK_TORCH = InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True, archs=("gfx942",))
+TRITON_TORCH = InstalledTorch("2.13.0+rocm7.2", hip="7.2.53211", cxx11_abi=True, sees_gpu=True, archs=("gfx942",))
 
 
-def good_machine(site: Site | None = None, torch: Torch | None = CK_TORCH, /, **changes: object) -> Machine:
+def good_machine(site: Site | None = None, torch: InstalledTorch | None = CK_TORCH, /, **changes: object) -> Machine:
     """A machine with an MI300X, on which all is well; its flash-attn is what is read at the site."""
     truth = Machine(
         this_python(site.python if site else Path(sys.executable)),
         torch=torch,
-        installed=site.read() if site else None,
+        flash_attn=site.read() if site else None,
         packages={"einops": "0.8.2"},
         rocm="6.4.3",
         rocm_path="/opt/rocm",

@@ -12,7 +12,7 @@ from typing import Any
 
 import zstandard
 
-from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
 PARTS: Mapping[str, Any] = {
     "compiler": {"version": "HIP 6.4", "sha256": "ab" * 32},
@@ -29,13 +29,13 @@ KEY = SetKey(PARTS, tuple(OBJECTS))
 def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KEY) -> Store:
     """A store with these objects, each of which took a second more than the one before."""
     store = Store(kernels, key)
-    store.make()
+    store.create()
     built = store.folder / "built.o"
     for number, (source, content) in enumerate(objects.items()):
         built.write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
         costs = (40.25 + number, 900 + number, 100.0, 140.5 + number)
-        store.keep(built, Finished(source, ("gfx90a", "gfx942"), sha256, len(content), *costs, cached=False))
+        store.save_object(built, ObjectRecord(source, ("gfx90a", "gfx942"), sha256, len(content), *costs, cached=False))
     built.unlink(missing_ok=True)
     return store
 

@@ -17,8 +17,8 @@ from typing import Any
 from ninja import BIN_DIR
 
 from wheelfactory.kernels.compiler import launcher, ninja
-from wheelfactory.kernels.compiler.order import VARIABLE, Order, Report
-from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
+from wheelfactory.kernels.compiler.order import REQUEST_VARIABLE, CompileRequest, CompileResult
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
 _FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group"))
 KERNELS = (*_FORWARD, "fmha_bwd_api")
@@ -88,28 +88,28 @@ class Project:
         given: tuple[Mapping[str, Any], ...] = (),
         planned: tuple[str, ...] = (),
         ccache: str = "",
-    ) -> Order:
+    ) -> CompileRequest:
         """An order for this project."""
-        return Order(
+        return CompileRequest(
             ninja=f"{BIN_DIR}/ninja",
             kernels=str(self.kernels),
             ledger=str(self.kernels / "ledger.jsonl"),
-            report=str(self.root / "report.json"),
+            result_file=str(self.root / "report.json"),
             jobs=jobs,
             shard=shard,
-            cut_by=cut_by,
+            shard_ledger=cut_by,
             deadline=deadline,
-            given=given,
-            planned=planned,
+            archive_keys=given,
+            planned_sources=planned,
             ccache=ccache,
             ccache_dir=str(self.kernels) if ccache else "",
         )
 
-    def start(self, order: Order, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, order: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         """Start our ninja as torch does."""
         (self.root / "report.json").unlink(missing_ok=True)
         order.write(self.root / "order.json")
-        settings = {"HIPCC_LOG": str(self.log), VARIABLE: str(self.root / "order.json"), **environ}
+        settings = {"HIPCC_LOG": str(self.log), REQUEST_VARIABLE: str(self.root / "order.json"), **environ}
         return subprocess.Popen(
             [sys.executable, "-ISB", str(ninja.__file__), *(arguments or ("-v",))],
             cwd=self.build,
@@ -119,15 +119,15 @@ class Project:
             text=True,
         )
 
-    def run(self, order: Order | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
+    def run(self, order: CompileRequest | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run our ninja as torch does; its exit status and what it says."""
         with self.start(order or self.order(), *arguments, **environ) as process:
             said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
-    def report(self) -> Report:
+    def report(self) -> CompileResult:
         """The report of the last run."""
-        report = Report.read(self.root / "report.json")
+        report = CompileResult.read(self.root / "report.json")
         assert report
         return report
 
@@ -136,9 +136,9 @@ class Project:
         folder = self.kernels / self.report().key[:16]
         return Store(self.kernels, SetKey.from_bytes((folder / "set.json").read_bytes()))
 
-    def finished(self) -> dict[str, Finished]:
+    def finished(self) -> dict[str, ObjectRecord]:
         """What the store of the last run has."""
-        return self.store().finished()
+        return self.store().read_records()
 
 
 def make_project(

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pythons import find_python
-from wheelfactory.build.environments import Environment, build_requirements, keep, layered_environment, pip_install
+from wheelfactory.build.environments import Environment, build_requirements, keep_environment, make_layered_environment, pip_install
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import capture
@@ -62,7 +62,7 @@ def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: 
     What is downloaded for it is kept in `cache`.
     """
     version = capture([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
-    made = layered_environment(folder, python, version, [_tools(cache, python, version)])
+    made = make_layered_environment(folder, python, version, [_tools(cache, python, version)])
     shutil.copytree(real_modules(cache, torch), made.site_packages, dirs_exist_ok=True)
     _write_modules(made.site_packages / "torch", torch, _hip_of(rocm))
     _write_libraries(made.site_packages / "torch/lib")
@@ -92,9 +92,9 @@ def _tools(cache: Path, python: Path, version: str) -> Path:
     kept = Environment(cache / f"env-{name}", version)
     if not kept.folder.is_dir():
         with scratch_dir(cache) as scratch:
-            made = layered_environment(scratch / "env", python, version, [])
+            made = make_layered_environment(scratch / "env", python, version, [])
             pip_install(made, *requirements)
-            keep(made, kept.folder)
+            keep_environment(made, kept.folder)
     return kept.site_packages
 
 
@@ -104,7 +104,7 @@ def real_modules(cache: Path, torch: str) -> Path:
     if not kept.is_dir():
         with scratch_dir(cache) as scratch:
             _take_out(_download(torch, scratch), scratch / "modules")
-            keep(Environment(scratch / "modules"), kept)
+            keep_environment(Environment(scratch / "modules"), kept)
     found = _digest(kept)
     if found != expected:
         raise ValueError(f"{kept}: expected sha256 {expected}, found {found}")

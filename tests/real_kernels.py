@@ -24,22 +24,22 @@ from given import Given, local
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from paper_torch import make_paper_torch, other_python
-from wheelfactory.build.environments import build_environment
+from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.setup_py import RawWheel, Setup, log_path, run_setup
-from wheelfactory.build.sources import Source, fetch_source, unpack
-from wheelfactory.core.ask import NOTE
+from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
+from wheelfactory.build.sources import Source, fetch_source, unpack_source
+from wheelfactory.core.ask import NOTICE_PREFIX
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
-from wheelfactory.core.progress import unseen
-from wheelfactory.kernels.compiler.flags import APPENDED
-from wheelfactory.kernels.compiler.order import Report
-from wheelfactory.kernels.compiler.store import Finished, Store
-from wheelfactory.kernels.handover import ALL, Wanted, hand_over, heard, kernels_folder
+from wheelfactory.core.progress import ignore_progress
+from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
+from wheelfactory.kernels.compiler.order import CompileResult
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store
+from wheelfactory.kernels.handover import FULL_SCOPE, CompileScope, setup_env, read_outcome, store_folder
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
@@ -135,8 +135,8 @@ class Built:
 
     raw: RawWheel | None
     """None if it ended before the link, as it does for a shard."""
-    report: Report
-    objects: Mapping[str, Finished]
+    report: CompileResult
+    objects: Mapping[str, ObjectRecord]
     """What the store has afterwards."""
     parts: Mapping[str, object]
     """What the key is made of."""
@@ -177,27 +177,27 @@ class Bench:
         host = Host(cores=2, memory_gib=16, rocm="6.4.43484", rocm_path=self.rocm)
         return {"matrix": self.matrix, "host": host, "environ": environ, "cache": self.folder / cache}
 
-    def build(self, cell: Cell, cache: str = "cache", wanted: Wanted = ALL, **environ: str) -> Built:
+    def build(self, cell: Cell, cache: str = "cache", wanted: CompileScope = FULL_SCOPE, **environ: str) -> Built:
         """Run setup.py in a new folder, as the factory does."""
         given = self.given(cell, cache, **environ)
-        kernels, log = kernels_folder(given["cache"]), log_path(given["cache"], cell.id)
+        kernels, log = store_folder(given["cache"]), log_path(given["cache"], cell.id)
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
-        recipe = make_recipe(self.matrix, cell, given["host"], given["environ"], by_hand=False)
-        place = local(given).place(cell, unseen)
-        setup = Setup(recipe, self.source, place, scratch)
-        handed = hand_over(setup, "small", wanted, cache=given["cache"], appended=given["environ"].get(APPENDED))
+        recipe = make_recipe(self.matrix, cell, given["host"], given["environ"], local_build=False)
+        place = local(given).prepare_host(cell, ignore_progress)
+        setup = SetupRun(recipe, self.source, place, scratch)
+        handed = setup_env(setup, "small", wanted, cache=given["cache"], appended=given["environ"].get(APPEND_VARIABLE))
         self._log.write_text("")
         before, raw = _cpu_s(), None
         with suppress(BuildError):  # of a shard, which is not linked; what else there was is in the report
-            raw = run_setup(setup, log, handed, unseen)
+            raw = run_setup(setup, log, handed, ignore_progress)
         used = _cpu_s() - before
         said = log.read_text()
-        report = heard(setup, kernels, log)
+        report = read_outcome(setup, kernels, log)
         assert report, said[-3000:]
         store = Store.open(kernels, report.key)
-        notes = tuple(line.removeprefix(NOTE) for line in said.splitlines() if line.startswith(NOTE))
-        return Built(raw, report, store.finished(), store.key.parts, self._commands(), used, notes)
+        notes = tuple(line.removeprefix(NOTICE_PREFIX) for line in said.splitlines() if line.startswith(NOTICE_PREFIX))
+        return Built(raw, report, store.read_records(), store.key.parts, self._commands(), used, notes)
 
     def forget_kernels(self, cache: str = "cache") -> None:
         """As if the store had been lost, and the compiler cache had not."""
@@ -241,18 +241,18 @@ def make_bench(
         version = capture([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).strip()
         made = make_paper_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
-    archive = _pack(unpack(upstream, folder / "upstream"), folder / "sources", kernels)
+    archive = _pack(unpack_source(upstream, folder / "upstream"), folder / "sources", kernels)
     source = keep_source(replace(upstream, archive=archive), folder / "cache", cache)
     return Bench(folder, rocm, source, make_matrix(source, cells, archs), cells)
 
 
 def keep_source(source: Source, own: Path, shared: Path) -> Source:
     """Put an sdist where a cache keeps what it has downloaded, beside the environments of another cache."""
-    digest = sha256_of(source.archive)
+    digest = file_sha256(source.archive)
     place = own / "sources" / digest[:16]
     place.mkdir(parents=True)
     shutil.copy(source.archive, place)
-    build_environment(shared)
+    make_build_environment(shared)
     for path in shared.glob("env-*"):
         (own / path.name).symlink_to(path)
     return replace(source, identity=f"sha256:{digest}")

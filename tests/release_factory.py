@@ -16,15 +16,15 @@ from pypi_simple import Link, RepositoryPage
 
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.label import Label
-from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
-from wheelfactory.site.index import make_pages
+from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import GATES, required_gates
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.wheel.metadata import labelled, protect
-from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.metadata import label_version, protect_metadata
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord
 
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -51,13 +51,13 @@ PUBLISHED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
     """A wheel of a cell, made into `folder`; `content` makes its bytes differ and nothing else."""
     cell = Cell.parse(cell_id)
-    label = Label.of(cell)
-    version = labelled(Version(cell.flash_attn), label)
+    label = Label.from_cell(cell)
+    version = label_version(Version(cell.flash_attn), label)
     tag = PURE if cell.python == ANY_PYTHON else f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64"
     record = BuildRecord(cell=cell.id, label=str(label), offload_archs=("gfx942",), source="sha256:" + "0" * 64)
-    metadata = protect(UPSTREAM_METADATA.format(version=cell.flash_attn), label)
+    metadata = protect_metadata(UPSTREAM_METADATA.format(version=cell.flash_attn), label)
     members = {"flash_attn/__init__.py": content.encode()}
-    return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {RECORD_NAME: record.to_bytes()})
+    return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {BUILD_RECORD_NAME: record.as_bytes()})
 
 
 def stand_in_wheel(folder: Path, name: str, version: str) -> Path:
@@ -109,7 +109,7 @@ def quick_gates(cell_id: str) -> tuple[GateResult, ...]:
 
 def additions(wheels: Iterable[Path]) -> list[tuple[WheelRow, Path]]:
     """What `publish` takes: each wheel with the row of one that is verified."""
-    rows = [(wheel_row(path), path) for path in wheels]
+    rows = [(read_wheel_row(path), path) for path in wheels]
     changed = ({"published": PUBLISHED, "gates": passed_gates(row.cell)} for row, _ in rows)
     return [(row.model_copy(update=change), path) for (row, path), change in zip(rows, changed, strict=True)]
 
@@ -117,7 +117,7 @@ def additions(wheels: Iterable[Path]) -> list[tuple[WheelRow, Path]]:
 def make_release(folder: Path, wheels: Iterable[Path]) -> tuple[WheelRow, ...]:
     """Publish wheels into `folder` and write its index, as the command does; gives all rows."""
     rows = publish(DirectoryPublisher(folder), additions(wheels))
-    write_pages(folder, make_pages(rows))
+    write_pages(folder, render_index(rows))
     return rows
 
 

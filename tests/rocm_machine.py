@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elf_factory import code_object, hip_bundle, object_file
 from turns import in_turn
-from wheelfactory.build.environments import Environment, build_environment, empty_environment
+from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
 
@@ -54,7 +54,7 @@ class Machine:
 
 def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Machine:
     """A machine that has all downloads, environments and proofs of the cache `shared`, and has compiled nothing."""
-    build_environment(shared)
+    make_build_environment(shared)
     folder.mkdir()
     environments = (*shared.glob("env-*"), *shared.glob("tools-*"))
     for path in (*environments, shared / "sources", shared / "proofs", shared / "plain"):
@@ -110,9 +110,9 @@ def _compile(source: str, output: Path, *flags: str) -> None:
 
 
 def _rocm_python(cache: Path, folder: Path) -> Environment:
-    python = empty_environment(folder)
+    python = make_empty_environment(folder)
     with in_turn(cache, "environments"):
-        layer = build_environment(cache).site_packages
+        layer = make_build_environment(cache).site_packages
     (python.site_packages / "layers.pth").write_text(f"{layer}\n")
     shutil.copy(STAND_IN / "rocm_torch.py", python.site_packages)
     (python.site_packages / "stand_in.pth").write_text("import rocm_torch\n")

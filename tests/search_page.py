@@ -20,7 +20,7 @@ from loopback import served
 from npm_tools import npm_package
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.site import site_files
+from wheelfactory.site.site import search_page_files
 
 CHROMIUM = Path("/usr/bin/chromium")
 ELSEWHERE = "wheels.example"
@@ -41,7 +41,7 @@ _LINKED = (
 
 def write_page(folder: Path, matrix: Matrix, rows: list[WheelRow], *, docs: bool = True) -> Path:
     """Write the search page of these rows below `folder`, and what it links to, as empty files if it is not there."""
-    for name, data in site_files(matrix, rows, docs=docs).items():
+    for name, data in search_page_files(matrix, rows, docs=docs).items():
         write(folder / name, data)
     for name in _LINKED:
         if not (folder / name).exists():

@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 
 KERNELS = 8
 SMALL_KERNELS = (*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api")
@@ -68,7 +68,7 @@ def make_small_release(cache: Path, folder: Path) -> Path:
         member = tarfile.TarInfo("flash_attn-2.8.3/setup.py")
         member.size = len(data)
         tar.addfile(member, io.BytesIO(data))
-    sha256 = sha256_of(sdist)
+    sha256 = file_sha256(sdist)
     kept = cache / "sources" / sha256[:16] / sdist.name
     kept.parent.mkdir(parents=True, exist_ok=True)
     sdist.rename(kept)

@@ -21,11 +21,11 @@ from release_factory import content_of, flash_attn_wheel, links_on, make_release
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, _parser, main
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED, InputError
-from wheelfactory.core.files import locked
+from wheelfactory.core.files import lock_folder
 from wheelfactory.core.host import Host
-from wheelfactory.kernels.census import Census, keep_census
+from wheelfactory.kernels.census import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest, write_rows
+from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest, manifest_bytes
 from wheelfactory.verify.result import GateResult
 
 MATRIX = str(ROOT / "examples/seed-matrix.yaml")
@@ -258,7 +258,7 @@ def test_a_published_manifest_that_is_damaged_is_refused(cli: Cli, tmp_path: Pat
 
 
 def test_a_release_that_another_run_holds_is_refused(cli: Cli, release: Path) -> None:
-    with locked(release):
+    with lock_folder(release):
         shown = cli("index", release)
     assert_refused(shown, FAILED, f"in use by another run: {release}", "wait for it")
 
@@ -379,7 +379,7 @@ def test_status_of_a_wheel_that_was_yanked_and_replaced_is_published(cli: Cli, r
     rebuilt = row.model_copy(update={"filename": row.filename.replace("triton-py3", "triton-1-py3")})
     for bad, good in ((row, rebuilt), (rebuilt, row)):  # before and after the other by name
         replaced = bad.model_copy(update={"yanked": "wrong kernels"})
-        (release / MANIFEST_NAME).write_bytes(write_rows([replaced, good]))
+        (release / MANIFEST_NAME).write_bytes(manifest_bytes([replaced, good]))
         assert cli("status", release, "--matrix", MATRIX, "--only", CELL).out == f"{CELL}  published\n"
 
 
@@ -410,7 +410,7 @@ def test_index_keeps_off_pages_that_no_manifest_made(cli: Cli, tmp_path: Path) -
 @pytest.fixture
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wheel is taken for verified; the gates have their own tests."""
-    passed = (GateResult.of("stand-in", []),)
+    passed = (GateResult.from_findings("stand-in", []),)
     monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, **_: passed)
 
 
@@ -556,7 +556,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a person in whose cache the kernel sources of all releases are known."""
     folder = tmp_path_factory.mktemp("home")
     for release in load_matrix(Path(MATRIX)).flash_attn.values():
-        keep_census(Census(("fmha_fwd_api",), 1), release.pin, folder / "wheelfactory")
+        write_source_list(SourceList(("fmha_fwd_api",), 1), release.source_pin, folder / "wheelfactory")
     return {**ENVIRON, "XDG_CACHE_HOME": str(folder)}
 
 

@@ -18,7 +18,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
 
 ROOT = MATRIX.parent
 SEED = ("--matrix", str(ROOT / "examples/seed-matrix.yaml"))
@@ -68,10 +68,10 @@ def seed() -> Done:
 
 
 def manifest(cells: Iterable[str]) -> bytes:
-    return write_rows(
+    return manifest_bytes(
         WheelRow(
             project="flash-attn",
-            version=(version := f"{cell.flash_attn}+{Label.of(cell)}"),
+            version=(version := f"{cell.flash_attn}+{Label.from_cell(cell)}"),
             filename=f"flash_attn-{version}-{number}-{cell.python_tag}-none-any.whl",
             sha256="0" * 64,
             size=1,

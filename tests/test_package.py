@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pythons import find_python
-from wheelfactory.build.environments import cpu_torch, cpu_torch_options
+from wheelfactory.build.environments import cpu_torch_requirement, cpu_torch_options
 from wheelfactory.release.manifest import read_manifest
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +69,7 @@ def _skip_without_torch(installed: Path) -> None:
     """A build needs torch for the CPU, which an index may have for this Python alone."""
     if (installed.parent / f"python3.{OWN}").exists():
         return
-    wanted = cpu_torch()
+    wanted = cpu_torch_requirement()
     pip = (sys.executable, "-m", "pip", "--python", installed.with_name("python"))
     tried = (*pip, "install", "--dry-run", "--no-deps")
     if subprocess.run([*tried, wanted, *cpu_torch_options()], capture_output=True).returncode:

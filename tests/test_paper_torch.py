@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paper_torch import make_paper_torch, other_python, real_modules
-from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
 from wheelfactory.wheel.record import Toolchain
 
@@ -24,7 +24,7 @@ def test_the_probe_finds_the_release_and_the_hip_that_were_asked_for(
 
     python = make_paper_torch(cache, tmp_path / "venv", "2.11.0", base, Path(rocm["ROCM_PATH"]))
 
-    found = Toolchain.model_validate_json(capture([python, PROBE], environ=rocm))
+    found = Toolchain.model_validate_json(capture([python, TOOLCHAIN_PROBE], environ=rocm))
     assert (found.torch, found.hip, found.cxx11_abi) == ("2.11.0+rocm7.2", "7.2.53211-0000000", True)
     assert found.compiler == "HIP version: 7.2.53211-0000000"
     assert found.python == capture([base, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from wheelfactory.gpu.validate.report import FORMAT, Case, Check, Error, Hardware, Software, Validated, Validation
-from wheelfactory.release.evidence import Evidence, evidence_of, with_evidence
+from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, ValidationCase, ValidationCheck, ResultError, Hardware, Software, ValidatedPackage, Validation
+from wheelfactory.release.evidence import Evidence, as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.result import Status
 
@@ -18,29 +18,29 @@ DROPPED = ("matrix_instr_nonkdim", "waves_per_eu")
 SHA256 = "5" * 64
 
 CASES = (
-    Case(
+    ValidationCase(
         name="fp16 d64 causal",
         status=Status.PASSED,
-        errors=(Error(result="output", error=0.001, bound=0.008), Error(result="dq", error=0.003, bound=0.004)),
+        errors=(ResultError(result="output", error=0.001, bound=0.008), ResultError(result="dq", error=0.003, bound=0.004)),
     ),
-    Case(
+    ValidationCase(
         name="bf16 d128",
         status=Status.PASSED,
-        errors=(Error(result="output", error=0.01, bound=0.06), Error(result="dk", error=0.02, bound=0.05)),
+        errors=(ResultError(result="output", error=0.01, bound=0.06), ResultError(result="dk", error=0.02, bound=0.05)),
     ),
-    Case(name="bf16 d256", status=Status.NOT_RUN, detail="does not fit the memory of this arch"),
+    ValidationCase(name="bf16 d256", status=Status.NOT_RUN, detail="does not fit the memory of this arch"),
 )
 """The nearest to its bound is dq of the first, though the errors of the second are greater."""
 
 
 def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
     """A good report of the wheel of a row, on an MI300X, but for what is `changed`."""
-    validated = Validated(project="flash-attn", version="2.8.3", label="rocm64torch2.9triton", sha256=SHA256)
+    validated = ValidatedPackage(project="flash-attn", version="2.8.3", label="rocm64torch2.9triton", sha256=SHA256)
     if row:
         told = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
-        validated = Validated(**told)
+        validated = ValidatedPackage(**told)
     report = Validation(
-        format=FORMAT,
+        format=VALIDATION_FORMAT,
         factory="0.1.0",
         time=TIME,
         validated=validated,
@@ -50,7 +50,7 @@ def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validatio
             "flash_attn.flash_attn_triton_amd.interface_fa.fwd": 12,
             "flash_attn.flash_attn_triton_amd.interface_fa.bwd": 12,
         },
-        checks=(Check(name="backend", status=Status.PASSED),),
+        checks=(ValidationCheck(name="backend", status=Status.PASSED),),
         cases=CASES,
     )
     return report.model_copy(update=changed)
@@ -67,7 +67,7 @@ def validated(row: WheelRow, *validations: Validation) -> WheelRow:
     """A row with the evidence of these."""
     evidence: tuple[Evidence, ...] = ()
     for validation in validations:
-        evidence = with_evidence(evidence, evidence_of(validation))
+        evidence = merge_evidence(evidence, as_evidence(validation))
     return row.model_copy(update={"evidence": evidence})
 
 

@@ -21,7 +21,7 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.wheel.activation.members import added_members
-from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 
 CK = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
@@ -131,7 +131,7 @@ def keep_plain(
     cache: Path, *, matrix: Matrix = MATRIX, version: str = "2.8.3", members: Mapping[str, bytes] = PACKAGE
 ) -> Path:
     """Keep a plain wheel for a release of a small matrix, in place of the build of sources that nobody has."""
-    folder = PlainBuilds(cache, {}).folder_of(f"flash-attn {version}", matrix.flash_attn[version].pin)
+    folder = PlainBuilds(cache, {}).wheel_folder(f"flash-attn {version}", matrix.flash_attn[version].source_pin)
     return make_wheel(
         folder,
         version=version,
@@ -214,9 +214,9 @@ def build_record(cell: Cell = CK, /, **changes: object) -> BuildRecord:
     compiled = cell.backend is Backend.CK
     truth = BuildRecord(
         cell=cell.id,
-        label=str(Label.of(cell)),
+        label=str(Label.from_cell(cell)),
         offload_archs=MATRIX.archs(cell),
-        source=MATRIX.flash_attn[cell.flash_attn].pin,
+        source=MATRIX.flash_attn[cell.flash_attn].source_pin,
         toolchain=toolchain_of(cell) if compiled else Toolchain(),
     )
     return truth.model_copy(update=changes)
@@ -258,7 +258,7 @@ def finished_wheel(
 
     `more` are members of dist-info beside what belongs there, or in its place.
     """
-    label = Label.of(cell)
+    label = Label.from_cell(cell)
     version = version or f"{cell.flash_attn}+{label}"
     pin = f"torch=={label.torch[0]}.{label.torch[1]}.*"
     compiled = cell.backend is Backend.CK
@@ -274,7 +274,7 @@ def finished_wheel(
         dist_info_members={
             "top_level.txt": b"flash_attn\nflash_attn_2_cuda\n" if compiled else b"flash_attn\n",
             "licenses/LICENSE": b"as upstream wants it\n",
-            RECORD_NAME: (record or build_record(cell)).to_bytes(),
+            BUILD_RECORD_NAME: (record or build_record(cell)).as_bytes(),
             **(more or {}),
         },
         executable=[extension_name(cell)],

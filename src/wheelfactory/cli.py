@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.errors import FactoryError, InputError
-from wheelfactory.explain.failure import hint_of
+from wheelfactory.explain.failure import find_hint
 
 COMMANDS = {
     "matrix": "print the GitHub Actions matrix",
@@ -80,7 +80,7 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
 
 def _fail(error: FactoryError) -> int:
     print(f"error: {error}", file=sys.stderr)
-    hint = hint_of(error)
+    hint = find_hint(error)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
     return error.exit_code

@@ -16,16 +16,16 @@ from wheelfactory.build import environments
 from wheelfactory.build.environments import (
     Environment,
     build_requirements,
-    cpu_torch,
+    cpu_torch_requirement,
     cpu_torch_options,
-    empty_environment,
-    interpreter_environment,
+    make_empty_environment,
+    make_interpreter_environment,
     interpreter_requirements,
-    keep,
-    package_folders,
-    wheel_environment,
+    keep_environment,
+    find_package_folders,
+    open_wheel_environment,
 )
-from wheelfactory.build.environments import layered_environment as layered
+from wheelfactory.build.environments import make_layered_environment as layered
 from wheelfactory.core.errors import BuildError
 
 
@@ -36,23 +36,23 @@ def made(folder: Path, text: str) -> Environment:
 
 
 def test_what_was_made_is_kept(tmp_path: Path) -> None:
-    keep(made(tmp_path / "made", "one"), tmp_path / "kept")
+    keep_environment(made(tmp_path / "made", "one"), tmp_path / "kept")
     assert (tmp_path / "kept/content").read_text() == "one"
 
 
 def test_of_two_runs_that_make_the_same_the_faster_one_is_kept(tmp_path: Path) -> None:
-    keep(made(tmp_path / "fast", "one"), tmp_path / "kept")
-    keep(made(tmp_path / "slow", "two"), tmp_path / "kept")
+    keep_environment(made(tmp_path / "fast", "one"), tmp_path / "kept")
+    keep_environment(made(tmp_path / "slow", "two"), tmp_path / "kept")
     assert (tmp_path / "kept/content").read_text() == "one"
 
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file or directory"):
-        keep(made(tmp_path / "made", "one"), tmp_path / "missing/kept")
+        keep_environment(made(tmp_path / "made", "one"), tmp_path / "missing/kept")
 
 
 def test_the_build_needs_a_cpu_torch_that_cuda_cannot_satisfy() -> None:
-    assert cpu_torch().endswith("+cpu")
+    assert cpu_torch_requirement().endswith("+cpu")
     assert all("==" in requirement for requirement in (*build_requirements(), *interpreter_requirements()))
 
 
@@ -87,14 +87,14 @@ def test_a_requirement_that_cannot_be_had_is_an_error_with_a_hint_and_keeps_noth
     monkeypatch.setattr(environments, "build_requirements", lambda: ("torch==0.0.0+cpu",))
     monkeypatch.setattr(environments, "cpu_torch_options", tuple)
     with pytest.raises(BuildError) as refused:
-        environments.build_environment(tmp_path)
+        environments.make_build_environment(tmp_path)
     assert "No matching distribution found for torch==0.0.0+cpu" in refused.value.which
     assert "or run with another Python" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_layered_environment_sees_the_packages_and_pth_files_of_its_layers(tmp_path: Path, this_python: str) -> None:
-    base = empty_environment(tmp_path / "base")
+    base = make_empty_environment(tmp_path / "base")
     (base.site_packages / "lower.py").write_text("WORD = 'lower'\n")
     (base.site_packages / "nested.pth").write_text(f"{tmp_path}\n")
     (tmp_path / "nested_in_layer.py").write_text("WORD = 'nested'\n")
@@ -105,11 +105,11 @@ def test_a_layered_environment_sees_the_packages_and_pth_files_of_its_layers(tmp
 
 
 def test_a_wheel_is_installed_beside_its_layers_and_gone_afterwards(tmp_path: Path, this_python: str) -> None:
-    base = empty_environment(tmp_path / "base")
+    base = make_empty_environment(tmp_path / "base")
     (base.site_packages / "lower.py").write_text("WORD = 'lower'\n")
     wheel = finished_wheel(tmp_path, members={"upper.py": b"WORD = 'upper'\n"}, tags="py3-none-any")
-    layers = package_folders(base.python, os.environ)
-    with wheel_environment(tmp_path / "cache", wheel, base.python, this_python, layers) as environment:
+    layers = find_package_folders(base.python, os.environ)
+    with open_wheel_environment(tmp_path / "cache", wheel, base.python, this_python, layers) as environment:
         code = "import lower, upper; print(lower.WORD, upper.WORD)"
         shown = subprocess.run([environment.python, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "lower upper\n"
@@ -117,24 +117,24 @@ def test_a_wheel_is_installed_beside_its_layers_and_gone_afterwards(tmp_path: Pa
 
 
 def test_a_wheel_that_pip_refuses_is_an_error_and_leaves_nothing(tmp_path: Path, this_python: str) -> None:
-    base = empty_environment(tmp_path / "base")
+    base = make_empty_environment(tmp_path / "base")
     wheel = finished_wheel(tmp_path, metadata=metadata_text(requires_python=">=4"), tags="py3-none-any")
     with (
         pytest.raises(BuildError),
-        wheel_environment(tmp_path / "cache", wheel, base.python, this_python, []) as environment,
+        open_wheel_environment(tmp_path / "cache", wheel, base.python, this_python, []) as environment,
     ):
         pytest.fail(f"installed into {environment.folder}")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_the_packages_of_a_python_are_in_its_own_folder(tmp_path: Path) -> None:
-    base = empty_environment(tmp_path / "base")
-    assert package_folders(base.python, os.environ) == [base.site_packages]
+    base = make_empty_environment(tmp_path / "base")
+    assert find_package_folders(base.python, os.environ) == [base.site_packages]
 
 
 @pytest.mark.slow
 def test_the_interpreter_gets_numpy_and_nothing_else(cache: Path) -> None:
-    made = interpreter_environment(cache)
+    made = make_interpreter_environment(cache)
     packages = {path.name.partition("-")[0] for path in made.site_packages.glob("*.dist-info")}
     assert packages == {"numpy"}
-    assert interpreter_environment(cache) == made
+    assert make_interpreter_environment(cache) == made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.build.environments import build_environment
+from wheelfactory.build.environments import make_build_environment
 
 PACKAGE = Path(__file__).parents[2] / "packages/flash_attention_amd"
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def outcomes(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Sequence[ElementTree.Element]]:
     """What pytest reports of each test, by file."""
     report = tmp_path_factory.mktemp("fallback") / "report.xml"
-    packages = build_environment(cache).site_packages
+    packages = make_build_environment(cache).site_packages
     done = subprocess.run(
         [
             sys.executable,

@@ -9,7 +9,7 @@ import pytest
 
 from rocm_machine import make_machine
 from wheel_factory import MATRIX, keep_plain, read_zip
-from wheelfactory.build.fallback import read_project
+from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.load import load_matrix
@@ -21,20 +21,20 @@ RELEASE = MATRIX.flash_attn["2.8.3"]
 def test_a_kept_one_is_taken_for_the_sources_that_it_was_made_from_and_for_no_others(tmp_path: Path) -> None:
     kept = keep_plain(tmp_path)
     builds = PlainBuilds(tmp_path, {}, may_build=False)
-    assert builds.of_flash_attn("2.8.3", RELEASE).path == kept
+    assert builds.make_flash_attn_wheel("2.8.3", RELEASE).path == kept
 
     assert RELEASE.sdist
     other = RELEASE.model_copy(update={"sdist": RELEASE.sdist.model_copy(update={"sha256": "c" * 64})})
     with pytest.raises(BuildError, match=r"no plain build to compare with: flash-attn 2\.8\.3"):
-        builds.of_flash_attn("2.8.3", other)
+        builds.make_flash_attn_wheel("2.8.3", other)
 
 
 def test_the_digests_name_every_file(tmp_path: Path) -> None:
     kept = keep_plain(tmp_path)
     builds = PlainBuilds(tmp_path, {})
-    assert list(builds.digests()) == [f"{kept.parent.name}/{kept.name}"]
+    assert list(builds.read_digests()) == [f"{kept.parent.name}/{kept.name}"]
     (kept.parent / "more").write_bytes(b"")
-    assert len(builds.digests()) == 2
+    assert len(builds.read_digests()) == 2
 
 
 def nothing_built(cache: Path, folder: Path) -> Path:
@@ -52,7 +52,7 @@ def test_the_sources_of_a_release_are_built_without_a_backend_whatever_the_envir
     monkeypatch.setenv("FLASH_ATTN_LOCAL_VERSION", "evil")
     monkeypatch.setenv("FLASH_ATTENTION_SKIP_CUDA_BUILD", "FALSE")
     own = nothing_built(cache, tmp_path)
-    wheel = PlainBuilds(own, os.environ).of_flash_attn("2.8.3", load_matrix(ROOT / "matrix.yaml").flash_attn["2.8.3"])
+    wheel = PlainBuilds(own, os.environ).make_flash_attn_wheel("2.8.3", load_matrix(ROOT / "matrix.yaml").flash_attn["2.8.3"])
 
     assert wheel.path.name == "flash_attn-2.8.3-py3-none-any.whl"
     assert "flash_attn/flash_attn_interface.py" in wheel.sizes
@@ -62,8 +62,8 @@ def test_the_sources_of_a_release_are_built_without_a_backend_whatever_the_envir
 
 @pytest.mark.slow
 def test_the_fallback_is_built_from_the_checkout(cache: Path, tmp_path: Path) -> None:
-    project = read_project()
-    wheel = PlainBuilds(nothing_built(cache, tmp_path), os.environ).of_fallback(project)
+    project = read_fallback_project()
+    wheel = PlainBuilds(nothing_built(cache, tmp_path), os.environ).make_fallback_wheel(project)
 
     held = {name: data for name, data in read_zip(wheel.path).items() if ".dist-info/" not in name}
     assert held == project.members

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wheel_factory import CK, MATRIX, TRITON
-from wheelfactory.build.recipe import Recipe, choose_archs, choose_jobs, find_rocm_version, make_recipe
+from wheelfactory.build.recipe import Recipe, choose_archs, choose_jobs, resolve_rocm_version, make_recipe
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
@@ -16,7 +16,7 @@ PROMISED = ("gfx90a", "gfx942")
 
 
 def recipe(cell: Cell = CK, host: Host = ON_ROCM, *, by_hand: bool = True, **environ: str) -> Recipe:
-    return make_recipe(MATRIX, cell, host, environ, by_hand=by_hand)
+    return make_recipe(MATRIX, cell, host, environ, local_build=by_hand)
 
 
 # archs
@@ -51,7 +51,7 @@ def test_without_a_gpu_all_that_the_cell_promises_is_built() -> None:
 
 
 def test_what_torch_is_not_built_for_is_not_promised() -> None:
-    assert choose_archs(MATRIX, Cell.of("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (*PROMISED, "gfx950")
+    assert choose_archs(MATRIX, Cell.from_axes("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (*PROMISED, "gfx950")
 
 
 def test_a_gpu_at_hand_does_not_narrow_a_triton_wheel() -> None:
@@ -87,7 +87,7 @@ def test_an_arch_that_the_release_refuses(asked: str, refused: str, origin: str)
     ],
 )
 def test_the_triton_backend_is_offered_where_it_helps(flash_attn: str, asked: str, offered: bool) -> None:
-    cell = Cell.of(flash_attn, "3.11", "2.9.1", "6.4", Backend.CK)
+    cell = Cell.from_axes(flash_attn, "3.11", "2.9.1", "6.4", Backend.CK)
 
     with pytest.raises(InputError) as caught:
         choose_archs(MATRIX, cell, asked, ())
@@ -153,17 +153,17 @@ def test_max_jobs_that_is_no_number_of_jobs(asked: str) -> None:
     ],
 )
 def test_auto_is_the_rocm_of_this_machine(found: str, version: str) -> None:
-    assert find_rocm_version(MATRIX, Host(cores=1, memory_gib=1, rocm=found), "auto") == version
+    assert resolve_rocm_version(MATRIX, Host(cores=1, memory_gib=1, rocm=found), "auto") == version
 
 
 @pytest.mark.parametrize(("asked", "version"), [("6.4", "6.4"), ("7.2.1", "7.2"), ("6.2.4", "6.2.4")])
 def test_a_version_that_is_named_does_not_ask_the_machine(asked: str, version: str) -> None:
-    assert find_rocm_version(MATRIX, WITHOUT, asked) == version
+    assert resolve_rocm_version(MATRIX, WITHOUT, asked) == version
 
 
 def test_auto_without_rocm() -> None:
     with pytest.raises(InputError, match="no ROCm found") as caught:
-        find_rocm_version(MATRIX, WITHOUT, "auto")
+        resolve_rocm_version(MATRIX, WITHOUT, "auto")
 
     assert "ROCM_PATH" in caught.value.hint
 
@@ -171,7 +171,7 @@ def test_auto_without_rocm() -> None:
 @pytest.mark.parametrize("asked", ["5.7", "7", "7.20", "", "latest"])
 def test_a_rocm_that_the_matrix_does_not_have(asked: str) -> None:
     with pytest.raises(InputError, match="no such ROCm version in the matrix") as caught:
-        find_rocm_version(MATRIX, ON_ROCM, asked)
+        resolve_rocm_version(MATRIX, ON_ROCM, asked)
 
     assert caught.value.hint == "known: 7.2, 6.4, 6.2.4, 6.2"
 
@@ -186,7 +186,7 @@ def test_ck_without_rocm_is_refused_with_two_ways_out() -> None:
 
 def test_no_triton_is_offered_to_a_release_without_it() -> None:
     with pytest.raises(BuildError) as caught:
-        recipe(Cell.of("2.6.3", "3.11", "2.9.1", "6.4", Backend.CK), WITHOUT)
+        recipe(Cell.from_axes("2.6.3", "3.11", "2.9.1", "6.4", Backend.CK), WITHOUT)
 
     assert "--backend triton" not in caught.value.hint
 
@@ -208,7 +208,7 @@ def test_triton_needs_no_rocm(host: Host) -> None:
 
 
 def test_a_ck_build_is_told_its_label_archs_and_jobs() -> None:
-    assert recipe(PYTORCH_ROCM_ARCH="gfx942;gfx90a", MAX_JOBS="3").environment == {
+    assert recipe(PYTORCH_ROCM_ARCH="gfx942;gfx90a", MAX_JOBS="3").setup_variables == {
         "BUILD_TARGET": "rocm",
         "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
         "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE",
@@ -219,8 +219,8 @@ def test_a_ck_build_is_told_its_label_archs_and_jobs() -> None:
 
 
 def test_a_triton_build_is_told_nothing_that_differs_between_labels() -> None:
-    other = Cell.of("2.8.3", "3.11", "2.9.1", "6.4", Backend.TRITON)
+    other = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.TRITON)
 
-    assert recipe(TRITON).environment == recipe(other).environment
-    assert recipe(TRITON).environment["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "TRUE"
+    assert recipe(TRITON).setup_variables == recipe(other).setup_variables
+    assert recipe(TRITON).setup_variables["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "TRUE"
     assert (str(recipe(TRITON).label), str(recipe(other).label)) == ("rocm72torch2.13triton", "rocm64torch2.9triton")

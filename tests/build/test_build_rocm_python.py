@@ -14,7 +14,7 @@ import pytest
 from wheel_factory import CK, MATRIX, toolchain_of
 from wheelfactory.build import rocm_python
 from wheelfactory.build.environments import Environment
-from wheelfactory.build.rocm_python import find_rocm_python, make_rocm_python, torch_requirement
+from wheelfactory.build.rocm_python import find_rocm_python, prepare_rocm_python, torch_requirement
 from wheelfactory.core.errors import BuildError
 from wheelfactory.wheel.record import Toolchain
 
@@ -32,7 +32,7 @@ from wheelfactory.wheel.record import Toolchain
     ],
 )
 def test_a_toolchain_fits_its_cell_only(toolchain: Toolchain, fits: bool) -> None:
-    assert toolchain.fits(CK) is fits
+    assert toolchain.matches(CK) is fits
 
 
 def test_torch_is_asked_for_by_a_name_that_cuda_cannot_satisfy() -> None:
@@ -91,7 +91,7 @@ def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path:
     for name in ("python3.11", "python3", "python"):
         stand_in(tmp_path / "bin", name, Toolchain(python="3.13"))
     with pytest.raises(BuildError) as refused:
-        make_rocm_python(CK, **known(tmp_path))
+        prepare_rocm_python(CK, **known(tmp_path))
     assert refused.value.which == "there is no Python 3.11 on PATH"
     assert "python3.11-dev" in refused.value.hint
 
@@ -111,5 +111,5 @@ def test_a_torch_that_is_not_the_cells_is_refused_and_not_kept(tmp_path: Path, m
     )
     (bin_dir / "python3.11").chmod(0o755)
     with pytest.raises(BuildError, match=r"^not the torch of fa2"):
-        make_rocm_python(CK, **known(tmp_path))
+        prepare_rocm_python(CK, **known(tmp_path))
     assert list((tmp_path / "cache").iterdir()) == []

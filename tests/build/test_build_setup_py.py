@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, MATRIX
-from wheelfactory.build.executor import Errand, Place
+from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.recipe import Recipe
-from wheelfactory.build.setup_py import Handed, RawWheel, Setup, run_setup
+from wheelfactory.build.setup_py import SetupExtras, RawWheel, SetupRun, run_setup
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
-from wheelfactory.core.progress import Part, unseen
+from wheelfactory.core.progress import ProgressPart, ignore_progress
 
 
 def run(folder: Path, toolchain: str | None) -> RawWheel:
@@ -24,17 +24,17 @@ def run(folder: Path, toolchain: str | None) -> RawWheel:
     with tarfile.open(folder / "source.tar", "w") as tar:
         tar.add(folder / "flash_attn", "flash_attn")
 
-    def build(errand: Errand, _part: Part) -> str:
+    def build(errand: BuildCommand, _part: ProgressPart) -> str:
         raw = Path(errand.environ["RAW_DIR"])
         raw.mkdir()
         if toolchain is not None:
             (raw / "toolchain.json").write_text(toolchain)
         return f"{raw / 'made.whl'}\n"
 
-    recipe = Recipe(CK, MATRIX.label(CK), MATRIX.archs(CK), jobs=1, environment={})
-    place = Place(Host(1, 1.0), Path("python"), Path("ninja"), ccache="", environ={}, run=build)
-    setup = Setup(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
-    return run_setup(setup, folder / "logs/cell.log", Handed(), unseen)
+    recipe = Recipe(CK, MATRIX.label(CK), MATRIX.archs(CK), jobs=1, setup_variables={})
+    place = BuildHost(Host(1, 1.0), Path("python"), Path("ninja"), ccache="", environ={}, run=build)
+    setup = SetupRun(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
+    return run_setup(setup, folder / "logs/cell.log", SetupExtras(), ignore_progress)
 
 
 def test_the_toolchain_is_the_one_that_the_build_wrote(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.build.sources import Source, fetch_file, fetch_source, unpack
+from wheelfactory.build.sources import Source, fetch_file, fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
 from wheelfactory.matrix.facts import FlashAttn
 
@@ -225,7 +225,7 @@ def test_sources_unpack_where_the_standard_library_has_no_filter(
     monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
     source = fetch_source("2.8.3", release(sdist={"file": SDIST, "sha256": SHA256}), cache, index.environ)
 
-    assert (unpack(source, tmp_path / "source") / "setup.py").is_file()
+    assert (unpack_source(source, tmp_path / "source") / "setup.py").is_file()
 
 
 # git: real repositories on disk
@@ -301,7 +301,7 @@ def test_a_commit_may_stand_for_itself(repository: Path, cache: Path) -> None:
 
     source = fetch_source("2.6.3", release(git={"repository": repository.as_uri(), "commit": head}), cache, os.environ)
 
-    assert unpack(source, cache / "tree").joinpath("setup.py").read_text() == "# setup\n"
+    assert unpack_source(source, cache / "tree").joinpath("setup.py").read_text() == "# setup\n"
 
 
 def test_a_tag_that_was_moved_is_refused_and_nothing_is_kept(repository: Path, cache: Path) -> None:
@@ -385,7 +385,7 @@ def test_executable_files_stay_executable(repository: Path, cache: Path) -> None
     commit(repository, {"x.py": ""})
     git(repository, "tag", "--force", "v2.6.3")
 
-    tree = unpack(fetch_source("2.6.3", at_tag(repository), cache, os.environ), cache / "tree")
+    tree = unpack_source(fetch_source("2.6.3", at_tag(repository), cache, os.environ), cache / "tree")
 
     assert os.access(tree / "setup.py", os.X_OK)
     assert not os.access(tree / "x.py", os.X_OK)
@@ -403,16 +403,16 @@ def source_with(folder: Path, members: Mapping[str, bytes]) -> Source:
 def test_the_folder_with_setup_py(tmp_path: Path) -> None:
     source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"", "flash_attn-2.8.3/csrc/setup.py": b""})
 
-    assert unpack(source, tmp_path / "out") == tmp_path / "out/flash_attn-2.8.3"
+    assert unpack_source(source, tmp_path / "out") == tmp_path / "out/flash_attn-2.8.3"
 
 
 def test_what_an_earlier_build_left_is_gone(tmp_path: Path) -> None:
     source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"as released"})
-    tree = unpack(source, tmp_path / "out")
+    tree = unpack_source(source, tmp_path / "out")
     (tree / "setup.py").write_text("changed")
     (tree / "build").mkdir()
 
-    unpack(source, tmp_path / "out")
+    unpack_source(source, tmp_path / "out")
 
     assert [path.name for path in tree.iterdir()] == ["setup.py"]
     assert (tree / "setup.py").read_text() == "as released"
@@ -429,7 +429,7 @@ def test_what_an_earlier_build_left_is_gone(tmp_path: Path) -> None:
 )
 def test_there_is_exactly_one_setup_py(tmp_path: Path, members: dict[str, bytes], what: str) -> None:
     with pytest.raises(SourceError, match=what):
-        unpack(source_with(tmp_path, members), tmp_path / "out")
+        unpack_source(source_with(tmp_path, members), tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["../outside", "a/../../outside", "{absolute}", "/{absolute}"])
@@ -438,7 +438,7 @@ def test_a_member_that_would_land_outside_is_refused(tmp_path: Path, name: str) 
     source = source_with(tmp_path, {"a/setup.py": b"", name.format(absolute=outside): b"owned"})
 
     with pytest.raises(SourceError, match=f"not a source archive: {SDIST}"):
-        unpack(source, tmp_path / "out/in")
+        unpack_source(source, tmp_path / "out/in")
 
     assert not outside.exists()
     assert not list((tmp_path / "out").rglob("outside"))
@@ -452,7 +452,7 @@ def test_a_link_that_points_outside_is_refused(tmp_path: Path, target: str) -> N
         tar.addfile(link)
 
     with pytest.raises(SourceError, match="not a source archive"):
-        unpack(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
+        unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -469,4 +469,4 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / SDIST).write_bytes(data)
 
     with pytest.raises(SourceError, match=f"not a source archive: {SDIST}"):
-        unpack(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
+        unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")

@@ -13,21 +13,21 @@ from command_line import Shown, run_command
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
 from wheel_factory import keep_plain, make_wheel
-from wheelfactory.build.fallback import read_project
+from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED
-from wheelfactory.kernels.census import Census, keep_census
-from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
-from wheelfactory.kernels.shelf import DirectoryShelf
+from wheelfactory.kernels.census import SourceList, write_source_list
+from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets
+from wheelfactory.kernels.shelf import DirectoryArchiveHost
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.jobs import Plan
+from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
-SETS = {kernel_set.id: kernel_set for kernel_set in kernel_sets(small_matrix(), expand(small_matrix()).cells)}
+SETS = {kernel_set.id: kernel_set for kernel_set in group_kernel_sets(small_matrix(), expand(small_matrix()).cells)}
 CK_SET = next(name for name, kernel_set in SETS.items() if CK in {cell.id for cell in kernel_set.cells})
 SOURCES = tuple(f"fmha_fwd_d64_fp16_x{number}" for number in range(4000))
 
@@ -62,7 +62,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     """The small matrix, whose release 2.8.3 has known sources."""
     matrix, cache = tmp_path / "matrix.yaml", tmp_path / "cache"
     matrix.write_text(edited())
-    keep_census(Census(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].pin, cache)
+    write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
     release, plan = tmp_path / "release", tmp_path / "plan.json"
 
     def run(command: str, *arguments: str) -> Outputs:
@@ -95,7 +95,7 @@ def test_jobs_says_what_to_compile_and_writes_the_plan(desk: Desk) -> None:
     assert {entry["set"] for entry in shards} == {CK_SET}
     assert shown.outputs["kernel-count"] == str(len(shards))
     assert len(shards) > 1, "4,000 kernels are more than four hours of four cores"
-    plan = Plan.read(desk.plan)
+    plan = WorkflowJobs.read(desk.plan)
     assert [(cell.id, cell.kernel_set) for cell in plan.cells] == [(TRITON, ""), (CK, CK_SET)]
     assert f"{CK_SET}, " in shown.err
 
@@ -111,10 +111,10 @@ def test_jobs_leaves_out_what_is_published_and_says_when_nothing_is_left(desk: D
 def test_jobs_compiles_no_set_that_is_on_the_shelf(desk: Desk) -> None:
     archive = desk.plan.with_name(f"{CK_SET}-0123456789abcdef.tar.zst")
     archive.write_bytes(b"kernels")
-    DirectoryShelf(desk.release).put(kept_name(small_matrix(), SETS[CK_SET]), archive)
+    DirectoryArchiveHost(desk.release).upload(stored_set_name(small_matrix(), SETS[CK_SET]), archive)
     shown = desk.run("jobs", "--only", CK)
     assert shown.outputs["kernel-count"] == "0"
-    assert Plan.read(desk.plan).kernel_sets[0].kept
+    assert WorkflowJobs.read(desk.plan).kernel_sets[0].stored
 
 
 def test_jobs_of_four_versions_gives_their_cells_and_compiles_in_their_own_jobs(desk: Desk) -> None:
@@ -224,10 +224,10 @@ def test_account_does_not_take_a_yanked_wheel_for_a_published_one(desk: Desk) ->
 @pytest.fixture
 def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outputs]:
     """`ci plain` with a cache that keeps what it would build."""
-    matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_project()
+    matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_fallback_project()
     matrix.write_text(edited())
     keep_plain(cache, matrix=small_matrix())
-    make_wheel(PlainBuilds(cache, {}).folder_of(f"flash-attention-amd {project.version}", project.identity))
+    make_wheel(PlainBuilds(cache, {}).wheel_folder(f"flash-attention-amd {project.version}", project.identity))
 
     def run(*arguments: str) -> Outputs:
         more = ("--matrix", matrix, "--cache", cache)

@@ -11,7 +11,7 @@ import pytest
 
 from small_matrix import SMALL, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED
-from wheelfactory.kernels.kernel_set import kernel_sets
+from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.matrix.expand import expand
 
 SET = "fa2.8.3-rocm6.4-gfx942-cxx11"
@@ -40,7 +40,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> No
 
 def test_the_set_of_the_examples_is_one_of_the_small_matrix() -> None:
     matrix = small_matrix()
-    assert SET in [kernel_set.id for kernel_set in kernel_sets(matrix, expand(matrix).cells)]
+    assert SET in [kernel_set.id for kernel_set in group_kernel_sets(matrix, expand(matrix).cells)]
 
 
 def test_a_set_that_is_none_is_refused_with_those_there_are(tmp_path: Path) -> None:

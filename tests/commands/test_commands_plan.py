@@ -13,8 +13,8 @@ from command_line import Shown, run_command
 from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import outlook
-from wheelfactory.kernels.census import Census, keep_census
-from wheelfactory.kernels.compiler.costs import Measured
+from wheelfactory.kernels.census import SourceList, write_source_list
+from wheelfactory.kernels.compiler.costs import Measurement
 
 SOURCES = (*(f"fmha_fwd_d64_fp16_x{number}" for number in range(1000)), "fmha_bwd_api")
 CK_CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -58,7 +58,7 @@ def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
     absent = ("https://github.com/Dao-AILab/flash-attention", (tmp_path / "absent").as_uri())
     size = ("torch: '2.9.1'\n        source: documentation of ROCm 6.4\n    source", SIZE)
     matrix.write_text(edited(absent, size, ("    source: index of ROCm 6.2\n", SLIM_ENTRY)))
-    keep_census(Census(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].pin, cache)
+    write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
 
     def run(*arguments: str, only: str = "fa2.8.3-*") -> Planned:
         return Planned(
@@ -71,7 +71,7 @@ def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
 def write_ledger(path: Path, cpu_s: float, compiler: str = "clang") -> Path:
     """A ledger in which each source took this long for one arch."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(Measured(name, ("gfx942",), compiler, cpu_s, 500, 9000).to_line() for name in SOURCES))
+    path.write_text("".join(Measurement(name, ("gfx942",), compiler, cpu_s, 500, 9000).to_line() for name in SOURCES))
     return path
 
 

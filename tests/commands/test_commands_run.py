@@ -8,10 +8,10 @@ import pytest
 
 from wheelfactory.commands.run import _tell_failures
 from wheelfactory.core.errors import ProgramError
-from wheelfactory.pipeline.run import Failure, Job
+from wheelfactory.pipeline.run import Failure, Worklist
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
-NOTHING = Job(todo=(), already=(), refusals=())
+NOTHING = Worklist(to_build=(), published=(), unbuildable=())
 
 
 def test_a_failed_build_is_told_with_the_cause_that_its_log_names(

@@ -93,9 +93,9 @@ def test_any_text_reads_back_to_itself_or_is_an_input_error(text: str) -> None:
 
 
 def test_a_ck_combination_is_its_own_cell() -> None:
-    assert Cell.of("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK) == CK
+    assert Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK) == CK
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.14"])
 def test_triton_combinations_of_every_python_are_one_cell(python: str) -> None:
-    assert Cell.of("2.8.3", python, "2.9.1", "6.4", Backend.TRITON) == TRITON
+    assert Cell.from_axes("2.8.3", python, "2.9.1", "6.4", Backend.TRITON) == TRITON

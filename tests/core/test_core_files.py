@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import FactoryError, InputError
-from wheelfactory.core.files import atomic_path, locked, read_file, remove_scratch, scratch_dir, write_atomic
+from wheelfactory.core.files import atomic_path, lock_folder, read_file, remove_scratch, scratch_dir, write_atomic
 
 
 class StopError(Exception):
@@ -162,7 +162,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_held_folder_refuses_a_second_holder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    with pytest.raises(FactoryError, match="in use by another run") as caught, locked(tmp_path / "folder"):
+    with pytest.raises(FactoryError, match="in use by another run") as caught, lock_folder(tmp_path / "folder"):
         pytest.fail("two hold one folder")
 
     assert caught.value.which == str(tmp_path / "folder")
@@ -173,35 +173,35 @@ def test_a_killed_holder_has_let_go(tmp_path: Path, holder: subprocess.Popen[str
     holder.kill()
     holder.wait()
 
-    with locked(tmp_path / "folder"):
+    with lock_folder(tmp_path / "folder"):
         assert (tmp_path / "folder").is_dir()
 
 
 @pytest.mark.parametrize("error", [None, StopError()], ids=["well", "by an error"])
 def test_a_holder_whose_block_ended_has_let_go(tmp_path: Path, error: Exception | None) -> None:
     try:
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             if error:
                 raise error
     except StopError:
         pass
 
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         pass
 
 
 def test_two_folders_may_be_held_at_once(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    with locked(tmp_path / "other"):
+    with lock_folder(tmp_path / "other"):
         assert holder.poll() is None
 
 
 def test_an_error_of_the_block_is_not_taken_for_a_held_folder(tmp_path: Path) -> None:
-    with pytest.raises(BlockingIOError, match="a full pipe"), locked(tmp_path):
+    with pytest.raises(BlockingIOError, match="a full pipe"), lock_folder(tmp_path):
         raise BlockingIOError("a full pipe")
 
 
 def test_holding_a_folder_writes_nothing_into_it(tmp_path: Path) -> None:
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         assert everything(tmp_path) == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fake_gpus import make_nodes
-from wheelfactory.core.gpus import PRODUCTS, by_generation, product, read_gpu_archs
+from wheelfactory.core.gpus import PRODUCTS, arch_sort_key, product_names, read_gpu_archs
 
 
 @pytest.mark.parametrize(
@@ -16,16 +16,16 @@ from wheelfactory.core.gpus import PRODUCTS, by_generation, product, read_gpu_ar
         ("gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"),
         ("gfx906", "Instinct MI50, MI60, Radeon VII"),
         ("gfx1151", "Ryzen AI Max (Strix Halo), Radeon 8050S, 8060S"),
-        ("gfx90a:xnack-", product("gfx90a")),
+        ("gfx90a:xnack-", product_names("gfx90a")),
         ("gfx9999", ""),
     ],
 )
 def test_an_arch_is_told_by_the_gpus_that_people_know(arch: str, text: str) -> None:
-    assert product(arch) == text
+    assert product_names(arch) == text
 
 
 def test_archs_are_sorted_by_generation_and_not_as_text() -> None:
-    assert sorted(["gfx1030", "gfx942", "gfx1201", "gfx90a"], key=by_generation) == [
+    assert sorted(["gfx1030", "gfx942", "gfx1201", "gfx90a"], key=arch_sort_key) == [
         "gfx90a",
         "gfx942",
         "gfx1030",

@@ -12,7 +12,7 @@ import requests
 
 from wheelfactory.core import http
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.http import http_session, next_page, reason_of
+from wheelfactory.core.http import http_session, next_page_url, http_error_reason
 
 
 class Server:
@@ -95,7 +95,7 @@ def test_a_server_that_stays_busy_is_given_up(server: Server, session: requests.
     server.faults = [(503, {})] * 9
     with pytest.raises(requests.RequestException) as failed:
         session.get(server.url)
-    assert reason_of(failed.value) == "too many 503 error responses"
+    assert http_error_reason(failed.value) == "too many 503 error responses"
     assert len(server.asked) == 4
 
 
@@ -125,7 +125,7 @@ def test_a_longer_pause_is_not_slept_through(
     server.faults = [(status, {"Retry-After": asked})]
     with pytest.raises(requests.RequestException) as failed:
         session.get(server.url)
-    assert reason_of(failed.value) == f"HTTP {status}, asks for a pause of more than 60 s"
+    assert http_error_reason(failed.value) == f"HTTP {status}, asks for a pause of more than 60 s"
     assert (len(server.asked), pauses) == (1, [])
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
     server.silent.clear()
     with http_session(timeout=0.1, retries=0) as session, pytest.raises(requests.Timeout) as failed:
         session.get(server.url)
-    assert reason_of(failed.value) == "Read timed out. (read timeout=0.1)"
+    assert http_error_reason(failed.value) == "Read timed out. (read timeout=0.1)"
 
 
 def test_a_call_may_have_a_time_limit_of_its_own(server: Server) -> None:
@@ -156,9 +156,9 @@ def test_pip_cert_names_the_authorities() -> None:
 def test_a_failure_is_told_without_what_wraps_it_and_without_keys() -> None:
     with http_session(retries=0) as session, pytest.raises(requests.RequestException) as failed:
         session.get("http://127.0.0.1:9/?key=secret")
-    assert reason_of(failed.value) == "Failed to establish a new connection: [Errno 111] Connection refused"
-    assert reason_of(requests.HTTPError("404 of http://host/file?key=secret now")) == "404 of http://host/file now"
-    assert reason_of(requests.ReadTimeout()) == "ReadTimeout"
+    assert http_error_reason(failed.value) == "Failed to establish a new connection: [Errno 111] Connection refused"
+    assert http_error_reason(requests.HTTPError("404 of http://host/file?key=secret now")) == "404 of http://host/file now"
+    assert http_error_reason(requests.ReadTimeout()) == "ReadTimeout"
 
 
 def answer(link: str) -> requests.Response:
@@ -172,12 +172,12 @@ REFUSAL = PublishError("the list goes on elsewhere", "tags", "check the address"
 
 
 def test_a_list_goes_on_where_its_link_says() -> None:
-    assert next_page(answer('</list?page=2>; rel="next"'), "https://host", REFUSAL) == "https://host/list?page=2"
-    assert next_page(answer('</list?page=1>; rel="prev"'), "https://host", REFUSAL) is None
+    assert next_page_url(answer('</list?page=2>; rel="next"'), "https://host", REFUSAL) == "https://host/list?page=2"
+    assert next_page_url(answer('</list?page=1>; rel="prev"'), "https://host", REFUSAL) is None
 
 
 @pytest.mark.parametrize("link", ["https://other/list", "http://host/list", "https://host:444/list", "//other/list"])
 def test_a_list_does_not_go_on_at_another_host(link: str) -> None:
     with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
-        next_page(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
+        next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
     assert refused.value.hint == "check the address"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.core.installer import Installer, pip_of, uv_of, with_digest
+from wheelfactory.core.installer import Installer, pip_for, uv_for, url_with_sha256
 
 PYTHON, INDEX = "/venv/bin/python", "https://wheels.example/simple/"
 
@@ -12,44 +12,44 @@ PYTHON, INDEX = "/venv/bin/python", "https://wheels.example/simple/"
 @pytest.mark.parametrize(
     ("installer", "command"),
     [
-        (pip_of(), f"pip install --index-url {INDEX} flash-attn"),
-        (pip_of(PYTHON), f"{PYTHON} -m pip install --index-url {INDEX} flash-attn"),
-        (uv_of(), f"uv pip install --default-index {INDEX} flash-attn"),
-        (uv_of(PYTHON), f"uv pip install --python {PYTHON} --default-index {INDEX} flash-attn"),
+        (pip_for(), f"pip install --index-url {INDEX} flash-attn"),
+        (pip_for(PYTHON), f"{PYTHON} -m pip install --index-url {INDEX} flash-attn"),
+        (uv_for(), f"uv pip install --default-index {INDEX} flash-attn"),
+        (uv_for(PYTHON), f"uv pip install --python {PYTHON} --default-index {INDEX} flash-attn"),
     ],
 )
 def test_an_index_is_the_only_one_that_is_asked(installer: Installer, command: str) -> None:
-    assert installer.from_index(INDEX, "flash-attn") == tuple(command.split())
+    assert installer.install_from_index(INDEX, "flash-attn") == tuple(command.split())
 
 
 @pytest.mark.parametrize(
     ("installer", "again", "command"),
     [
-        (pip_of(PYTHON), False, f"{PYTHON} -m pip install --no-deps a b"),
-        (pip_of(PYTHON), True, f"{PYTHON} -m pip install --no-deps --force-reinstall a b"),
-        (uv_of(PYTHON), True, f"uv pip install --python {PYTHON} --no-deps --reinstall a b"),
+        (pip_for(PYTHON), False, f"{PYTHON} -m pip install --no-deps a b"),
+        (pip_for(PYTHON), True, f"{PYTHON} -m pip install --no-deps --force-reinstall a b"),
+        (uv_for(PYTHON), True, f"uv pip install --python {PYTHON} --no-deps --reinstall a b"),
     ],
 )
 def test_named_wheels_are_all_that_is_installed(installer: Installer, again: bool, command: str) -> None:
-    assert installer.exactly("a", "b", again=again) == tuple(command.split())
+    assert installer.install_without_dependencies("a", "b", again=again) == tuple(command.split())
 
 
 @pytest.mark.parametrize(
     ("installer", "again", "command"),
     [
-        (pip_of(PYTHON), False, f"{PYTHON} -m pip install torch==2.9.* --index-url {INDEX}"),
-        (pip_of(PYTHON), True, f"{PYTHON} -m pip install --force-reinstall torch==2.9.* --index-url {INDEX}"),
-        (uv_of(PYTHON), True, f"uv pip install --python {PYTHON} --reinstall torch==2.9.* --default-index {INDEX}"),
+        (pip_for(PYTHON), False, f"{PYTHON} -m pip install torch==2.9.* --index-url {INDEX}"),
+        (pip_for(PYTHON), True, f"{PYTHON} -m pip install --force-reinstall torch==2.9.* --index-url {INDEX}"),
+        (uv_for(PYTHON), True, f"uv pip install --python {PYTHON} --reinstall torch==2.9.* --default-index {INDEX}"),
     ],
 )
 def test_a_torch_comes_from_one_index_with_what_it_requires(installer: Installer, again: bool, command: str) -> None:
-    assert installer.torch("torch==2.9.*", INDEX, again=again) == tuple(command.split())
+    assert installer.install_torch("torch==2.9.*", INDEX, again=again) == tuple(command.split())
 
 
 def test_pip_is_told_not_to_ask_before_it_removes() -> None:
-    assert pip_of(PYTHON).uninstall == (PYTHON, "-m", "pip", "uninstall", "--yes")
-    assert uv_of(PYTHON).uninstall == ("uv", "pip", "uninstall", "--python", PYTHON)
+    assert pip_for(PYTHON).uninstall_command == (PYTHON, "-m", "pip", "uninstall", "--yes")
+    assert uv_for(PYTHON).uninstall_command == ("uv", "pip", "uninstall", "--python", PYTHON)
 
 
 def test_an_address_ends_in_the_digest_that_pip_and_uv_check() -> None:
-    assert with_digest("https://host/a.whl", "00ff") == "https://host/a.whl#sha256=00ff"
+    assert url_with_sha256("https://host/a.whl", "00ff") == "https://host/a.whl#sha256=00ff"

@@ -107,7 +107,7 @@ def test_any_text_reads_back_to_itself_or_is_an_input_error(text: str) -> None:
     ],
 )
 def test_10_is_not_1(one: tuple[str, str], other: tuple[str, str]) -> None:
-    labels = {str(Label.of(Cell("2.8.3", "3.11", torch, rocm, CK))) for torch, rocm in (one, other)}
+    labels = {str(Label.from_cell(Cell("2.8.3", "3.11", torch, rocm, CK))) for torch, rocm in (one, other)}
     assert len(labels) == 2
 
 
@@ -121,9 +121,9 @@ def test_10_is_not_1(one: tuple[str, str], other: tuple[str, str]) -> None:
     ],
 )
 def test_a_cell_has_its_label(torch: str, rocm: str, backend: Backend, text: str) -> None:
-    assert str(Label.of(Cell("2.8.3", "3.11", torch, rocm, backend))) == text
+    assert str(Label.from_cell(Cell("2.8.3", "3.11", torch, rocm, backend))) == text
 
 
 def test_a_build_from_a_commit_names_seven_digits_of_it() -> None:
     cell = Cell("2.8.3", "3.11", "2.5.1", "6.2", CK)
-    assert str(Label.of(cell, "4a948e9c0ffee0123456789012345678901234ab")) == "rocm62torch2.5git4a948e9"
+    assert str(Label.from_cell(cell, "4a948e9c0ffee0123456789012345678901234ab")) == "rocm62torch2.5git4a948e9"

@@ -6,7 +6,7 @@ import pytest
 from pydantic import field_validator
 
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
-from wheelfactory.core.models import FrozenModel, parse
+from wheelfactory.core.models import FrozenModel, parse_model
 
 
 class Wheel(FrozenModel):
@@ -26,7 +26,7 @@ REFUSAL = InputError("not a wheel", "wheel.json", "build it again")
 
 @pytest.mark.parametrize("document", [b'{"name": "a", "sizes": [1, 2]}', {"name": "a", "sizes": [1, 2]}])
 def test_json_is_read_from_bytes_and_from_values(document: object) -> None:
-    assert parse(Wheel, document, REFUSAL) == Wheel(name="a", sizes=(1, 2))
+    assert parse_model(Wheel, document, REFUSAL) == Wheel(name="a", sizes=(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_json_is_read_from_bytes_and_from_values(document: object) -> None:
 )
 def test_a_damaged_document_is_refused_with_its_field_and_the_reason(document: object, reason: str) -> None:
     with pytest.raises(InputError) as refused:
-        parse(Wheel, document, REFUSAL)
+        parse_model(Wheel, document, REFUSAL)
     assert (refused.value.what, refused.value.hint) == ("not a wheel", "build it again")
     assert refused.value.which.startswith(f"wheel.json: {reason}")
 
@@ -52,7 +52,7 @@ def test_a_damaged_document_is_refused_with_its_field_and_the_reason(document: o
 @pytest.mark.parametrize("kind", [InputError, PublishError])
 def test_the_error_is_of_the_kind_that_was_given(kind: type[FactoryError]) -> None:
     with pytest.raises(kind, match=r"^not an answer: Wheel: name: Field required$"):
-        parse(Wheel, {}, kind("not an answer", "Wheel", "check the address"))
+        parse_model(Wheel, {}, kind("not an answer", "Wheel", "check the address"))
 
 
 def test_a_value_is_never_changed() -> None:

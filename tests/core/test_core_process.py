@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import BuildError, SourceError
-from wheelfactory.core.process import LAST_LINES, capture, end_all, reason, run, run_logged
+from wheelfactory.core.process import LAST_LINES, capture, kill_running, failure_reason, run, run_logged
 
 PYTHON = sys.executable
 
@@ -48,7 +48,7 @@ def test_a_short_command_that_another_thread_waits_for_can_be_ended() -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(run, [PYTHON, "-c", "import time; time.sleep(60)"])
         while not waiting.done():
-            end_all()
+            kill_running()
             time.sleep(0.05)
     assert waiting.result().returncode == -signal.SIGKILL
 
@@ -57,7 +57,7 @@ def test_so_can_a_long_one_with_all_that_it_has_started(log: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(logged, SLEEPS, log)
         while not waiting.done():
-            end_all()
+            kill_running()
             time.sleep(0.05)
     assert "killed by SIGKILL" in str(waiting.exception())
 
@@ -197,4 +197,4 @@ def test_bytes_that_are_no_text_are_no_error() -> None:
     ],
 )
 def test_why_a_command_failed_in_one_line(code: str, why: str) -> None:
-    assert reason(run([PYTHON, "-c", code])) == why
+    assert failure_reason(run([PYTHON, "-c", code])) == why

@@ -15,14 +15,14 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.row import LONGEST_TEXT, ROW_FORMAT, ROW_FORMS
-from wheelfactory.doctor.wheels import read_wheels
+from wheelfactory.doctor.wheels import parse_wheels
 from wheelfactory.release.manifest import parse_rows
 
 Reader = Callable[[bytes], Sequence[Any]]
 
 READERS: dict[str, Reader] = {
     "release": lambda data: parse_rows(data, "manifest.jsonl"),
-    "doctor": lambda data: read_wheels(data, "manifest.jsonl", "https://wheels.example/"),
+    "doctor": lambda data: parse_wheels(data, "manifest.jsonl", "https://wheels.example/"),
 }
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

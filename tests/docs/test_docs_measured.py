@@ -13,7 +13,7 @@ from docs.pages import Page
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.gpu.bench.describe import attention_lines, training_lines
 from wheelfactory.gpu.bench.reports import AttentionReport, read_report
-from wheelfactory.gpu.validate.describe import describe
+from wheelfactory.gpu.validate.describe import validation_lines
 from wheelfactory.gpu.validate.report import read_validation
 
 PATH = "docs/explanation/measured-on-a-gpu.md"
@@ -31,7 +31,7 @@ BLOCKS = [
 def printed(path: Path) -> list[str]:
     """What the command prints that made this report."""
     if "validation" in json.loads(path.read_bytes())["format"]:
-        return list(describe(read_validation(path)))
+        return list(validation_lines(read_validation(path)))
     report = read_report(path)
     return list(attention_lines(report) if isinstance(report, AttentionReport) else training_lines(report))
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from doctor_installs import Site
-from wheelfactory.build.environments import empty_environment
+from wheelfactory.build.environments import make_empty_environment
 
 
 @pytest.fixture(scope="session")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python without any package."""
-    return empty_environment(tmp_path_factory.mktemp("bare") / "env").python
+    return make_empty_environment(tmp_path_factory.mktemp("bare") / "env").python
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wheelfactory.core.checkout import MATRIX, PROBE
-from wheelfactory.doctor.facts import Facts
+from wheelfactory.core.checkout import MATRIX, TOOLCHAIN_PROBE
+from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.doctor_facts import doctor_facts
 
 WRITTEN = doctor_facts(load_matrix(MATRIX))
-FACTS = Facts.parse(WRITTEN)
-PROBE_TEXT = PROBE.read_text(encoding="utf-8")
+FACTS = DoctorFacts.parse(WRITTEN)
+PROBE_TEXT = TOOLCHAIN_PROBE.read_text(encoding="utf-8")

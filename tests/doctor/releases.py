@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from report_rows import einops_row, rows_of
-from wheelfactory.doctor.wheels import Wheel, read_wheels
-from wheelfactory.release.manifest import WheelRow, write_rows
+from wheelfactory.doctor.wheels import PublishedWheel, parse_wheels
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
 
 BASE = "https://wheels.example/"
 
@@ -35,6 +35,6 @@ def fallback_row(folder: Path, version: str = "0.1.0") -> WheelRow:
     )
 
 
-def as_read(rows: Sequence[WheelRow]) -> tuple[Wheel, ...]:
+def as_read(rows: Sequence[WheelRow]) -> tuple[PublishedWheel, ...]:
     """What the doctor makes of a manifest with these rows."""
-    return read_wheels(write_rows(rows), "manifest.jsonl", BASE)
+    return parse_wheels(manifest_bytes(rows), "manifest.jsonl", BASE)

@@ -11,7 +11,7 @@ from pathlib import Path
 import loopback
 from doctor.known import WRITTEN
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
-from wheelfactory.site.single_file import single_file
+from wheelfactory.site.single_file import build_single_file
 
 CK_CELL = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
 TRITON_CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -42,7 +42,7 @@ def make_site_release(folder: Path, content: str = IMPORTABLE) -> Path:
 def served(folder: Path) -> Iterator[str]:
     """Serve a release on loopback, with its doctor; gives the address."""
     with loopback.served(folder) as found:
-        (folder / "doctor.py").write_text(single_file(WRITTEN, f"{found.url}/"), encoding="utf-8")
+        (folder / "doctor.py").write_text(build_single_file(WRITTEN, f"{found.url}/"), encoding="utf-8")
         yield f"{found.url}/"
 
 

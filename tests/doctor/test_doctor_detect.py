@@ -26,22 +26,22 @@ from doctor.fake_machines import (
     write_metadata,
 )
 from doctor.known import FACTS, PROBE_TEXT
-from wheelfactory.core.ask import ask
+from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.detect import (
-    ask_python,
-    ask_torch,
-    detect,
+    read_python,
+    read_torch,
+    detect_machine,
     find_container,
     find_rocm,
     read_devices,
     read_gpus,
     read_user,
 )
-from wheelfactory.doctor.machine import Torch
+from wheelfactory.doctor.machine import InstalledTorch
 
 SECONDS = 60.0
-PACKAGES = ("triton", *FACTS.rocm_tritons, "einops")
+PACKAGES = ("triton", *FACTS.rocm_triton_packages, "einops")
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_a_container_is_known_by_its_marks(
 
 def test_a_python_tells_what_wheels_it_takes(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
-    python, torch, packages = ask_python(executable, PACKAGES, {}, SECONDS)
+    python, torch, packages = read_python(executable, PACKAGES, {}, SECONDS)
     assert python.version == ".".join(map(str, sys.version_info[:3]))
     assert python.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert (python.executable, python.system) == (executable, "Linux")
     assert python.glibc == os.confstr("CS_GNU_LIBC_VERSION").split()[1]  # type: ignore[union-attr] # glibc is here
-    assert (python.pip, python.managed, torch, packages) == (None, False, None, {})
+    assert (python.pip, python.externally_managed, torch, packages) == (None, False, None, {})
 
 
 def test_packages_that_matter_are_told_by_version(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_packages_that_matter_are_told_by_version(tmp_path: Path) -> None:
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     for name, version in (("pip", "25.0"), ("triton", "3.5.1"), ("pytorch-triton-rocm", "3.5.1"), ("einops", "0.8.2")):
         write_metadata(site, name, version)
-    python, torch, packages = ask_python(executable, PACKAGES, {}, SECONDS)
+    python, torch, packages = read_python(executable, PACKAGES, {}, SECONDS)
     assert (python.pip, torch) == ("25.0", "2.9.1+rocm6.4")
     assert packages == {"triton": "3.5.1", "pytorch-triton-rocm": "3.5.1", "einops": "0.8.2"}
 
@@ -209,14 +209,14 @@ def test_packages_that_matter_are_told_by_version(tmp_path: Path) -> None:
 def test_a_folder_in_which_one_happens_to_be_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "torch/__init__.py")
     monkeypatch.chdir(tmp_path)
-    assert ask_python(sys.executable, PACKAGES, {}, SECONDS)[1] is None
+    assert read_python(sys.executable, PACKAGES, {}, SECONDS)[1] is None
 
 
 def test_a_torch_on_pythonpath_is_there_as_the_user_has_it(tmp_path: Path) -> None:
     write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     environ = {"PYTHONPATH": str(tmp_path)}
-    assert ask_python(sys.executable, PACKAGES, environ, SECONDS)[1] == ""  # there, without metadata
-    assert ask_torch(sys.executable, "", PROBE_TEXT, environ, SECONDS).version == "2.9.1+rocm6.4"
+    assert read_python(sys.executable, PACKAGES, environ, SECONDS)[1] == ""  # there, without metadata
+    assert read_torch(sys.executable, "", PROBE_TEXT, environ, SECONDS).version == "2.9.1+rocm6.4"
 
 
 def test_a_python_that_the_distribution_owns_is_known(tmp_path: Path) -> None:
@@ -229,62 +229,62 @@ def test_a_python_that_the_distribution_owns_is_known(tmp_path: Path) -> None:
             (home / entry.name).symlink_to(entry)
     environ = {"PYTHONHOME": f"{tmp_path}:{sys.base_exec_prefix}"}
     base = os.path.realpath(sys.executable)
-    assert not ask_python(base, PACKAGES, environ, SECONDS)[0].managed
+    assert not read_python(base, PACKAGES, environ, SECONDS)[0].externally_managed
     write(home / "EXTERNALLY-MANAGED", "[externally-managed]\n")
-    assert ask_python(base, PACKAGES, environ, SECONDS)[0].managed
+    assert read_python(base, PACKAGES, environ, SECONDS)[0].externally_managed
 
 
 @pytest.mark.parametrize("name", ["/nowhere/python", "/dev/null", "/bin/false", "/bin/true"])
 def test_what_is_no_python_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
-        ask_python(name, PACKAGES, {}, SECONDS)
+        read_python(name, PACKAGES, {}, SECONDS)
 
 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("rocm", Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)),
-        ("container", Torch("2.5.0a0+git1234567", hip="6.2.41133-dd7f95766", cxx11_abi=True, sees_gpu=False)),
-        ("cuda", Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True, sees_gpu=False)),
-        ("cpu", Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)),
-        ("broken", Torch("2.9.1+rocm6.4", error=f"ImportError: {MISSING_LIBRARY}")),
-        ("crashing", Torch("2.9.1+rocm6.4", error="killed by SIGSEGV")),
-        ("hanging", Torch("2.9.1+rocm6.4", error="no answer within 1 s")),
+        ("rocm", InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)),
+        ("container", InstalledTorch("2.5.0a0+git1234567", hip="6.2.41133-dd7f95766", cxx11_abi=True, sees_gpu=False)),
+        ("cuda", InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True, sees_gpu=False)),
+        ("cpu", InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)),
+        ("broken", InstalledTorch("2.9.1+rocm6.4", error=f"ImportError: {MISSING_LIBRARY}")),
+        ("crashing", InstalledTorch("2.9.1+rocm6.4", error="killed by SIGSEGV")),
+        ("hanging", InstalledTorch("2.9.1+rocm6.4", error="no answer within 1 s")),
     ],
 )
-def test_a_torch_tells_what_it_is_or_how_it_fails(tmp_path: Path, kind: str, told: Torch) -> None:
+def test_a_torch_tells_what_it_is_or_how_it_fails(tmp_path: Path, kind: str, told: InstalledTorch) -> None:
     torch = TORCHES[kind]
     assert torch
     executable = make_python(tmp_path / "env", torch)
-    assert ask_torch(executable, torch.version, PROBE_TEXT, {}, 1.0 if kind == "hanging" else SECONDS) == told
+    assert read_torch(executable, torch.version, PROBE_TEXT, {}, 1.0 if kind == "hanging" else SECONDS) == told
 
 
 def test_torch_tells_the_archs_of_the_gpus_that_it_sees_without_features(tmp_path: Path) -> None:
     archs = ("gfx942:sramecc+:xnack-", "gfx1100")
     torch = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
-    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
+    told = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
     assert (told.sees_gpu, told.archs) == (True, ("gfx942", "gfx1100"))
 
 
 def test_a_gpu_of_another_vendor_has_no_arch(tmp_path: Path) -> None:
     torch = fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",))
-    told = ask_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
+    told = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
     assert (told.sees_gpu, told.archs) == (True, ())
 
 
 def test_a_torch_that_hangs_when_asked_for_gpus_has_still_said_what_it_is(tmp_path: Path) -> None:
     code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
     executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))
-    told = ask_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
-    assert told == Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
+    told = read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
+    assert told == InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
 
 
 def test_what_a_program_started_is_ended_with_it(tmp_path: Path) -> None:
     """A grandchild that holds the output open would make its reader wait for it."""
     code = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
     before = time.monotonic()
-    answer = ask([sys.executable, "-c", code], os.environ, 0.5)
-    assert answer.trouble == "no answer within 0.5 s"
+    answer = query_program([sys.executable, "-c", code], os.environ, 0.5)
+    assert answer.error == "no answer within 0.5 s"
     assert time.monotonic() - before < 30
 
 
@@ -292,21 +292,21 @@ def test_everything_is_put_together(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env", ROCM_TORCH)
     root = make_root(tmp_path / "root", (Gpu(90010, "AMD Instinct MI210"),), rocm="6.4.3")
     environ = {"PATH": os.environ["PATH"], "HSA_OVERRIDE_GFX_VERSION": "9.0.10", "SECRET": "of no concern"}
-    machine = detect(executable, environ, PROBE_TEXT, FACTS.rocm_tritons, root, SECONDS)
+    machine = detect_machine(executable, environ, PROBE_TEXT, FACTS.rocm_triton_packages, root, SECONDS)
     assert machine.torch
     assert (machine.python.executable, machine.torch.hip) == (executable, "6.4.43482-0f2d60242")
     assert (machine.rocm, machine.rocm_path) == ("6.4.3", str(root / "opt/rocm"))
     assert (machine.gpus, machine.gpu_names) == (("gfx90a",), ("AMD Instinct MI210",))
     assert [device.path for device in machine.devices] == ["/dev/kfd", "/dev/dri/renderD128"]
     assert machine.environ == {"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}
-    assert (machine.installed, machine.container) == (None, None)
+    assert (machine.flash_attn, machine.container) == (None, None)
 
 
 def test_rocm_that_came_as_wheels_is_known_by_their_version(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     write_metadata(site, "rocm-sdk-core", "7.14.0")
-    machine = detect(executable, {}, PROBE_TEXT, FACTS.rocm_tritons, tmp_path / "empty", SECONDS)
+    machine = detect_machine(executable, {}, PROBE_TEXT, FACTS.rocm_triton_packages, tmp_path / "empty", SECONDS)
     assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)
 
 
@@ -315,5 +315,5 @@ def test_the_tritons_that_are_looked_for_are_those_of_the_facts(tmp_path: Path) 
     executable = make_python(tmp_path / "env")
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     write_metadata(site, "triton-of-next-year", "4.0.0")
-    machine = detect(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
+    machine = detect_machine(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
     assert machine.packages == {"triton-of-next-year": "4.0.0"}

@@ -32,9 +32,9 @@ from doctor_installs import (
     triton_site,
 )
 from elf_factory import library
-from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.machine import Machine, Torch
+from wheelfactory.doctor.machine import Machine, InstalledTorch
 
 CHECK = "namespace c10 { void check(std::string const &); }"
 TORCH_210 = replace(CK_TORCH, version="2.10.0+rocm6.4")
@@ -42,7 +42,7 @@ TORCH_210 = replace(CK_TORCH, version="2.10.0+rocm6.4")
 
 def only(machine: Machine) -> Diagnosis:
     """The one thing that is wrong."""
-    (found,) = diagnose(machine, FACTS)
+    (found,) = diagnose_machine(machine, FACTS)
     return found
 
 
@@ -54,9 +54,9 @@ def test_a_compiled_wheel_that_works_has_nothing(site: Site, value: str | None) 
     made = ck_site(site, good_module("gfx90a", "gfx942", "gfx950"))
     machine = good_machine(made.with_settings(**({VARIABLE: value} if value else {})))
 
-    assert machine.installed
-    assert (machine.installed.error, machine.installed.extension_archs) == ("", ("gfx90a", "gfx942", "gfx950"))
-    assert diagnose(machine, FACTS) == ()
+    assert machine.flash_attn
+    assert (machine.flash_attn.error, machine.flash_attn.extension_archs) == ("", ("gfx90a", "gfx942", "gfx950"))
+    assert diagnose_machine(machine, FACTS) == ()
 
 
 @pytest.mark.parametrize("value", [None, "TRUE", "1"])
@@ -64,13 +64,13 @@ def test_our_triton_wheel_that_works_has_nothing(site: Site, value: str | None) 
     made = triton_site(site, ours=True).with_settings(**({VARIABLE: value} if value else {}))
     machine = good_machine(made, TRITON_TORCH, packages={"triton-rocm": "3.7.1", "einops": "0.8.2"}, gpus=("gfx1151",))
 
-    assert machine.installed
-    assert machine.installed.error == ""
-    assert diagnose(machine, FACTS) == ()
+    assert machine.flash_attn
+    assert machine.flash_attn.error == ""
+    assert diagnose_machine(machine, FACTS) == ()
 
 
 def test_a_machine_without_flash_attn_has_nothing() -> None:
-    assert diagnose(good_machine(), FACTS) == ()
+    assert diagnose_machine(good_machine(), FACTS) == ()
 
 
 # symbols
@@ -96,7 +96,7 @@ def test_an_undefined_symbol_of_a_wheel_for_another_torch(
     assert found.name == "another torch"
     assert f"was built for torch 2.9 (as {source} says), you have torch 2.10.0+rocm6.4" in found.what
     assert "`undefined symbol: c10::check (_ZN3c105checkERKNSt7__cxx1112basic_string" in found.what
-    keeps = "--force-reinstall 'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4" in found.cure
+    keeps = "--force-reinstall 'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4" in found.remedy
     assert keeps == (version == CK_VERSION)
 
 
@@ -173,24 +173,24 @@ def test_a_library_of_the_very_rocm_that_is_nowhere(site: Site, library: str, hi
     found = only(good_machine(made, replace(CK_TORCH, hip=hip)))
 
     assert found.name == "no library of ROCm"
-    assert found.cure == f"find /opt/rocm -name '{library}*', and add the folder to LD_LIBRARY_PATH"
+    assert found.remedy == f"find /opt/rocm -name '{library}*', and add the folder to LD_LIBRARY_PATH"
 
 
 @pytest.mark.parametrize(
     ("torch", "kind"),
     [
-        pytest.param(Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False), "a CPU build", id="CPU"),
-        pytest.param(Torch("2.9.1", cuda="12.8", cxx11_abi=True), "a CUDA build (CUDA 12.8)", id="CUDA"),
+        pytest.param(InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False), "a CPU build", id="CPU"),
+        pytest.param(InstalledTorch("2.9.1", cuda="12.8", cxx11_abi=True), "a CUDA build (CUDA 12.8)", id="CUDA"),
     ],
 )
 @pytest.mark.parametrize("library", ["libtorch_hip.so", "libc10_hip.so", "libamdhip64.so.6"])
-def test_a_torch_that_is_not_for_rocm(site: Site, torch: Torch, kind: str, library: str) -> None:
+def test_a_torch_that_is_not_for_rocm(site: Site, torch: InstalledTorch, kind: str, library: str) -> None:
     found = only(good_machine(ck_site(site, broken_module(needed=(library,))), torch, devices=()))
 
     assert found.name == "torch is not for ROCm"
     assert found.what.startswith(f"torch {torch.version} is {kind}; flash-attn for an AMD GPU needs one")
     assert f"{library}: cannot open shared object file" in found.what
-    assert found.cure.endswith("'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4")
+    assert found.remedy.endswith("'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4")
 
 
 @pytest.mark.parametrize(
@@ -241,17 +241,17 @@ def test_a_wheel_for_a_newer_libstdcxx(site: Site, tmp_path: Path) -> None:
 
     assert found.name == "libstdc++ too old"
     assert "`version GLIBCXX_3.4.99 not found` in " in found.what
-    assert found.cure == "use a newer distribution, or a container of one"
+    assert found.remedy == "use a newer distribution, or a container of one"
 
 
 def test_the_libstdcxx_of_conda_can_be_renewed(site: Site, tmp_path: Path) -> None:
     machine = good_machine(ck_site(site, of_later("libstdc++.so.6", "GLIBCXX_3.4.99", tmp_path / "made")))
-    assert machine.installed
-    moved = machine.installed.error.replace("/lib/", "/opt/conda/lib/", 1)
+    assert machine.flash_attn
+    moved = machine.flash_attn.error.replace("/lib/", "/opt/conda/lib/", 1)
 
-    found = only(replace(machine, installed=replace(machine.installed, error=moved)))
+    found = only(replace(machine, installed=replace(machine.flash_attn, error=moved)))
 
-    assert found.cure == "conda install --channel conda-forge libstdcxx-ng"
+    assert found.remedy == "conda install --channel conda-forge libstdcxx-ng"
 
 
 @pytest.mark.parametrize(("left", "said"), [(0, "file too short"), (1000, "killed by SIGBUS")])
@@ -260,7 +260,7 @@ def test_a_compiled_module_that_was_cut(site: Site, left: int, said: str) -> Non
 
     assert found.name == "damaged files"
     assert found.what == f"files of flash-attn {CK_VERSION} are damaged or gone: `{said}`"
-    assert "-m pip uninstall --yes flash-attn; then install the wheel that fits" in found.cure
+    assert "-m pip uninstall --yes flash-attn; then install the wheel that fits" in found.remedy
 
 
 def test_a_module_of_flash_attn_that_is_gone(site: Site) -> None:
@@ -302,13 +302,13 @@ def test_a_triton_wheel_of_others_that_is_not_enabled(site: Site, value: str | N
 
     assert found.name == "Triton is not enabled"
     assert found.what.endswith(f"only the Triton backend, and {seen}: `No module named 'flash_attn_2_cuda'`")
-    assert found.cure == f"export {VARIABLE}=TRUE"
+    assert found.remedy == f"export {VARIABLE}=TRUE"
 
 
 def test_a_triton_wheel_of_others_that_is_enabled_has_nothing(site: Site) -> None:
     made = triton_site(site, ours=False).with_settings(**{VARIABLE: "TRUE"})
 
-    assert diagnose(good_machine(made, TRITON_TORCH), FACTS) == ()
+    assert diagnose_machine(good_machine(made, TRITON_TORCH), FACTS) == ()
 
 
 def test_our_triton_wheel_where_the_other_backend_is_asked_for(site: Site) -> None:
@@ -318,7 +318,7 @@ def test_our_triton_wheel_where_the_other_backend_is_asked_for(site: Site) -> No
 
     assert found.name == "the other backend is asked for"
     assert found.what.startswith(f"{VARIABLE}=FALSE asks for the Composable Kernel backend")
-    assert found.cure.startswith(f"unset {VARIABLE};")
+    assert found.remedy.startswith(f"unset {VARIABLE};")
 
 
 def test_a_compiled_wheel_that_is_told_to_use_triton(site: Site) -> None:
@@ -349,7 +349,7 @@ def test_a_wheel_that_holds_no_kernels_at_all(site: Site) -> None:
         (TRITON_TORCH, "https://download.pytorch.org/whl/rocm7.2"),
     ],
 )
-def test_no_triton(site: Site, torch: Torch, index: str) -> None:
+def test_no_triton(site: Site, torch: InstalledTorch, index: str) -> None:
     """The torch that is there brings the one that it requires; each index has several."""
     site.add({**TORCH_MODULE, **EINOPS})
     site.add_flash_attn(f"2.8.3+rocm72torch{torch.version[:4].rstrip('.')}triton", PACKAGE)
@@ -358,7 +358,7 @@ def test_no_triton(site: Site, torch: Torch, index: str) -> None:
 
     assert found.name == "no Triton"
     assert "this Python has none: `No module named 'triton'`" in found.what
-    assert found.cure == f"{site.python} -m pip install torch=={torch.version} --index-url {index}"
+    assert found.remedy == f"{site.python} -m pip install torch=={torch.version} --index-url {index}"
 
 
 def test_no_aiter(site: Site) -> None:
@@ -383,7 +383,7 @@ def test_einops_is_missing_whether_the_import_needs_it_or_not(site: Site, value:
 
     assert found.name == "missing requirement"
     assert "requires einops, which this Python does not have" in found.what
-    assert found.cure == f"{site.python} -m pip install --no-deps einops"
+    assert found.remedy == f"{site.python} -m pip install --no-deps einops"
 
 
 def test_a_leftover_that_loads_and_one_that_does_not(site: Site) -> None:
@@ -399,7 +399,7 @@ def test_a_leftover_that_loads_and_one_that_does_not(site: Site) -> None:
         f"{left} is not of flash-attn {TRITON_VERSION}; an earlier flash-attn left it, and Python takes it first"
     )
     assert fails.what.endswith("undefined symbol: _ZN3c105checkEv`")
-    assert loads.cure == fails.cure == f"rm {left}"
+    assert loads.remedy == fails.remedy == f"rm {left}"
 
 
 def test_the_module_of_the_second_of_two_flash_attn_is_no_leftover(site: Site) -> None:
@@ -409,7 +409,7 @@ def test_the_module_of_the_second_of_two_flash_attn_is_no_leftover(site: Site) -
     other = f"{CK_VERSION} in {site.folder}"
     taken = replace(read, version="1", extension=None, strays=(str(site.folder / MODULE),), others=(other,))
 
-    found = diagnose(replace(good_machine(site), installed=taken), FACTS)
+    found = diagnose_machine(replace(good_machine(site), installed=taken), FACTS)
 
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn"]
     assert other in found[0].what
@@ -419,7 +419,7 @@ def test_two_flash_attn_in_one_folder(site: Site) -> None:
     site.add_flash_attn("2.7.4.post1", PACKAGE)
     ck_site(site, good_module("gfx942"))
 
-    found = [diagnosis for diagnosis in diagnose(good_machine(site), FACTS) if diagnosis.name == "two flash-attn"]
+    found = [diagnosis for diagnosis in diagnose_machine(good_machine(site), FACTS) if diagnosis.name == "two flash-attn"]
 
     assert len(found) == 1
     assert "2.7.4.post1" in found[0].what
@@ -432,9 +432,9 @@ def test_another_flash_attn_behind_a_working_one_is_nothing(site: Site, tmp_path
 
     machine = good_machine(made.with_settings(PYTHONPATH=f"{made.folder}:{behind.folder}"))
 
-    assert machine.installed
-    assert machine.installed.others == (f"2.7.4.post1 in {behind.folder}",)
-    assert diagnose(machine, FACTS) == ()
+    assert machine.flash_attn
+    assert machine.flash_attn.other_installs == (f"2.7.4.post1 in {behind.folder}",)
+    assert diagnose_machine(machine, FACTS) == ()
 
 
 def test_a_folder_that_hides_the_installed_one(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,14 +469,14 @@ def test_an_error_that_is_not_known_is_quoted(site: Site, init: bytes, said: str
     assert found.name == "unknown import error"
     assert said in found.what
     command = "-X faulthandler -c 'from flash_attn.flash_attn_interface import flash_attn_func'"
-    assert found.cure == f"see more with: {site.python} {command}"
+    assert found.remedy == f"see more with: {site.python} {command}"
 
 
 def test_the_loader_is_asked_for_more_where_it_complains(site: Site) -> None:
     found = only(good_machine(ck_site(site, broken_module(needed=("libofnobody.so.1",)))))
 
     assert found.name == "unknown import error"
-    assert "LD_DEBUG=libs " in found.cure
+    assert "LD_DEBUG=libs " in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -485,9 +485,9 @@ def test_the_loader_is_asked_for_more_where_it_complains(site: Site) -> None:
 def test_an_error_of_hip_itself(site: Site, said: str) -> None:
     """Not reproduced: it takes a GPU."""
     machine = good_machine(ck_site(site, good_module("gfx942")))
-    assert machine.installed
+    assert machine.flash_attn
 
-    found = only(replace(machine, installed=replace(machine.installed, error=f"RuntimeError: {said}")))
+    found = only(replace(machine, installed=replace(machine.flash_attn, error=f"RuntimeError: {said}")))
 
     assert found.name == "no code for this GPU"
     assert said in found.what
@@ -498,4 +498,4 @@ def test_uv_is_named_where_there_is_no_pip(site: Site) -> None:
 
     found = only(replace(machine, python=replace(machine.python, pip=None)))
 
-    assert found.cure.startswith(f"uv pip uninstall --python {site.python} flash-attn; then ")
+    assert found.remedy.startswith(f"uv pip uninstall --python {site.python} flash-attn; then ")

@@ -28,18 +28,18 @@ from doctor_installs import (
 from fake_gpus import make_nodes
 from wheel_factory import build_record
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.gpus import product
+from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import find_container, read_devices, read_gpus
-from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.machine import Device, Machine, Torch
+from wheelfactory.doctor.machine import Device, Machine, InstalledTorch
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
 
 
 def only(machine: Machine) -> Diagnosis:
     """The one thing that is wrong."""
-    (found,) = diagnose(machine, FACTS)
+    (found,) = diagnose_machine(machine, FACTS)
     return found
 
 
@@ -53,27 +53,27 @@ def test_no_torch_at_all(site: Site) -> None:
     found = only(good_machine(site, None))
 
     assert found.name == "no torch"
-    assert found.cure == f"{site.python} -m pip install 'torch==2.9.*' --index-url {INDEX}"
+    assert found.remedy == f"{site.python} -m pip install 'torch==2.9.*' --index-url {INDEX}"
 
 
 def test_no_torch_and_no_flash_attn() -> None:
     found = only(good_machine(None, None))
 
     assert found.name == "no torch"
-    assert found.cure == "install a torch for ROCm: the doctor prints the line when it is given a site"
+    assert found.remedy == "install a torch for ROCm: the doctor prints the line when it is given a site"
 
 
 def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "torch/__init__.py").write_text("raise OSError('libMIOpen.so.1: cannot open shared object file')")
-    torch = Torch("2.9.1+rocm6.4", error="OSError: libMIOpen.so.1: cannot open shared object file")
+    torch = InstalledTorch("2.9.1+rocm6.4", error="OSError: libMIOpen.so.1: cannot open shared object file")
 
     found = only(good_machine(site, torch))
 
     assert found.name == "torch does not import"
     assert "`OSError: libMIOpen.so.1: cannot open shared object file`" in found.what
     more = f"see more with: {site.python} -X faulthandler -c 'import torch'"
-    assert found.cure == (
+    assert found.remedy == (
         f"{more}; or install it again: "
         f"{site.python} -m pip install --force-reinstall torch==2.9.1+rocm6.4 --index-url {INDEX}"
     )
@@ -83,26 +83,26 @@ def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> No
     "version", ["2.5.0a0+git1234567", "2.9.1+rocm7.1.1.lw.git351ff442", "2.9.1+rocm7.10.0", "2.9.1"]
 )
 def test_the_torch_of_a_container_or_of_amd_is_in_no_index_of_pytorch(version: str) -> None:
-    found = only(good_machine(None, Torch(version, error="killed by SIGILL")))
+    found = only(good_machine(None, InstalledTorch(version, error="killed by SIGILL")))
 
-    assert found.cure.endswith("-X faulthandler -c 'import torch'")
+    assert found.remedy.endswith("-X faulthandler -c 'import torch'")
 
 
 @pytest.mark.parametrize("rocm", ["6.2.4", "7.14"])
 def test_the_index_of_a_torch_is_named_as_its_rocm(rocm: str) -> None:
-    found = only(good_machine(None, Torch(f"2.7.1+rocm{rocm}", error="killed by SIGILL")))
+    found = only(good_machine(None, InstalledTorch(f"2.7.1+rocm{rocm}", error="killed by SIGILL")))
 
-    assert found.cure.endswith(f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}")
+    assert found.remedy.endswith(f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}")
 
 
 def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_of_that(site: Site) -> None:
     """Its label has no third number; rocm6.2 is an index too, with torch 2.5 alone."""
     cell = Cell.parse("fa2.8.3-rocm6.2.4-torch2.6.0-py3-triton")
-    site.add(EINOPS).add_flash_attn("2.8.3+rocm62torch2.6triton", PACKAGE, record=build_record(cell).to_bytes())
+    site.add(EINOPS).add_flash_attn("2.8.3+rocm62torch2.6triton", PACKAGE, record=build_record(cell).as_bytes())
 
     found = only(good_machine(site, None))
 
-    assert found.cure.endswith("'torch==2.6.*' --index-url https://download.pytorch.org/whl/rocm6.2.4")
+    assert found.remedy.endswith("'torch==2.6.*' --index-url https://download.pytorch.org/whl/rocm6.2.4")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_of_that(site: Site) -
     ],
 )
 def test_a_compiled_wheel_for_another_pair_that_happens_to_import(
-    site: Site, torch: Torch, name: str, said: str
+    site: Site, torch: InstalledTorch, name: str, said: str
 ) -> None:
     found = only(good_machine(ck_site(site, good_module("gfx942"), record=None), torch))
 
@@ -140,13 +140,13 @@ def test_a_torch_outside_of_what_the_wheel_requires(site: Site) -> None:
 def test_a_triton_wheel_does_not_care_for_rocm(site: Site) -> None:
     torch = replace(TRITON_TORCH, hip="7.1.52802", version="2.13.0+rocm7.1")
 
-    assert diagnose(good_machine(triton_site(site, ours=True), torch), FACTS) == ()
+    assert diagnose_machine(good_machine(triton_site(site, ours=True), torch), FACTS) == ()
 
 
 # Triton
 
 
-def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: Torch = TRITON_TORCH) -> Machine:
+def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: InstalledTorch = TRITON_TORCH) -> Machine:
     return good_machine(triton_site(site, ours=True), torch, packages=packages)
 
 
@@ -156,7 +156,7 @@ def test_the_triton_of_pypi_over_that_of_rocm(site: Site) -> None:
     assert found.name == "two Tritons"
     assert found.what.startswith("triton-rocm 3.7.1 and triton 3.9.0 are both installed")
     pip = f"{site.python} -m pip"
-    assert found.cure == (
+    assert found.remedy == (
         f"{pip} uninstall --yes triton && {pip} install --force-reinstall --no-deps "
         "--index-url https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"
     )
@@ -172,18 +172,18 @@ def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: st
     installed = triton_site(site, ours=True).read()
 
     found = [
-        diagnosis for diagnosis in diagnose(replace(machine, installed=installed), FACTS) if "Tritons" in diagnosis.name
+        diagnosis for diagnosis in diagnose_machine(replace(machine, installed=installed), FACTS) if "Tritons" in diagnosis.name
     ]
 
-    assert f"pip uninstall --yes {removed} && " in found[0].cure
-    assert f" {kept}=={packages[kept]}" in found[0].cure
+    assert f"pip uninstall --yes {removed} && " in found[0].remedy
+    assert f" {kept}=={packages[kept]}" in found[0].remedy
 
 
 def test_a_triton_that_no_index_of_pytorch_has_is_not_looked_for_there(site: Site) -> None:
     torch = replace(TRITON_TORCH, version="2.13.0a0+git1234567")
     found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1+cf34004b"}, torch))
 
-    assert found.cure == (
+    assert found.remedy == (
         f"{site.python} -m pip uninstall --yes triton; then install triton-rocm==3.7.1+cf34004b from where "
         "torch 2.13.0a0+git1234567 came, with --force-reinstall --no-deps"
     )
@@ -205,13 +205,13 @@ def test_a_triton_outside_of_the_window_although_the_import_works(
 
     assert found.name == "another Triton"
     assert "works with Triton 3.2 and newer before 3.9, you have " in found.what
-    assert cure in found.cure
+    assert cure in found.remedy
 
 
 def test_a_compiled_wheel_does_not_care_for_triton(site: Site) -> None:
     machine = good_machine(ck_site(site, good_module("gfx942")), packages={"triton": "3.9.0"})
 
-    assert diagnose(machine, FACTS) == ()
+    assert diagnose_machine(machine, FACTS) == ()
 
 
 # code for the GPUs
@@ -228,7 +228,7 @@ def test_no_code_for_this_gpu(site: Site, record: bytes | None) -> None:
     assert found.name == "no code for this GPU"
     assert found.what.startswith(f"flash-attn {CK_VERSION} has code for gfx90a, gfx942")
     assert ", and none for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT, " in found.what
-    assert found.cure.startswith("install the wheel that fits")
+    assert found.remedy.startswith("install the wheel that fits")
 
 
 @pytest.mark.parametrize(
@@ -249,14 +249,14 @@ def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: in
     assert found.what.endswith(
         f"none for gfx1036 (Ryzen 7000 (Raphael) graphics) (GPU {number}; 2 are seen, the first is 0)"
     )
-    assert found.cure == cure
+    assert found.remedy == cure
 
 
 def test_what_torch_sees_counts_before_what_the_driver_lists(site: Site) -> None:
     made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HIP_VISIBLE_DEVICES="1")
     torch = replace(CK_TORCH, archs=("gfx1100",))
 
-    assert diagnose(good_machine(made, torch, gpus=("gfx1036", "gfx1100")), FACTS) == ()
+    assert diagnose_machine(good_machine(made, torch, gpus=("gfx1036", "gfx1100")), FACTS) == ()
 
 
 @pytest.mark.parametrize("archs", [("gfx1030",), ()], ids=["torch says so too", "the driver alone"])
@@ -267,7 +267,7 @@ def test_an_override_that_takes_the_code_away(site: Site, archs: tuple[str, ...]
 
     assert found.name == "no code for this GPU"
     assert found.what.endswith(", which HSA_OVERRIDE_GFX_VERSION=10.3.0 makes of gfx1100")
-    assert found.cure == "unset HSA_OVERRIDE_GFX_VERSION"
+    assert found.remedy == "unset HSA_OVERRIDE_GFX_VERSION"
 
 
 @pytest.mark.parametrize(("override", "gpu"), [("11.0.0", "gfx1103"), ("9.0.10", "gfx90c"), ("9.4.2", "gfx941")])
@@ -275,19 +275,19 @@ def test_an_override_that_gives_the_code(site: Site, override: str, gpu: str) ->
     made = ck_site(site, good_module("gfx90a", "gfx942", "gfx1100"), record=None)
     made = made.with_settings(HSA_OVERRIDE_GFX_VERSION=override)
 
-    assert diagnose(good_machine(made, replace(CK_TORCH, archs=()), gpus=(gpu,)), FACTS) == ()
+    assert diagnose_machine(good_machine(made, replace(CK_TORCH, archs=()), gpus=(gpu,)), FACTS) == ()
 
 
 def test_code_for_families_is_not_judged(site: Site) -> None:
     made = ck_site(site, good_module("gfx11-generic"), record=None)
 
-    assert diagnose(good_machine(made, replace(CK_TORCH, archs=("gfx1103",))), FACTS) == ()
+    assert diagnose_machine(good_machine(made, replace(CK_TORCH, archs=("gfx1103",))), FACTS) == ()
 
 
 # who may open the GPU
 
 
-def unreached(torch: Torch = CK_TORCH, **changes: object) -> Machine:
+def unreached(torch: InstalledTorch = CK_TORCH, **changes: object) -> Machine:
     """A machine whose torch sees no GPU, without flash-attn."""
     return good_machine(None, replace(torch, sees_gpu=False, archs=()), **changes)
 
@@ -329,7 +329,7 @@ def test_no_dev_kfd(
     assert found.name == name
     assert "there is no /dev/kfd" in found.what
     assert said in found.what
-    assert cure in found.cure
+    assert cure in found.remedy
 
 
 def test_a_container_without_the_device_of_a_gpu_that_the_driver_lists(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_device_that_may_not_be_opened(
 ) -> None:
     found = only(unreached(devices=devices, container=container, groups=("ada",)))
 
-    assert (found.name, found.what, found.cure) == (name, what, cure)
+    assert (found.name, found.what, found.remedy) == (name, what, cure)
 
 
 def test_not_even_root_may_open_it_in_a_container() -> None:
@@ -404,7 +404,7 @@ def test_not_even_root_may_open_it_in_a_container() -> None:
 
     assert found.name == "no permission for the GPU"
     assert found.what == "root may not open /dev/kfd: this container (docker) was not given it"
-    assert found.cure == "start the container with: docker run --device=/dev/kfd ..."
+    assert found.remedy == "start the container with: docker run --device=/dev/kfd ..."
 
 
 @pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
@@ -413,16 +413,16 @@ def test_a_gpu_that_a_variable_hides(name: str) -> None:
 
     assert found.name == "the GPU is hidden"
     assert found.what == (
-        f"the driver lists gfx942 ({product('gfx942')}), torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
+        f"the driver lists gfx942 ({product_names('gfx942')}), torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
     )
-    assert found.cure == f"unset {name}"
+    assert found.remedy == f"unset {name}"
 
 
 def test_a_gpu_that_torch_does_not_see_for_no_known_reason() -> None:
     found = only(unreached())
 
     assert found.name == "torch sees no GPU"
-    assert found.cure.startswith("see more with: AMD_LOG_LEVEL=3 ")
+    assert found.remedy.startswith("see more with: AMD_LOG_LEVEL=3 ")
 
 
 def test_a_driver_that_lists_no_gpu() -> None:
@@ -433,15 +433,15 @@ def test_a_driver_that_lists_no_gpu() -> None:
 
 
 def test_one_closed_node_is_nothing_where_torch_sees_a_gpu() -> None:
-    assert diagnose(good_machine(None, devices=(KFD, closed(RENDER_NODE))), FACTS) == ()
+    assert diagnose_machine(good_machine(None, devices=(KFD, closed(RENDER_NODE))), FACTS) == ()
 
 
 def test_the_weightiest_comes_first(site: Site) -> None:
     made = ck_site(site, good_module("gfx90a"), record=None)
     made.remove("einops")
-    torch = Torch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)
+    torch = InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)
 
-    found = diagnose(good_machine(made, torch, devices=(closed(KFD),), groups=("ada",)), FACTS)
+    found = diagnose_machine(good_machine(made, torch, devices=(closed(KFD),), groups=("ada",)), FACTS)
 
     names = ["torch is not for ROCm", "no code for this GPU", "missing group", "missing requirement"]
     assert [diagnosis.name for diagnosis in found] == names

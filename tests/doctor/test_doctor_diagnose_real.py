@@ -17,8 +17,8 @@ from doctor.known import FACTS
 from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
 from turns import in_turn
 from wheel_factory import read_zip
-from wheelfactory.build.environments import build_environment, layered_environment, triton_environment
-from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.build.environments import make_build_environment, make_layered_environment, make_triton_environment
+from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.machine import Machine
 
@@ -36,9 +36,9 @@ def real_site(cache: Path, tmp_path: Path) -> Site:
 def made_site(cache: Path, folder: Path, triton: str | None = None) -> Site:
     """An environment with torch, einops and perhaps a Triton."""
     with in_turn(cache, "environments"):
-        torch = build_environment(cache)
-        layers = [torch.site_packages, *([triton_environment(cache, triton).site_packages] if triton else [])]
-    made = layered_environment(folder / "env", torch.python, torch.version, layers)
+        torch = make_build_environment(cache)
+        layers = [torch.site_packages, *([make_triton_environment(cache, triton).site_packages] if triton else [])]
+    made = make_layered_environment(folder / "env", torch.python, torch.version, layers)
     return Site(made.site_packages, made.python)
 
 
@@ -50,17 +50,17 @@ def machine_of(site: Site, triton: str | None) -> Machine:
 
 def only(machine: Machine) -> Diagnosis:
     """The one thing that is wrong."""
-    (found,) = diagnose(machine, FACTS)
+    (found,) = diagnose_machine(machine, FACTS)
     return found
 
 
 def test_our_wheel_with_the_triton_of_its_torch_has_nothing(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
     machine = machine_of(made_site(cache, tmp_path, TRITON).add_wheel(triton_wheel), TRITON)
 
-    assert machine.installed
-    assert machine.installed.error == ""
-    assert machine.installed.record["cell"] == "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
-    assert diagnose(machine, FACTS) == ()
+    assert machine.flash_attn
+    assert machine.flash_attn.error == ""
+    assert machine.flash_attn.build_record["cell"] == "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+    assert diagnose_machine(machine, FACTS) == ()
 
 
 def test_our_wheel_where_the_other_backend_is_asked_for(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_triton_that_does_not_take_the_kernels(
 
     assert found.name == "another Triton"
     assert f"works with Triton 3.2 and newer before 3.9, you have triton {triton}: `{said}" in found.what
-    assert found.cure.endswith("-m pip install --no-deps 'triton>=3.2,<3.9'")
+    assert found.remedy.endswith("-m pip install --no-deps 'triton>=3.2,<3.9'")
 
 
 def test_no_triton(real_site: Site, triton_wheel: Path) -> None:
@@ -126,7 +126,7 @@ def binding(cache: Path, *, cxx11: bool) -> bytes:
             return made;
         }
     """
-    torch = build_environment(cache).site_packages / "torch"
+    torch = make_build_environment(cache).site_packages / "torch"
     flags = ["-shared", "-fPIC", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={int(cxx11)}"]
     includes = [f"-I{torch}/include", f"-I{sysconfig.get_path('include')}"]
     with tempfile.NamedTemporaryFile(suffix=".so") as made:
@@ -138,10 +138,10 @@ def binding(cache: Path, *, cxx11: bool) -> bytes:
 def test_a_compiled_wheel_for_this_torch_has_nothing(real_site: Site, cache: Path, triton_wheel: Path) -> None:
     machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=True), TRITON_TORCH)
 
-    assert machine.installed
-    assert machine.installed.extension
-    assert machine.installed.error == ""
-    assert diagnose(machine, FACTS) == ()
+    assert machine.flash_attn
+    assert machine.flash_attn.extension
+    assert machine.flash_attn.error == ""
+    assert diagnose_machine(machine, FACTS) == ()
 
 
 def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wheel: Path) -> None:
@@ -155,9 +155,9 @@ def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wh
 def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton_wheel: Path) -> None:
     """The label lies here: the module is for this torch in all but the ABI, which is what makes it fail."""
     machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH)
-    assert machine.installed
+    assert machine.flash_attn
 
-    found = only(replace(machine, installed=replace(machine.installed, version="2.8.3+rocm64torch2.5")))
+    found = only(replace(machine, installed=replace(machine.flash_attn, version="2.8.3+rocm64torch2.5")))
 
     assert found.name == "another torch"
     assert "was built for torch 2.5 (as its label says), you have torch 2.13.0+rocm7.2: `undefined" in found.what

@@ -13,23 +13,23 @@ from doctor.known import FACTS, PROBE_TEXT
 from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.gpus import product
-from wheelfactory.doctor.detect import ask_torch, read_gpus
+from wheelfactory.core.gpus import product_names
+from wheelfactory.doctor.detect import read_torch, read_gpus
 from wheelfactory.doctor.fit import (
     Fit,
-    condition,
-    dependencies,
+    find_condition,
+    find_missing_dependencies,
     find_fallback,
     find_fit,
-    seen_gpus,
+    list_visible_gpus,
     version_key,
 )
-from wheelfactory.doctor.machine import Machine, Python, Torch
-from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.doctor.machine import Machine, Python, InstalledTorch
+from wheelfactory.doctor.wheels import PublishedWheel
 from wheelfactory.release.manifest import WheelRow
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
-ROCM_TORCH = Torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True)
+ROCM_TORCH = InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=True)
 MI300X = Machine(PYTHON, torch=ROCM_TORCH, gpus=("gfx942",), gpu_names=("AMD Instinct MI300X OAM",))
 
 CK = "2.8.3+rocm64torch2.9"
@@ -42,18 +42,18 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
 
 
 @pytest.fixture(scope="module")
-def wheels(rows: tuple[WheelRow, ...]) -> tuple[Wheel, ...]:
+def wheels(rows: tuple[WheelRow, ...]) -> tuple[PublishedWheel, ...]:
     return as_read(rows)
 
 
 @pytest.fixture(scope="module")
-def torches(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Torch | None]:
+def torches(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, InstalledTorch | None]:
     """What each fake torch says of itself."""
-    told: dict[str, Torch | None] = {}
+    told: dict[str, InstalledTorch | None] = {}
     for kind, torch in TORCHES.items():
         folder = tmp_path_factory.mktemp(kind)
         seconds = 1 if kind == "hanging" else 60
-        told[kind] = torch and ask_torch(make_python(folder / "env", torch), torch.version, PROBE_TEXT, {}, seconds)
+        told[kind] = torch and read_torch(make_python(folder / "env", torch), torch.version, PROBE_TEXT, {}, seconds)
     return told
 
 
@@ -85,7 +85,7 @@ NOT_ROCM = {"cuda": "torch is a CUDA build", "cpu": "torch is a CPU build", "non
 @pytest.mark.parametrize("kind", TORCHES)
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_with_every_torch(
-    tmp_path: Path, torches: Mapping[str, Torch | None], wheels: tuple[Wheel, ...], name: str, kind: str
+    tmp_path: Path, torches: Mapping[str, InstalledTorch | None], wheels: tuple[PublishedWheel, ...], name: str, kind: str
 ) -> None:
     gpus, names = read_gpus(make_root(tmp_path, MACHINES[name]), None, {})
     fit = find_fit(wheels, Machine(PYTHON, torch=torches[kind], gpus=gpus, gpu_names=names), FACTS)
@@ -101,26 +101,26 @@ def test_every_machine_with_every_torch(
 
 
 def test_a_torch_of_a_container_is_taken_by_what_it_says(
-    torches: Mapping[str, Torch | None], wheels: tuple[Wheel, ...]
+    torches: Mapping[str, InstalledTorch | None], wheels: tuple[PublishedWheel, ...]
 ) -> None:
     fit = find_fit(wheels, replace(MI300X, torch=torches["container"]), FACTS)
     assert why(fit, "2.8.3+rocm62torch2.5") == ("built with the old C++ ABI, your torch has the new one",)
-    old = Torch("2.5.0a0+git1234567", hip="6.2.41133", cxx11_abi=False)
+    old = InstalledTorch("2.5.0a0+git1234567", hip="6.2.41133", cxx11_abi=False)
     assert best(find_fit(wheels, replace(MI300X, torch=old), FACTS)) == ["2.8.3+rocm62torch2.5 cp311"]
 
 
-def test_ck_comes_before_triton_and_the_newest_release_first(wheels: tuple[Wheel, ...]) -> None:
+def test_ck_comes_before_triton_and_the_newest_release_first(wheels: tuple[PublishedWheel, ...]) -> None:
     expected = [f"{CK} cp311", "2.7.4.post1+rocm64torch2.9 cp311", f"{TRITON} None"]
     assert best(find_fit(wheels, MI300X, FACTS)) == expected
 
 
-def test_one_backend_or_one_release_can_be_asked_for(wheels: tuple[Wheel, ...]) -> None:
+def test_one_backend_or_one_release_can_be_asked_for(wheels: tuple[PublishedWheel, ...]) -> None:
     assert best(find_fit(wheels, MI300X, FACTS, backend=Backend.TRITON)) == [f"{TRITON} None"]
     assert best(find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4.post1")) == ["2.7.4.post1+rocm64torch2.9 cp311"]
     assert find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4") == Fit((), (), None)
 
 
-CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
+CUDA = InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
         ({"torch": None}, ("no torch",)),
         ({"torch": CUDA}, ("torch is a CUDA build",)),
         ({"torch": replace(CUDA, cuda=None)}, ("torch is a CPU build",)),
-        ({"torch": Torch("2.9.1+cu128", error="killed")}, ("torch is a CUDA build",)),
-        ({"torch": Torch("2.9.1+cpu", error="killed")}, ("torch is a CPU build",)),
+        ({"torch": InstalledTorch("2.9.1+cu128", error="killed")}, ("torch is a CUDA build",)),
+        ({"torch": InstalledTorch("2.9.1+cpu", error="killed")}, ("torch is a CPU build",)),
         (
-            {"torch": Torch("2.9.0a0+git1", error="killed")},
+            {"torch": InstalledTorch("2.9.0a0+git1", error="killed")},
             ("torch does not import, so that its ROCm is not known",),
         ),
-        ({"torch": Torch("", hip="6.4")}, ("built for torch 2.9, you have an unknown one",)),
+        ({"torch": InstalledTorch("", hip="6.4")}, ("built for torch 2.9, you have an unknown one",)),
         (
             {"torch": replace(ROCM_TORCH, cxx11_abi=False)},
             ("built with the new C++ ABI, your torch has the old one",),
@@ -162,24 +162,24 @@ CUDA = Torch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
         ),
         (
             {"gpus": ("gfx1151",), "gpu_names": ("",)},
-            (f"has no code for gfx1151 ({product('gfx1151')})",),
+            (f"has no code for gfx1151 ({product_names('gfx1151')})",),
         ),
         ({"gpus": ("gfx9999",), "gpu_names": ("",)}, ("has no code for gfx9999",)),
     ],
 )
 def test_a_wheel_is_refused_with_its_reasons(
-    wheels: tuple[Wheel, ...], changed: dict[str, object], reasons: tuple[str, ...]
+    wheels: tuple[PublishedWheel, ...], changed: dict[str, object], reasons: tuple[str, ...]
 ) -> None:
     assert why(find_fit(wheels, replace(MI300X, **changed), FACTS), CK) == reasons  # type: ignore[arg-type] # of any field
 
 
-def test_a_newer_glibc_and_unknown_things_stand_in_no_way(wheels: tuple[Wheel, ...]) -> None:
+def test_a_newer_glibc_and_unknown_things_stand_in_no_way(wheels: tuple[PublishedWheel, ...]) -> None:
     torch = replace(ROCM_TORCH, cxx11_abi=None)
     machine = Machine(replace(PYTHON, glibc="2.100"), torch=torch)
     assert find_fit(wheels, machine, FACTS).fitting[0].version == CK
 
 
-def test_a_wheel_without_compiled_code_asks_for_no_system(wheels: tuple[Wheel, ...]) -> None:
+def test_a_wheel_without_compiled_code_asks_for_no_system(wheels: tuple[PublishedWheel, ...]) -> None:
     python = replace(PYTHON, glibc=None, machine="aarch64", version="3.13.0", tag="cp313t")
     assert best(find_fit(wheels, replace(MI300X, python=python), FACTS)) == [f"{TRITON} None"]
 
@@ -191,8 +191,8 @@ def test_a_yanked_wheel_does_not_fit_for_the_reason_that_was_given(rows: tuple[W
     assert why(fit, CK) == ("yanked: wrong kernels",)
 
 
-def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[Wheel, ...]) -> None:
-    torch = Torch("2.13.0+rocm7.2", hip="7.2.1", cxx11_abi=True)
+def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[PublishedWheel, ...]) -> None:
+    torch = InstalledTorch("2.13.0+rocm7.2", hip="7.2.1", cxx11_abi=True)
     machine = replace(MI300X, torch=torch, python=replace(PYTHON, version="3.12.1", tag="cp312"))
     fit = find_fit(wheels, machine, FACTS)
     assert not fit.fitting
@@ -216,7 +216,7 @@ def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[Wheel, ...]) ->
     ],
 )
 def test_without_torch_the_best_is_named_for_which_there_is_a_wheel(
-    wheels: tuple[Wheel, ...], python: Python, gpu: str, version: str | None
+    wheels: tuple[PublishedWheel, ...], python: Python, gpu: str, version: str | None
 ) -> None:
     found = find_fit(wheels, Machine(python, gpus=(gpu,)), FACTS).with_other_torch
     assert (found.version if found else None) == version
@@ -257,18 +257,18 @@ def test_no_torch_is_named_that_pytorch_does_not_build(
     assert (found.version if found else None) == version
 
 
-def test_where_torch_is_right_no_other_is_named(wheels: tuple[Wheel, ...]) -> None:
+def test_where_torch_is_right_no_other_is_named(wheels: tuple[PublishedWheel, ...]) -> None:
     assert find_fit(wheels, MI300X, FACTS).with_other_torch is None
 
 
 MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))
 
 
-def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels: tuple[Wheel, ...]) -> None:
+def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels: tuple[PublishedWheel, ...]) -> None:
     fit = find_fit(wheels, MIXED, FACTS)
     assert best(fit) == [f"{TRITON} None"]
-    igpu = product("gfx1036")
-    assert condition(fit.fitting[0], MIXED) == (
+    igpu = product_names("gfx1036")
+    assert find_condition(fit.fitting[0], MIXED) == (
         f"first `export HIP_VISIBLE_DEVICES=1`: it was not checked for gfx1036 ({igpu})"
     )
     assert why(fit, CK) == (
@@ -277,16 +277,16 @@ def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels:
     )
 
 
-def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[Wheel, ...]) -> None:
+def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[PublishedWheel, ...]) -> None:
     both = replace(MI300X, gpus=("gfx942", "gfx1100"), gpu_names=("", ""))
     first, *others = find_fit(wheels, both, FACTS).fitting
-    assert (first.version, condition(first, both)) == (TRITON, "")
+    assert (first.version, find_condition(first, both)) == (TRITON, "")
     assert others[0].version == CK
-    assert condition(others[0], both).startswith("first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100")
+    assert find_condition(others[0], both).startswith("first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100")
 
 
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
-def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[Wheel, ...], variable: str) -> None:
+def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[PublishedWheel, ...], variable: str) -> None:
     fit = find_fit(wheels, replace(MIXED, environ={variable: "1"}), FACTS)
     assert best(fit) == [f"{TRITON} None"]
 
@@ -307,12 +307,12 @@ def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[Wheel, ...], variable:
     ],
 )
 def test_programs_see_the_gpus_that_the_variables_leave_them(environ: dict[str, str], archs: list[str]) -> None:
-    assert [arch for arch, _ in seen_gpus(replace(MIXED, environ=environ))] == archs
+    assert [arch for arch, _ in list_visible_gpus(replace(MIXED, environ=environ))] == archs
 
 
 def test_what_torch_sees_counts_more_than_what_the_driver_lists() -> None:
     machine = replace(MIXED, torch=replace(ROCM_TORCH, archs=("gfx1100",)))
-    assert seen_gpus(machine) == [("gfx1100", "Radeon RX 7900 XTX")]
+    assert list_visible_gpus(machine) == [("gfx1100", "Radeon RX 7900 XTX")]
 
 
 def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -> None:
@@ -321,13 +321,13 @@ def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -
     newer = {"version": "0.10.0", "filename": "einops-0.10.0-py3-none-any.whl"}
     bad = {"version": "0.11.0", "filename": "einops-0.11.0-py3-none-any.whl", "yanked": "empty"}
     wheels = as_read([*rows, *(einops.model_copy(update=changed) for changed in (older, newer, bad))])
-    assert [wheel.version for wheel in dependencies(wheels, MI300X)] == ["0.10.0"]
-    assert dependencies(wheels, replace(MI300X, packages={"einops": "0.7.0"})) == ()
+    assert [wheel.version for wheel in find_missing_dependencies(wheels, MI300X)] == ["0.10.0"]
+    assert find_missing_dependencies(wheels, replace(MI300X, packages={"einops": "0.7.0"})) == ()
 
 
 def test_the_fallback_is_installed_beside_no_wheel(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
     wheels = as_read([*rows, fallback_row(tmp_path)])
-    assert [wheel.project for wheel in dependencies(wheels, MI300X)] == ["einops"]
+    assert [wheel.project for wheel in find_missing_dependencies(wheels, MI300X)] == ["einops"]
 
 
 def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None:
@@ -343,16 +343,16 @@ def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None
     ("torch", "runs"),
     [
         (ROCM_TORCH, True),
-        (Torch("2.5.1+cpu"), True),
-        (Torch("2.10.0+cu130", cuda="13.0"), True),
-        (Torch("2.4.1+rocm6.1", hip="6.1"), False),
-        (Torch("2.9.1+rocm6.4", error="ImportError: libamdhip64.so"), False),
-        (Torch("unknown"), False),
+        (InstalledTorch("2.5.1+cpu"), True),
+        (InstalledTorch("2.10.0+cu130", cuda="13.0"), True),
+        (InstalledTorch("2.4.1+rocm6.1", hip="6.1"), False),
+        (InstalledTorch("2.9.1+rocm6.4", error="ImportError: libamdhip64.so"), False),
+        (InstalledTorch("unknown"), False),
         (None, False),
     ],
 )
 def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(
-    torch: Torch | None, runs: bool, tmp_path: Path
+    torch: InstalledTorch | None, runs: bool, tmp_path: Path
 ) -> None:
     found = find_fallback(as_read([fallback_row(tmp_path)]), replace(MI300X, torch=torch), FACTS)
     assert (found is not None) == runs

@@ -13,53 +13,53 @@ from doctor_installs import CK_RECORD, CK_VERSION, EINOPS, MODULE, PACKAGE, TORC
 from elf_factory import code_object, hip_bundle, library, packed, section
 from pythons import find_python
 from wheel_factory import CK, finished_wheel
-from wheelfactory.build.environments import empty_environment, pip_install
-from wheelfactory.doctor.installed import import_error, read_archs, read_installed
+from wheelfactory.build.environments import make_empty_environment, pip_install
+from wheelfactory.doctor.installed import find_import_error, read_extension_archs, read_flash_attn
 
 SOURCES = Path(__file__).parents[2] / "src"
 
 
 def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
-    environment = empty_environment(tmp_path / "env")
+    environment = make_empty_environment(tmp_path / "env")
     Site(environment.site_packages, environment.python).add(TORCH_MODULE)
     wheel = finished_wheel(tmp_path, CK, members={**PACKAGE, MODULE: good_module("gfx942")}, tags="py3-none-any")
     pip_install(environment, "--no-deps", "--no-index", wheel)
 
-    found = read_installed(str(environment.python), {})
+    found = read_flash_attn(str(environment.python), {})
 
     assert found
     assert found.version == CK_VERSION
     assert found.location == str(environment.site_packages)
     assert found.requires == ("einops", "torch==2.9.*")
-    assert found.record["cell"] == CK.id
+    assert found.build_record["cell"] == CK.id
     assert found.extension == str(environment.site_packages / MODULE)
     assert found.extension_archs == ("gfx942",)
-    assert (found.strays, found.others, found.missing, found.shadow) == ((), (), ("einops",), "")
-    assert found.triton
+    assert (found.stray_modules, found.other_installs, found.missing_requirements, found.shadowing_dir) == ((), (), ("einops",), "")
+    assert found.has_triton_backend
     assert found.error == ""
 
 
 def test_an_editable_install(tmp_path: Path, bare_python: Path) -> None:
     """As setuptools makes it: site-packages holds the metadata and a path, the checkout all else."""
     checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
-    environment = empty_environment(tmp_path / "env")
+    environment = make_empty_environment(tmp_path / "env")
     site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
     info = "flash_attn-2.8.3.dist-info"
     site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"editable.pth,,\n"})
     site.add({"editable.pth": f"{checkout.folder}\n".encode()})
 
-    found = read_installed(str(environment.python), {})
+    found = read_flash_attn(str(environment.python), {})
 
     assert found
     assert found.location == str(checkout.folder)
     assert found.extension == str(checkout.folder / MODULE)
-    assert (found.strays, found.error) == ((), "")
+    assert (found.stray_modules, found.error) == ((), "")
 
 
 def test_an_editable_install_without_a_path(tmp_path: Path, bare_python: Path) -> None:
     """As setuptools makes it of a project whose packages lie at its top, such as flash-attn's: with a finder."""
     checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
-    environment = empty_environment(tmp_path / "env")
+    environment = make_empty_environment(tmp_path / "env")
     site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
     info = "flash_attn-2.8.3.dist-info"
     site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"finder.py,,\n"})
@@ -72,11 +72,11 @@ sys.meta_path.append(Finder)
 """
     site.add({"finder.py": finder.encode(), "finder.pth": b"import finder\n"})
 
-    found = read_installed(str(environment.python), {})
+    found = read_flash_attn(str(environment.python), {})
 
     assert found
     assert (found.location, found.extension) == (str(checkout.folder), str(checkout.folder / MODULE))
-    assert (found.strays, found.error) == ((), "")
+    assert (found.stray_modules, found.error) == ((), "")
 
 
 @pytest.mark.parametrize("files", [{}, {"SOURCES.txt": b"setup.py\nflash_attn/__init__.py\n"}], ids=["bare", "sources"])
@@ -95,14 +95,14 @@ def test_what_setup_py_installs_owns_its_module(
 
     found = egg.read()
 
-    assert (found.version, found.extension, found.strays) == ("2.8.3", str(egg.folder / MODULE), ())
+    assert (found.version, found.extension, found.stray_modules) == ("2.8.3", str(egg.folder / MODULE), ())
     assert (found.extension_archs, found.error) == (("gfx942",), "")
 
 
 def test_only_what_is_always_required_can_be_missing(site: Site) -> None:
     requires = ("einops", "Typing_Extensions>=4", 'ninja; extra == "dev"', "torch==2.9.*")
 
-    assert ck_site(site, good_module("gfx942"), requires=requires).read().missing == ("Typing_Extensions",)
+    assert ck_site(site, good_module("gfx942"), requires=requires).read().missing_requirements == ("Typing_Extensions",)
 
 
 def test_a_folder_that_is_on_the_path_twice_holds_one_flash_attn(site: Site, tmp_path: Path) -> None:
@@ -112,15 +112,15 @@ def test_a_folder_that_is_on_the_path_twice_holds_one_flash_attn(site: Site, tmp
 
     found = site.with_settings(PYTHONPATH=f"{site.folder}:{tmp_path / 'link'}").read()
 
-    assert (found.others, found.strays, found.error) == ((), (), "")
+    assert (found.other_installs, found.stray_modules, found.error) == ((), (), "")
 
 
 def test_no_flash_attn(bare_python: Path) -> None:
-    assert read_installed(str(bare_python), {}) is None
+    assert read_flash_attn(str(bare_python), {}) is None
 
 
 def test_no_python(tmp_path: Path) -> None:
-    assert read_installed(str(tmp_path / "python"), {}) is None
+    assert read_flash_attn(str(tmp_path / "python"), {}) is None
 
 
 @pytest.mark.parametrize("record", [b"{", b"[1]", b"\xff\xfe", b'{"toolchain": "none", "offload_archs": 3}'])
@@ -128,7 +128,7 @@ def test_a_build_record_that_is_none(site: Site, record: bytes) -> None:
     found = ck_site(site, good_module("gfx942"), record=record).read()
 
     assert found.version == CK_VERSION
-    assert found.record == ({"toolchain": "none", "offload_archs": 3} if record.startswith(b'{"') else {})
+    assert found.build_record == ({"toolchain": "none", "offload_archs": 3} if record.startswith(b'{"') else {})
 
 
 def test_an_import_that_hangs_is_ended(site: Site) -> None:
@@ -154,7 +154,7 @@ def test_an_import_that_hangs_is_ended(site: Site) -> None:
 def test_what_an_import_says(site: Site, init: bytes, error: str) -> None:
     site.add({"flash_attn/__init__.py": init, "flash_attn/flash_attn_interface.py": b"flash_attn_func = None\n"})
 
-    assert import_error(str(site.python), site.environ) == error
+    assert find_import_error(str(site.python), site.environ) == error
 
 
 def test_the_folder_that_one_stands_in_is_not_imported_from(
@@ -167,14 +167,14 @@ def test_the_folder_that_one_stands_in_is_not_imported_from(
 
     found = site.read()
 
-    assert (found.error, found.location, found.shadow) == ("", str(site.folder), str(tmp_path))
+    assert (found.error, found.location, found.shadowing_dir) == ("", str(site.folder), str(tmp_path))
 
 
 def test_the_folder_of_the_installed_one_hides_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     ck_site(site, good_module("gfx942"))
     monkeypatch.chdir(site.folder)
 
-    assert site.read().shadow == ""
+    assert site.read().shadowing_dir == ""
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ for found in diagnose(machine, Facts.parse({WRITTEN!r})):
 def archs_in(folder: Path, data: bytes) -> tuple[str, ...]:
     path = folder / "module.so"
     path.write_bytes(data)
-    return read_archs(path)
+    return read_extension_archs(path)
 
 
 def test_the_archs_of_all_bundles_with_code(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_no_arch_is_told_where_not_all_can_be_seen(tmp_path: Path, data: bytes) 
 
 
 def test_a_module_that_is_not_there(tmp_path: Path) -> None:
-    assert read_archs(tmp_path / "module.so") == ()
+    assert read_extension_archs(tmp_path / "module.so") == ()
 
 
 def test_four_letters_by_chance_do_not_hide_the_archs(tmp_path: Path) -> None:

@@ -26,16 +26,16 @@ from wheelfactory.doctor import program
 from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.machine import Device, Installed, Machine, Python, Torch
-from wheelfactory.doctor.program import add_options, main, perform
-from wheelfactory.doctor.report import Report, as_json, make_report
-from wheelfactory.doctor.wheels import Wheel
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
+from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine, Python, InstalledTorch
+from wheelfactory.doctor.program import add_options, main, diagnose_and_report
+from wheelfactory.doctor.report import DoctorReport, as_json, make_report
+from wheelfactory.doctor.wheels import PublishedWheel
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
 MI300X = Machine(
     PYTHON,
-    torch=Torch("2.9.1+rocm6.4", hip="6.4.43482", cxx11_abi=True, sees_gpu=True),
+    torch=InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482", cxx11_abi=True, sees_gpu=True),
     rocm="6.4.3",
     rocm_path="/opt/rocm",
     gpus=("gfx942",) * 8,
@@ -59,7 +59,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
 
 
 @pytest.fixture(scope="module")
-def wheels(rows: tuple[WheelRow, ...]) -> tuple[Wheel, ...]:
+def wheels(rows: tuple[WheelRow, ...]) -> tuple[PublishedWheel, ...]:
     return as_read(rows)
 
 
@@ -68,25 +68,25 @@ def release(rows: tuple[WheelRow, ...], tmp_path: Path) -> Path:
     """A release directory, as far as the doctor looks: its manifest."""
     folder = tmp_path / "release"
     folder.mkdir()
-    (folder / MANIFEST_NAME).write_bytes(write_rows(rows))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
     return folder
 
 
-def report_on(machine: Machine, wheels: tuple[Wheel, ...], *diagnoses: Diagnosis) -> Report:
+def report_on(machine: Machine, wheels: tuple[PublishedWheel, ...], *diagnoses: Diagnosis) -> DoctorReport:
     return make_report(
         machine, diagnoses, "https://wheels.example/manifest.jsonl", wheels, find_fit(wheels, machine, FACTS), FACTS
     )
 
 
-def text_of(report: Report) -> list[str]:
+def text_of(report: DoctorReport) -> list[str]:
     return list(report_lines(report))
 
 
-def sha256_of_file(wheels: tuple[Wheel, ...], name: str) -> str:
+def sha256_of_file(wheels: tuple[PublishedWheel, ...], name: str) -> str:
     return next(wheel.sha256 for wheel in wheels if wheel.filename == name)
 
 
-def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[Wheel, ...]) -> None:
+def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[PublishedWheel, ...]) -> None:
     einops, ck = (sha256_of_file(wheels, name) for name in ("einops-0.8.2-py3-none-any.whl", CK_FILE))
     exact_einops = f"https://wheels.example/wheels/einops-0.8.2-py3-none-any.whl#sha256={einops}"
     exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
@@ -135,19 +135,19 @@ def test_where_another_torch_is_needed_what_was_not_checked_is_said_too(rows: tu
     assert lines[at + 1].startswith("  not checked: archive, ")
 
 
-def test_the_archs_that_a_wheel_is_verified_on_are_shown(wheels: tuple[Wheel, ...]) -> None:
+def test_the_archs_that_a_wheel_is_verified_on_are_shown(wheels: tuple[PublishedWheel, ...]) -> None:
     verified = tuple(replace(wheel, verified_on=("gfx90a", "gfx942")) for wheel in wheels)
     assert text_of(report_on(MI300X, verified))[11] == "  verified on gfx90a, gfx942"
 
 
-def test_what_is_wrong_comes_before_what_fits(wheels: tuple[Wheel, ...]) -> None:
+def test_what_is_wrong_comes_before_what_fits(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(MI300X, wheels, Diagnosis("group", "no group render", "sudo usermod -aG render you")))
     assert lines[6:9] == ["", "Wrong: no group render", "Cure:  sudo usermod -aG render you"]
     assert lines.index(f"Fits: {CK_FILE}") > 8
 
 
-def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(wheels: tuple[Wheel, ...]) -> None:
-    lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or Torch(""), hip="7.2.1")), wheels))
+def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(wheels: tuple[PublishedWheel, ...]) -> None:
+    lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or InstalledTorch(""), hip="7.2.1")), wheels))
     assert lines[7:12] == [
         "No wheel fits. flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl does with the torch that this installs:",
         "    /venv/bin/python -m pip install torch==2.9.1+rocm6.4 --index-url https://download.pytorch.org/whl/rocm6.4",
@@ -165,7 +165,7 @@ def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(whe
 
 
 def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_not(
-    wheels: tuple[Wheel, ...], tmp_path: Path
+    wheels: tuple[PublishedWheel, ...], tmp_path: Path
 ) -> None:
     with_fallback = (*wheels, *as_read([fallback_row(tmp_path)]))
     (row,) = as_read([fallback_row(tmp_path)])
@@ -186,16 +186,16 @@ def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_no
     assert report_on(old, wheels).fallback is None
 
 
-def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tuple[Wheel, ...]) -> None:
-    machine = replace(MI300X, installed=Installed("2.8.3+rocm64torch2.9", "/venv/lib"))
+def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tuple[PublishedWheel, ...]) -> None:
+    machine = replace(MI300X, installed=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib"))
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
     at = lines.index(f"The wheel that fits is installed: {CK_FILE}")
     assert lines[at + 4] == ""  # no line that installs it
 
 
-def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[Wheel, ...]) -> None:
-    broken = Installed("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: undefined symbol: _ZN3c10")
+def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[PublishedWheel, ...]) -> None:
+    broken = InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: undefined symbol: _ZN3c10")
     report = report_on(replace(MI300X, installed=broken), wheels, Diagnosis("symbol", "wrong torch", "another wheel"))
     assert not report.offers[0].installed
     assert "--force-reinstall" in report.offers[0].pip
@@ -204,7 +204,7 @@ def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[W
     assert report.exit_code == FAILED
 
 
-def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[Wheel, ...]) -> None:
+def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[PublishedWheel, ...]) -> None:
     machine = replace(MI300X, python=replace(PYTHON, managed=True, pip=None))
     but = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
     assert [re.findall(r"`(.*?)`", line)[0] for line in but] == [
@@ -213,13 +213,13 @@ def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[Wheel, ...]) ->
     ]
 
 
-def test_a_python_of_the_distribution_without_torch_has_none_to_be_seen(wheels: tuple[Wheel, ...]) -> None:
+def test_a_python_of_the_distribution_without_torch_has_none_to_be_seen(wheels: tuple[PublishedWheel, ...]) -> None:
     machine = replace(MI300X, python=replace(PYTHON, managed=True), torch=None)
     (but,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
     assert "make an environment, `/venv/bin/python -m venv flash-attn-env`, and examine --python " in but
 
 
-def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[Wheel, ...]) -> None:
+def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(replace(MI300X, gpus=(), gpu_names=()), wheels))
     assert "No GPU is seen here, so nobody has looked whether it has code for yours." in lines
 
@@ -230,21 +230,21 @@ def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[Wheel, ...])
         (MI300X, False, DONE),
         (MI300X, True, DONE),  # nothing is installed yet, and a wheel fits
         (replace(RADEON, gpus=("gfx1151",)), False, FAILED),
-        (replace(MI300X, installed=Installed("2.8.3", "/venv/lib")), False, DONE),
-        (replace(RADEON, gpus=("gfx1151",), installed=Installed("2.8.3", "/venv/lib")), False, DONE),
-        (replace(MI300X, installed=Installed("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
+        (replace(MI300X, installed=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
+        (replace(RADEON, gpus=("gfx1151",), installed=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
+        (replace(MI300X, installed=InstalledFlashAttn("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
     ],
 )
 def test_the_exit_code_is_of_what_is_installed_else_of_what_fits(
-    wheels: tuple[Wheel, ...], machine: Machine, wrong: bool, code: int
+    wheels: tuple[PublishedWheel, ...], machine: Machine, wrong: bool, code: int
 ) -> None:
     diagnoses = [Diagnosis("trouble", "something", "mend it")] if wrong else []
     assert report_on(machine, wheels, *diagnoses).exit_code == code
 
 
 def test_without_a_site_the_exit_code_is_of_what_is_wrong() -> None:
-    assert Report(MI300X).exit_code == DONE
-    assert Report(MI300X, (Diagnosis("trouble", "something", "mend it"),)).exit_code == FAILED
+    assert DoctorReport(MI300X).exit_code == DONE
+    assert DoctorReport(MI300X, (Diagnosis("trouble", "something", "mend it"),)).exit_code == FAILED
 
 
 def _paths(value: object, path: str = "") -> Iterator[str]:
@@ -271,13 +271,13 @@ def _documented() -> set[str]:
     return found
 
 
-def test_the_json_has_the_keys_that_are_documented(wheels: tuple[Wheel, ...], tmp_path: Path) -> None:
+def test_the_json_has_the_keys_that_are_documented(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
     """Of three reports that have everything between them."""
     device = Device("/dev/kfd", exists=True, usable=True, group="render")
     full = replace(
         MI300X,
-        torch=replace(MI300X.torch or Torch(""), archs=("gfx942",)),
-        installed=Installed("2.8.3", "/venv/lib", requires=("torch",), extension="/x.so", extension_archs=("gfx942",)),
+        torch=replace(MI300X.torch or InstalledTorch(""), archs=("gfx942",)),
+        installed=InstalledFlashAttn("2.8.3", "/venv/lib", requires=("torch",), extension="/x.so", extension_archs=("gfx942",)),
         packages={"triton": "3.5.1"},
         devices=(device,),
         container="docker",
@@ -321,7 +321,7 @@ def run(tmp_path: Path) -> Run:
         options, environ = parser.parse_args(arguments), {"PATH": os.environ["PATH"]}
         given = (options, executable, FACTS, PROBE_TEXT, site, environ)
         try:
-            return Ran(perform(*given, show=out.append, tell=lambda _: None, root=root), out, None)
+            return Ran(diagnose_and_report(*given, show=out.append, tell=lambda _: None, root=root), out, None)
         except FactoryError as error:
             return Ran(error.exit_code, out, error)
 

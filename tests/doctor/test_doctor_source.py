@@ -17,7 +17,7 @@ import pytest
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor import source
-from wheelfactory.doctor.source import Source, find_source, read_source
+from wheelfactory.doctor.source import ManifestSource, resolve_site, read_manifest_bytes
 
 DATA = b'{"project": "flash-attn"}\n' * 1000
 
@@ -34,17 +34,17 @@ DATA = b'{"project": "flash-attn"}\n' * 1000
     ],
 )
 def test_an_address_is_that_of_a_site_or_of_its_manifest(site: str, manifest: str) -> None:
-    assert find_source(site) == Source(manifest, manifest.removesuffix("manifest.jsonl"))
+    assert resolve_site(site) == ManifestSource(manifest, manifest.removesuffix("manifest.jsonl"))
 
 
 def test_a_release_directory_and_its_manifest_are_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "a release+"
     folder.mkdir()
     (folder / "manifest.jsonl").write_bytes(DATA)
-    found = find_source(str(folder))
-    assert found == find_source(str(folder / "manifest.jsonl"))
+    found = resolve_site(str(folder))
+    assert found == resolve_site(str(folder / "manifest.jsonl"))
     assert found.base == f"{folder.as_uri()}/"
-    assert read_source(found) == DATA
+    assert read_manifest_bytes(found) == DATA
 
 
 @pytest.mark.parametrize("site", ["nowhere", "ftp://files.example/", "github:me/wheels", "http:me", "http://[::1", ""])
@@ -52,21 +52,21 @@ def test_what_is_no_site_is_refused(site: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     if site:
         with pytest.raises(InputError, match="no such site"):
-            find_source(site)
+            resolve_site(site)
     else:
-        assert find_source(site).base == f"{tmp_path.as_uri()}/"  # the folder one is in
+        assert resolve_site(site).base == f"{tmp_path.as_uri()}/"  # the folder one is in
 
 
 def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the manifest: .*manifest.jsonl \(No such file or directory\)"):
-        read_source(find_source(str(tmp_path)))
+        read_manifest_bytes(resolve_site(str(tmp_path)))
 
 
 Answering = Callable[[BaseHTTPRequestHandler], None]
 
 
 @contextmanager
-def answered(answer: Answering) -> Iterator[Source]:
+def answered(answer: Answering) -> Iterator[ManifestSource]:
     """A server on loopback that answers so."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -79,7 +79,7 @@ def answered(answer: Answering) -> Iterator[Source]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield find_source(f"http://127.0.0.1:{server.server_port}/")
+        yield resolve_site(f"http://127.0.0.1:{server.server_port}/")
         server.shutdown()
 
 
@@ -98,7 +98,7 @@ def sending(data: bytes, *, length: int | None = None, status: int = 200, **head
 
 def complaint(answer: Answering) -> str:
     with answered(answer) as found, pytest.raises(InputError) as caught:
-        read_source(found)
+        read_manifest_bytes(found)
     assert str(caught.value).startswith(f"cannot read the manifest: {found.manifest} (")
     assert caught.value.hint
     return str(caught.value).removeprefix(f"cannot read the manifest: {found.manifest} (").removesuffix(")")
@@ -107,7 +107,7 @@ def complaint(answer: Answering) -> str:
 @pytest.mark.parametrize("length", [len(DATA), None])
 def test_a_manifest_is_read_whole(length: int | None) -> None:
     with answered(sending(DATA, length=length)) as found:
-        assert read_source(found) == DATA
+        assert read_manifest_bytes(found) == DATA
 
 
 def test_a_connection_that_is_cut_is_told() -> None:
@@ -151,26 +151,26 @@ def test_a_server_that_nobody_runs_is_told() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
     with pytest.raises(InputError, match="Connection refused"):
-        read_source(find_source(address))
+        read_manifest_bytes(resolve_site(address))
 
 
 def test_a_host_that_does_not_exist_is_told() -> None:
     """As it is without any network; names under .invalid never exist (RFC 6761)."""
     with pytest.raises(InputError, match=r"cannot read the manifest: https://wheels\.invalid/manifest\.jsonl \("):
-        read_source(find_source("https://wheels.invalid/"))
+        read_manifest_bytes(resolve_site("https://wheels.invalid/"))
 
 
 def test_a_redirection_is_followed() -> None:
     whole = sending(DATA, length=len(DATA))
     with answered(whole) as target, answered(sending(b"", status=302, Location=target.manifest)) as found:
-        assert read_source(found) == DATA
+        assert read_manifest_bytes(found) == DATA
 
 
 @pytest.mark.parametrize("status", [301, 307, 308])
 def test_each_kind_of_redirection_is_followed(status: int) -> None:
     whole = sending(DATA, length=len(DATA))
     with answered(whole) as target, answered(sending(b"", status=status, Location=target.manifest)) as found:
-        assert read_source(found) == DATA
+        assert read_manifest_bytes(found) == DATA
 
 
 def test_the_one_that_python_310_does_not_follow_is_followed_by_us() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from doctor.releases import BASE, as_read, small_release
 from validations import a_validation, foreign, validated
 from wheelfactory.core.errors import InputError
-from wheelfactory.doctor.wheels import Wheel, read_wheels
-from wheelfactory.gpu.validate.report import Hardware, Validated
-from wheelfactory.release.evidence import evidence_of
-from wheelfactory.release.manifest import WheelRow, verified_on
+from wheelfactory.doctor.wheels import PublishedWheel, parse_wheels
+from wheelfactory.gpu.validate.report import Hardware, ValidatedPackage
+from wheelfactory.release.evidence import as_evidence
+from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.verify.result import GateResult, Status
 
 SHA256 = "0123456789abcdef" * 4
@@ -34,14 +34,14 @@ ROW = {
 }
 
 
-def read(*rows: object) -> tuple[Wheel, ...]:
+def read(*rows: object) -> tuple[PublishedWheel, ...]:
     data = "".join(f"{json.dumps(row)}\n" for row in rows)
-    return read_wheels(data.encode(), "manifest.jsonl", BASE)
+    return parse_wheels(data.encode(), "manifest.jsonl", BASE)
 
 
 def refusal(data: bytes) -> str:
     with pytest.raises(InputError) as caught:
-        read_wheels(data, "manifest.jsonl", BASE)
+        parse_wheels(data, "manifest.jsonl", BASE)
     return str(caught.value)
 
 
@@ -62,17 +62,17 @@ def test_what_the_factory_writes_is_read_the_same(rows: tuple[WheelRow, ...]) ->
 
 
 def test_gates_are_read_with_how_they_ended(rows: tuple[WheelRow, ...]) -> None:
-    gates = (GateResult.of("import", []), GateResult.not_run("gpu", "no GPU"))
+    gates = (GateResult.from_findings("import", []), GateResult.not_run("gpu", "no GPU"))
     (wheel,) = as_read([rows[0].model_copy(update={"gates": gates})])
     assert wheel.gates == (("import", str(Status.PASSED)), ("gpu", str(Status.NOT_RUN)))
 
 
 def test_evidence_is_read_as_the_factory_reads_it(rows: tuple[WheelRow, ...]) -> None:
-    fallback = Validated(project="flash-attention-amd", version="0.1.0", sha256=SHA256)
+    fallback = ValidatedPackage(project="flash-attention-amd", version="0.1.0", sha256=SHA256)
     mi250x = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
-    passed = GateResult.of("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
-    no_pass = GateResult.not_run("gpu", "no GPU"), GateResult.of("import", [], versions={"gpu": "gfx942"})
-    of_test_mode = evidence_of(a_validation()).model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    passed = GateResult.from_findings("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
+    no_pass = GateResult.not_run("gpu", "no GPU"), GateResult.from_findings("import", [], versions={"gpu": "gfx942"})
+    of_test_mode = as_evidence(a_validation()).model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
     (bare, *_) = rows
     ran = [
         bare,
@@ -83,13 +83,13 @@ def test_evidence_is_read_as_the_factory_reads_it(rows: tuple[WheelRow, ...]) ->
         validated(bare.model_copy(update={"gates": (passed,)}), a_validation(), a_validation(hardware=mi250x)),
     ]
     found = [wheel.verified_on for row in ran for wheel in as_read([row])]
-    assert found == [verified_on(row) for row in ran]
+    assert found == [verified_archs(row) for row in ran]
     assert found == [(), (), ("gfx1100",), (), (), ("gfx90a", "gfx942", "gfx1100")]
 
 
 def test_a_file_of_this_machine_is_named_only_in_a_manifest_of_this_machine() -> None:
     data = json.dumps({**ROW, "url": f"file:///srv/wheels/{FILENAME}"}).encode()
-    (wheel,) = read_wheels(data, "manifest.jsonl", "file:///srv/site/")
+    (wheel,) = parse_wheels(data, "manifest.jsonl", "file:///srv/site/")
     assert wheel.url == f"file:///srv/wheels/{FILENAME.replace('+', '%2B')}"
     assert refusal(data) == "not a manifest row: manifest.jsonl:1: url: a file of another machine"
 
@@ -132,7 +132,7 @@ def test_a_page_is_told_from_a_manifest() -> None:
 
 
 def test_an_empty_manifest_has_no_wheels() -> None:
-    assert read_wheels(b"", "manifest.jsonl", BASE) == ()
+    assert parse_wheels(b"", "manifest.jsonl", BASE) == ()
 
 
 def test_what_a_terminal_might_not_show_as_one_character_is_a_blank() -> None:
@@ -142,7 +142,7 @@ def test_what_a_terminal_might_not_show_as_one_character_is_a_blank() -> None:
 
 def _never_a_traceback(data: bytes) -> None:
     try:
-        wheels = read_wheels(data, "manifest.jsonl", BASE)
+        wheels = parse_wheels(data, "manifest.jsonl", BASE)
     except InputError as error:
         assert str(error).isprintable()
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from explain.build_logs import FOLLOW_ON, HEALTHY, PREAMBLE, compiles, failed, running
-from wheelfactory.explain.causes import find_cause, in_trouble
+from wheelfactory.explain.causes import find_cause, may_show_error
 from wheelfactory.explain.glossary import glossary
 
 
@@ -139,13 +139,13 @@ def test_a_known_failure_is_named_with_its_line_and_its_remedy(
 
 def test_every_known_failure_is_among_these() -> None:
     names = {parameter.values[0] for parameter in TOLD}  # type: ignore[attr-defined]
-    assert names == {known.name for known in (*glossary().causes, *glossary().unspecific_causes)}
+    assert names == {known.name for known in (*glossary().causes, *glossary().generic_causes)}
 
 
 def test_no_word_of_trouble_is_missing_that_a_pattern_needs() -> None:
     for parameter in TOLD:
         said = parameter.values[1]  # type: ignore[attr-defined]
-        assert in_trouble(said.splitlines()[0]), said
+        assert may_show_error(said.splitlines()[0]), said
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN, ROCM_HIPCC, command
-from wheelfactory.explain.command import Command, read_command
+from wheelfactory.explain.command import CompilerCommand, find_compiler_command
 
 
-def taken_apart(line: str) -> Command:
-    found = read_command(line)
+def taken_apart(line: str) -> CompilerCommand:
+    found = find_compiler_command(line)
     assert found
     return found
 
@@ -42,8 +42,8 @@ def test_header_folders_are_told_by_whose_they_are() -> None:
 )
 def test_each_flag_has_its_meaning_and_its_giver(flag: str, given_by: str, does: str) -> None:
     (found,) = (one for one in taken_apart(command()).flags if one.text == flag)
-    assert found.given_by == given_by
-    assert does in found.does
+    assert found.set_by == given_by
+    assert does in found.meaning
 
 
 def test_a_flag_that_is_not_known_is_said_to_be_unknown() -> None:
@@ -59,7 +59,7 @@ def test_several_archs_are_each_there_once() -> None:
 def test_a_launcher_in_front_of_the_compiler_is_not_the_compiler() -> None:
     found = taken_apart(f"/venv/bin/python -ISB /w/launcher.py {command()}")
     assert found.compiler == ROCM_HIPCC
-    assert found.before == ("/venv/bin/python", "-ISB", "/w/launcher.py")
+    assert found.launcher == ("/venv/bin/python", "-ISB", "/w/launcher.py")
 
 
 def test_the_command_of_this_program_is_known_too() -> None:
@@ -79,4 +79,4 @@ def test_a_command_that_was_cut_off_within_quotes_is_read_as_far_as_it_goes() ->
     ["gcc --version", "python -c 'import torch' -o x", "hipcc -c -o a.o", "cp a.hip -o b -c c", ""],
 )
 def test_what_compiles_nothing_is_no_command(line: str) -> None:
-    assert read_command(line) is None
+    assert find_compiler_command(line) is None

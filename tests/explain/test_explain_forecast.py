@@ -10,14 +10,14 @@ import pytest
 from explain.build_logs import compiles, running, timed
 from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.lines import read_lines
-from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, forecast, mean_cost
-from wheelfactory.explain.reading import read_log
+from wheelfactory.explain.lines import read_log_lines
+from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, estimate_remaining_time, mean_cpu_seconds
+from wheelfactory.explain.reading import read_build_log
 from wheelfactory.kernels.compiler.costs import seed_cost
 
 
 def progress_of(log: str) -> Progress:
-    progress = read_log(read_lines(io.BytesIO(log.encode()), "build.log"), "build.log").progress
+    progress = read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log").progress
     assert progress
     return progress
 
@@ -31,8 +31,8 @@ def test_the_usual_mix_is_a_whole_release() -> None:
 
 def test_what_is_predicted_for_a_release_is_what_facts_say_of_it() -> None:
     whole = sum(glossary().usual_mix.values())
-    assert mean_cost(1) * whole / 3600 == pytest.approx(21.5, rel=0.02)  # a stratified sum of real compiles
-    assert mean_cost(3) * whole / 3600 == pytest.approx(62, rel=0.02)
+    assert mean_cpu_seconds(1) * whole / 3600 == pytest.approx(21.5, rel=0.02)  # a stratified sum of real compiles
+    assert mean_cpu_seconds(3) * whole / 3600 == pytest.approx(62, rel=0.02)
 
 
 def test_the_memory_of_a_job_holds_the_largest_compile_and_the_remedies_say_the_same() -> None:
@@ -42,7 +42,7 @@ def test_the_memory_of_a_job_holds_the_largest_compile_and_the_remedies_say_the_
 
 def test_without_times_the_time_left_is_that_of_the_costs_at_these_jobs() -> None:
     progress = progress_of(running(111))
-    eight, sixteen = forecast(progress, 8, 1, 8), forecast(progress, 16, 1, 8)
+    eight, sixteen = estimate_remaining_time(progress, 8, 1, 8), estimate_remaining_time(progress, 16, 1, 8)
     assert not eight.measured
     assert eight.left_s == pytest.approx(eight.cpu_hours_left * 3600 / 8)
     assert sixteen.left_s == pytest.approx(eight.left_s / 2)
@@ -52,13 +52,13 @@ def test_without_times_the_time_left_is_that_of_the_costs_at_these_jobs() -> Non
 
 def test_more_archs_cost_more() -> None:
     progress = progress_of(running(111))
-    assert forecast(progress, 8, 3, 8).left_s == pytest.approx(2.9 * forecast(progress, 8, 1, 8).left_s)
+    assert estimate_remaining_time(progress, 8, 3, 8).left_s == pytest.approx(2.9 * estimate_remaining_time(progress, 8, 1, 8).left_s)
 
 
 def test_with_times_the_time_left_is_that_of_the_rate_and_ends_by_the_logs_clock() -> None:
     log = timed(101, seconds=6)
     progress = progress_of(log)
-    ahead = forecast(progress, 8, 1, 8)
+    ahead = estimate_remaining_time(progress, 8, 1, 8)
     assert ahead.measured
     assert ahead.left_s == pytest.approx((2525 - 101) * 6, rel=0.3)  # dearer kernels than the usual were done
     assert ahead.ends_at
@@ -69,20 +69,20 @@ def test_with_times_the_time_left_is_that_of_the_rate_and_ends_by_the_logs_clock
 def test_kernels_dearer_than_the_rest_make_the_rest_quicker() -> None:
     dear = progress_of("\n".join(compiles(50, name="fmha_bwd_d256_bf16_batch")))
     cheap = progress_of("\n".join(compiles(50, name="fmha_bwd_convert_dq_d64_bf16_batch")))
-    assert forecast(dear, 8, 1, 8).left_s < forecast(cheap, 8, 1, 8).left_s
+    assert estimate_remaining_time(dear, 8, 1, 8).left_s < estimate_remaining_time(cheap, 8, 1, 8).left_s
 
 
 def test_a_rate_reached_with_some_jobs_is_scaled_to_others() -> None:
     progress = progress_of(timed(50, seconds=6))
-    assert forecast(progress, 16, 1, 8).left_s == pytest.approx(forecast(progress, 8, 1, 8).left_s / 2)
+    assert estimate_remaining_time(progress, 16, 1, 8).left_s == pytest.approx(estimate_remaining_time(progress, 8, 1, 8).left_s / 2)
 
 
 def test_what_is_done_leaves_nothing() -> None:
     progress = dataclasses.replace(progress_of(running(111)), done=2525)
-    assert forecast(progress, 8, 1, 8).left_s == 0
+    assert estimate_remaining_time(progress, 8, 1, 8).left_s == 0
 
 
 def test_nothing_done_leaves_all() -> None:
     progress = progress_of("[0/2525] fmha_fwd_api")
-    ahead = forecast(dataclasses.replace(progress, cost_done=0.0, named=0), 8, 1, 8)
+    ahead = estimate_remaining_time(dataclasses.replace(progress, cost_done=0.0, named=0), 8, 1, 8)
     assert ahead.cpu_hours_left == pytest.approx(ahead.cpu_hours)

@@ -53,18 +53,18 @@ def test_what_is_wrong_is_said_with_its_place(old: str, new: str, told: str, tmp
 
 def test_a_flag_has_its_meaning_by_name_else_by_its_beginning(tmp_path: Path) -> None:
     found = reading(tmp_path, TEXT)
-    assert found.meaning_of("-DUSE_ROCM=1") == ("torch's headers take their ROCm side", "torch")
-    assert found.meaning_of("-O2") == ("optimize", "")
-    assert found.meaning_of("-cuid=x") == (
+    assert found.find_flag_meaning("-DUSE_ROCM=1") == ("torch's headers take their ROCm side", "torch")
+    assert found.find_flag_meaning("-O2") == ("optimize", "")
+    assert found.find_flag_meaning("-cuid=x") == (
         "a fixed id, so that the same source gives the same object wherever it is compiled",
         "wheelfactory",
     )
-    assert found.meaning_of("-ffrobnicate") is None
+    assert found.find_flag_meaning("-ffrobnicate") is None
 
 
 def test_what_goes_to_the_linker_is_no_warning_flag() -> None:
-    assert glossary().meaning_of("-Wl,-rpath,/opt") == ("for the linker", "")
-    assert glossary().meaning_of("-Wno-unused") == ("which warnings are printed or are errors", "")
+    assert glossary().find_flag_meaning("-Wl,-rpath,/opt") == ("for the linker", "")
+    assert glossary().find_flag_meaning("-Wno-unused") == ("which warnings are printed or are errors", "")
 
 
 def test_no_name_part_hides_that_it_stands_for_two_things() -> None:

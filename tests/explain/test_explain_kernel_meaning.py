@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.explain.kernel_meaning import KernelMeaning, explain_name
-from wheelfactory.kernels.census import take_census
+from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
+from wheelfactory.kernels.census import list_sources
 from wheelfactory.matrix.load import load_matrix
 
 
 def known(name: str) -> KernelMeaning:
-    found = explain_name(name)
+    found = find_kernel_meaning(name)
     assert found
     assert found.unknown == ()
     return found
@@ -31,9 +31,9 @@ def meanings(name: str) -> str:
 @pytest.mark.parametrize(("version", "count"), [("2.8.3", 2775), ("2.7.4.post1", 2199)])
 def test_every_name_that_a_release_generates_is_known_to_its_last_part(version: str, count: int, cache: Path) -> None:
     release = load_matrix(MATRIX).flash_attn[version]
-    names = take_census(version, release, cache, os.environ).sources
+    names = list_sources(version, release, cache, os.environ).sources
     assert len(names) == count
-    assert [name for name in names if (found := explain_name(name)) is None or found.unknown] == []
+    assert [name for name in names if (found := find_kernel_meaning(name)) is None or found.unknown] == []
 
 
 def test_a_name_of_2_8_3_says_what_the_kernel_does() -> None:
@@ -100,7 +100,7 @@ def test_padding_letters_are_told_apart() -> None:
 
 
 def test_a_part_that_is_new_is_said_to_be_unknown() -> None:
-    found = explain_name(f"{KERNEL_283}_frobnicated_b1x2")
+    found = find_kernel_meaning(f"{KERNEL_283}_frobnicated_b1x2")
     assert found
     assert found.unknown == ("frobnicated", "b1x2")
 
@@ -109,10 +109,10 @@ def test_a_part_that_is_new_is_said_to_be_unknown() -> None:
     "name", ["", "flash_api", "fmha_", "fmha_fwd", "fmha_sideways_d128_bf16_batch", "fmha_fwd_d64_q"]
 )
 def test_other_names_are_none(name: str) -> None:
-    assert explain_name(name) is None
+    assert find_kernel_meaning(name) is None
 
 
 @given(st.text("fmha_bwdrox0123489gn", max_size=60))
 def test_no_name_stops_it(tail: str) -> None:
-    found = explain_name(f"fmha_fwd_d64_bf16_{tail}")
+    found = find_kernel_meaning(f"fmha_fwd_d64_bf16_{tail}")
     assert found is None or found.head_dim == "64"

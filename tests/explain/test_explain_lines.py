@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.explain.lines import CHUNK, LONGEST, Line, clean, is_clock, read_lines, rejoined
+from wheelfactory.explain.lines import CHUNK, MAX_LINE_BYTES, LogLine, clean_line, is_wall_clock, read_log_lines, join_split_commands
 
 
 def texts(raw: bytes) -> list[str]:
-    return [line.text for line in read_lines(io.BytesIO(raw), "build.log")]
+    return [line.text for line in read_log_lines(io.BytesIO(raw), "build.log")]
 
 
 @pytest.mark.parametrize(
@@ -38,40 +38,40 @@ def texts(raw: bytes) -> list[str]:
     ids=lambda text: None if "hipcc" in text else text,
 )
 def test_what_surrounds_a_line_is_taken_off(raw: str, text: str) -> None:
-    assert clean(text).text == "[1/2] hipcc"
+    assert clean_line(text).text == "[1/2] hipcc"
 
 
 def test_nothing_is_left_that_a_terminal_would_obey() -> None:
-    assert clean("\x1b]0;title\x07a\x08\x9b2Jb\tc\x1b").text == "a2Jb\tc"
+    assert clean_line("\x1b]0;title\x07a\x08\x9b2Jb\tc\x1b").text == "a2Jb\tc"
 
 
 def test_a_time_in_front_of_a_line_is_kept() -> None:
-    first, second = clean("2026-11-21T19:00:00.5Z a").time, clean("2026-11-21 19:01:00,5 b").time
+    first, second = clean_line("2026-11-21T19:00:00.5Z a").time, clean_line("2026-11-21 19:01:00,5 b").time
     assert first
     assert second
     assert second - first == 60
-    assert is_clock(first)
+    assert is_wall_clock(first)
 
 
 def test_seconds_since_a_step_began_are_a_time_but_no_clock() -> None:
-    line = clean("#12 10.47 text")
-    assert line == Line("text", 10.47)
-    assert not is_clock(10.47)
+    line = clean_line("#12 10.47 text")
+    assert line == LogLine("text", 10.47)
+    assert not is_wall_clock(10.47)
 
 
 @pytest.mark.parametrize("text", ["10.47GB free", "3.5 GiB", "2026-11-21", "2.8.3 is built"])
 def test_a_number_that_only_begins_a_sentence_is_no_time(text: str) -> None:
-    assert clean(text) == Line(text, None)
+    assert clean_line(text) == LogLine(text, None)
 
 
 def test_a_time_that_cannot_be_is_not_a_crash() -> None:
-    assert clean("2026-13-41T29:61:61Z text") == Line("text", None)
+    assert clean_line("2026-13-41T29:61:61Z text") == LogLine("text", None)
 
 
 def test_within_a_ci_job_the_clock_counts_and_not_the_seconds_of_a_step() -> None:
-    time = clean("2026-11-21T19:00:00Z #12 10.47 text").time
+    time = clean_line("2026-11-21T19:00:00Z #12 10.47 text").time
     assert time
-    assert is_clock(time)
+    assert is_wall_clock(time)
 
 
 WRAPPED = ["[1/2] /opt/rocm/bin/hipcc -Ia", "-Ib -c", "/w/a.hip -o", "/w/a.o -mllvm", "-x=1", "'-DA=\"b\"'"]
@@ -80,13 +80,13 @@ WRAPPED = ["[1/2] /opt/rocm/bin/hipcc -Ia", "-Ib -c", "/w/a.hip -o", "/w/a.o -ml
 def test_a_command_that_was_pasted_in_several_lines_is_one_line() -> None:
     whole = " ".join(WRAPPED)
     for pasted in (WRAPPED, [f"{part} \\" for part in WRAPPED[:-1]] + WRAPPED[-1:]):
-        told = list(rejoined(Line(text) for text in ["before", *pasted, "1 warning generated"]))
+        told = list(join_split_commands(LogLine(text) for text in ["before", *pasted, "1 warning generated"]))
         assert [line.text.replace("  ", " ") for line in told] == ["before", whole, "1 warning generated"]
 
 
 def test_only_a_compile_command_is_put_together() -> None:
-    lines = [Line(text) for text in ("usage: setup.py", "-h help", "a \\", "b", "/bin/hipcc -c a.hip -o a.o", "- item")]
-    assert list(rejoined(lines)) == lines
+    lines = [LogLine(text) for text in ("usage: setup.py", "-h help", "a \\", "b", "/bin/hipcc -c a.hip -o a.o", "- item")]
+    assert list(join_split_commands(lines)) == lines
 
 
 def test_progress_that_is_written_over_itself_is_many_lines() -> None:
@@ -114,10 +114,10 @@ def test_a_log_of_any_size_takes_little_memory() -> None:
             return b"x" * CHUNK if self.left > 0 else b""
 
     tracemalloc.start()
-    longest = max(len(line.text) for line in read_lines(Endless(), "build.log"))  # type: ignore[arg-type]
+    longest = max(len(line.text) for line in read_log_lines(Endless(), "build.log"))  # type: ignore[arg-type]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert longest == LONGEST
+    assert longest == MAX_LINE_BYTES
     assert peak < 16 << 20
 
 
@@ -134,5 +134,5 @@ def test_what_is_no_text_is_refused(start: bytes, told: str) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 def test_no_text_stops_it(parts: list[str]) -> None:
-    lines: Iterator[Line] = read_lines(io.BytesIO("\n".join(parts).encode()), "build.log")
+    lines: Iterator[LogLine] = read_log_lines(io.BytesIO("\n".join(parts).encode()), "build.log")
     assert all(line.text.strip() == line.text != "" for line in lines)

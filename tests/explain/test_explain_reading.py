@@ -8,12 +8,12 @@ import pytest
 
 from explain.build_logs import HEALTHY, KERNEL_283, KERNEL_MAIN, PREAMBLE, command, compiles, failed, running, timed
 from wheelfactory.core.errors import InputError
-from wheelfactory.explain.lines import read_lines
-from wheelfactory.explain.reading import COMMAND, FAILED, FINISHED, PREPARING, RUNNING, Reading, read_log
+from wheelfactory.explain.lines import read_log_lines
+from wheelfactory.explain.reading import COMMAND, FAILED, FINISHED, PREPARING, RUNNING, BuildLog, read_build_log
 
 
-def read(log: str) -> Reading:
-    return read_log(read_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
+def read(log: str) -> BuildLog:
+    return read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
 
 
 def test_a_build_that_compiles_says_how_far_it_is_and_with_how_many_jobs() -> None:
@@ -196,7 +196,7 @@ def test_what_this_programs_status_lines_say_is_taken() -> None:
     lines = [f"[{n}/2782] 38.2/min, 75 min left, peak 1204 MiB: {KERNEL_283}" for n in (1, 2, 3)]
     progress = read(PREAMBLE + "\n".join(lines)).progress
     assert progress
-    assert (progress.rate, progress.told_left, progress.peak_mib) == (38.2, "75 min", 1204)
+    assert (progress.rate, progress.reported_left, progress.peak_mib) == (38.2, "75 min", 1204)
     assert progress.current == KERNEL_283
 
 

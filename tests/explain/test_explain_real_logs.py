@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rocm_machine import make_machine
-from wheelfactory.build.sources import fetch_source, unpack
+from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.cli import main
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import DONE
@@ -40,7 +40,7 @@ def test_what_setup_py_prints_by_hand_is_understood(
     log = tmp_path / "build.log"
     with log.open("wb") as file:
         command = ["python", "setup.py", "bdist_wheel"]
-        tree = unpack(source, tmp_path / "source")
+        tree = unpack_source(source, tmp_path / "source")
         done = subprocess.run(command, cwd=tree, env=environ, stdout=file, stderr=subprocess.STDOUT)
     assert done.returncode == 0, log.read_text()[-2000:]
 

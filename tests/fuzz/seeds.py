@@ -14,10 +14,10 @@ from validations import a_validation, foreign, validated
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
-from wheelfactory.kernels.archive import pack
-from wheelfactory.release.manifest import WheelRow, write_rows
+from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from zip_factory import STREAMED, Member, zip_bytes
 
 WHEEL_NAME = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -60,7 +60,7 @@ def wheels() -> Iterator[bytes]:
                 version="2.8.3+rocm64torch2.9",
                 metadata=metadata,
                 members=members,
-                dist_info_members={RECORD_NAME: build_record(CK).to_bytes()},
+                dist_info_members={BUILD_RECORD_NAME: build_record(CK).as_bytes()},
             )
             yield made.read_bytes()
         files = [Member("a.py", b"x = 1\n", flags=STREAMED), Member("é/b.bin", b"12", 0), Member("c/", mode=0o40755)]
@@ -85,25 +85,25 @@ def manifests() -> Iterator[bytes]:
     """No row, rows of wheels of both backends, one of the first format with evidence, a yanked one at an address."""
     yield b""
     rows = [_row(cell) for cell in (CK, TRITON)]
-    yield write_rows(rows[:1])
-    yield write_rows(rows)
-    yield write_rows([validated(rows[1], foreign(), a_validation())]).replace(b'"format":2,', b"")
+    yield manifest_bytes(rows[:1])
+    yield manifest_bytes(rows)
+    yield manifest_bytes([validated(rows[1], foreign(), a_validation())]).replace(b'"format":2,', b"")
     elsewhere = {"url": f"https://files.example/v1/{rows[0].filename}", "yanked": "wrong <kernels>"}
-    yield write_rows([rows[0].model_copy(update=elsewhere)])
+    yield manifest_bytes([rows[0].model_copy(update=elsewhere)])
 
 
 def kernel_archives() -> Iterator[bytes]:
     """A whole set, a shard of it, and a set whose sources share a content."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        yield pack(fill(folder / "a"), "x", folder, None).read_bytes()
-        yield pack(fill(folder / "b", {"x_api": b"api"}), "x", folder, "2/3").read_bytes()
-        yield pack(fill(folder / "c", dict.fromkeys(OBJECTS, b"same")), "x", folder, None).read_bytes()
+        yield pack_archive(fill(folder / "a"), "x", folder, None).read_bytes()
+        yield pack_archive(fill(folder / "b", {"x_api": b"api"}), "x", folder, "2/3").read_bytes()
+        yield pack_archive(fill(folder / "c", dict.fromkeys(OBJECTS, b"same")), "x", folder, None).read_bytes()
 
 
 def _row(cell: Cell) -> WheelRow:
-    finding = Finding(file="a", expected="b", found="c", cure="d")
-    version = f"{cell.flash_attn}+{Label.of(cell)}"
+    finding = Finding(file="a", expected="b", found="c", remedy="d")
+    version = f"{cell.flash_attn}+{Label.from_cell(cell)}"
     return WheelRow(
         project="flash-attn",
         version=version,
@@ -114,7 +114,7 @@ def _row(cell: Cell) -> WheelRow:
         metadata_sha256="1" * 64,
         published=datetime(2026, 1, 1, tzinfo=timezone.utc),
         cell=cell.id,
-        label=str(Label.of(cell)),
+        label=str(Label.from_cell(cell)),
         offload_archs=MATRIX.archs(cell),
-        gates=(GateResult.of("record", [finding], versions={"a": "1"}, figures={"b": 1.5}),),
+        gates=(GateResult.from_findings("record", [finding], versions={"a": "1"}, figures={"b": 1.5}),),
     )

@@ -22,7 +22,7 @@ from elf_factory import packed
 from kernel_archive_factory import members_of, repacked, unpacked
 from kernel_archive_factory import packed as packed_tar
 from wheel_factory import record_text
-from wheelfactory.wheel.elf.offload import PACKED
+from wheelfactory.wheel.elf.offload import COMPRESSED_MAGIC
 
 Mutate = Callable[[bytes], bytes]
 """Changes bytes that have no shape."""
@@ -48,7 +48,7 @@ def change_word(data: bytes, random: Random, _mutate: Mutate) -> bytes:
 
 def change_bundle(data: bytes, random: Random, mutate: Mutate) -> bytes:
     """Change what a packed bundle unpacks to, and pack it again; of a plain one, a number."""
-    if not data.startswith(PACKED):
+    if not data.startswith(COMPRESSED_MAGIC):
         return change_word(data, random, mutate)
     version, method = struct.unpack_from("<HH", data.ljust(8, b"\0"), 4)
     body = data[{1: 20, 2: 24}.get(version, 32) :]

@@ -15,30 +15,30 @@ import atheris
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
-from wheelfactory.build.container.dockerfile import render
+from wheelfactory.build.container.dockerfile import render_dockerfile
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.doctor.wheels import Wheel as DoctorWheel
-from wheelfactory.doctor.wheels import read_wheels
-from wheelfactory.kernels.archive import read_manifest as read_kernels
-from wheelfactory.kernels.archive import unpack
+from wheelfactory.doctor.wheels import PublishedWheel as DoctorWheel
+from wheelfactory.doctor.wheels import parse_wheels
+from wheelfactory.kernels.archive import read_archive_manifest as read_kernels
+from wheelfactory.kernels.archive import unpack_archive
 from wheelfactory.kernels.compiler.store import read_journal
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import explanation, github_matrix
-from wheelfactory.release.manifest import WheelRow, read_manifest, verified_on, write_rows
-from wheelfactory.site.index import make_pages
+from wheelfactory.matrix.select import explain_selection, github_matrix
+from wheelfactory.release.manifest import WheelRow, read_manifest, verified_archs, manifest_bytes
+from wheelfactory.site.index import render_index
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.members import record
-from wheelfactory.wheel.archive import find_faults
+from wheelfactory.verify.members import check_record
+from wheelfactory.wheel.archive import find_archive_faults
 from wheelfactory.wheel.elf.image import DamagedElfError
-from wheelfactory.wheel.elf.mangled import qualified_name
+from wheelfactory.wheel.elf.mangled import find_qualified_name
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_record
+from wheelfactory.wheel.record import read_build_record
 
 _LONGEST_ID = 150
 """Characters of a cell id, which names files and folders: a file name may have 255 bytes."""
@@ -82,7 +82,7 @@ class Elf(Target):
             assert file.glibc is None or file.glibc.release
             assert file.glibcxx is None or file.glibcxx.release
             for symbol in file.undefined:
-                qualified_name(symbol.name)
+                find_qualified_name(symbol.name)
 
 
 class Bundles(Target):
@@ -117,15 +117,15 @@ class WheelFile(Target):
         self._path.write_bytes(data)
         with suppress(InputError):
             wheel = Wheel.open(self._path)
-            if not find_faults(self._path):
+            if not find_archive_faults(self._path):
                 self._unpack()
             for look in (
                 *(lambda: wheel.sizes, lambda: wheel.elf_files, lambda: wheel.metadata, lambda: wheel.requirements),
-                *(lambda: wheel.requires_python, lambda: wheel.wheel_tags, lambda: read_record(wheel)),
+                *(lambda: wheel.requires_python, lambda: wheel.wheel_tags, lambda: read_build_record(wheel)),
             ):
                 with suppress(InputError):
                     look()
-            record(Subject(wheel, self._record, CK, **self._given))
+            check_record(Subject(wheel, self._record, CK, **self._given))
 
     def _unpack(self) -> None:
         root = self._path.parent / "unpacked"
@@ -153,13 +153,13 @@ class Matrix(Target):
             matrix = load_matrix(path)
             expansion = expand(matrix)
             cells = expansion.cells
-            assert all(line.isprintable() for line in explanation(expansion, cells, (), "*"))
+            assert all(line.isprintable() for line in explain_selection(expansion, cells, (), "*"))
             assert json.loads(github_matrix(matrix, cells, shards=True)).keys() == {"include"}
             for cell in cells:
                 assert Cell.parse(cell.id) == cell
                 assert Label.parse(str(matrix.label(cell))).backend is cell.backend
                 assert len(cell.id) <= _LONGEST_ID
-                render(matrix, cell)
+                render_dockerfile(matrix, cell)
 
 
 class Manifest(Target):
@@ -191,7 +191,7 @@ class Manifest(Target):
         path.write_bytes(data)
         wheels, refused = None, ""
         with suppress(InputError):
-            wheels = read_wheels(data, str(path), "file:///srv/")
+            wheels = parse_wheels(data, str(path), "file:///srv/")
         try:
             rows = read_manifest(path)
         except InputError as error:
@@ -201,15 +201,15 @@ class Manifest(Target):
             return
         assert wheels is not None
         assert list(map(_seen_by_doctor, rows)) == [_shown_by_doctor(wheel) for wheel in wheels]
-        for name in make_pages(rows):
+        for name in render_index(rows):
             assert re.fullmatch(r"simple(/[a-z0-9.-]*[a-z0-9])*/index\.html", name), name
-        path.write_bytes(write_rows(rows))
+        path.write_bytes(manifest_bytes(rows))
         assert sorted(read_manifest(path), key=repr) == sorted(rows, key=repr)
 
 
 def _seen_by_doctor(row: WheelRow) -> tuple[object, ...]:
     named = (row.project, row.version, row.filename, row.sha256, row.size, row.requires_python)
-    return (*named, row.cell, row.label, row.offload_archs, row.cxx11_abi, row.glibc, verified_on(row))
+    return (*named, row.cell, row.label, row.offload_archs, row.cxx11_abi, row.glibc, verified_archs(row))
 
 
 def _shown_by_doctor(wheel: DoctorWheel) -> tuple[object, ...]:
@@ -230,11 +230,11 @@ class Kernels(Target):
         path.write_bytes(data)
         shutil.rmtree(kernels, ignore_errors=True)
         with suppress(InputError):
-            done = unpack(path, kernels)
-            assert sorted([*done.store.finished(), *done.damaged]) == sorted(read_kernels(path).objects)
+            done = unpack_archive(path, kernels)
+            assert sorted([*done.store.read_records(), *done.damaged]) == sorted(read_kernels(path).objects)
         for journal in kernels.glob("*/journal.jsonl"):
             for entry in read_journal(journal):
-                assert sha256_of(journal.parent / "objects" / f"{entry.source}.o") == entry.sha256
+                assert file_sha256(journal.parent / "objects" / f"{entry.source}.o") == entry.sha256
         assert {file.name for file in self._folder.iterdir()} <= {"a.tar.zst", "kernels"}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from doctor.fake_machines import make_python
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, users_python
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, find_user_python
 
 TORCH = """
 from types import SimpleNamespace
@@ -145,11 +145,11 @@ def test_a_python_that_is_too_old_for_the_programs_is_refused(tmp_path: Path) ->
 
 def test_the_environment_that_is_activated_comes_before_path(tmp_path: Path) -> None:
     own, other = Path(make_python(tmp_path / "own")).parent, Path(make_python(tmp_path / "other")).parent
-    assert users_python({"VIRTUAL_ENV": str(own.parent), "PATH": str(other)}) == f"{own}/python3"
-    assert users_python({"PATH": f"/nowhere:{other}"}) == f"{other}/python3"
+    assert find_user_python({"VIRTUAL_ENV": str(own.parent), "PATH": str(other)}) == f"{own}/python3"
+    assert find_user_python({"PATH": f"/nowhere:{other}"}) == f"{other}/python3"
 
 
 def test_the_factorys_own_python_is_taken_only_if_there_is_no_other(python: Path) -> None:
     ours = f"{sys.prefix}/bin"
-    assert users_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{python.parent}"}) == f"{python.parent}/python3"
-    assert users_python({"PATH": ours}) == sys.executable
+    assert find_user_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{python.parent}"}) == f"{python.parent}/python3"
+    assert find_user_python({"PATH": ours}) == sys.executable

@@ -29,9 +29,9 @@ from kernel_archive_factory import (
     with_manifest,
 )
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.kernels.archive import check, find_archives, needed, pack, read_manifest, unpack
+from wheelfactory.kernels.archive import verify_archive, find_archives, drop_redundant_shards, pack_archive, read_archive_manifest, unpack_archive
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.earlier import join
+from wheelfactory.kernels.earlier import merge_shards
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
@@ -44,11 +44,11 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def archive(store: Store, tmp_path: Path) -> Path:
-    return pack(store, SET, tmp_path, None)
+    return pack_archive(store, SET, tmp_path, None)
 
 
 def contents(store: Store) -> dict[str, bytes]:
-    return {source: store.path(source).read_bytes() for source in store.finished()}
+    return {source: store.object_path(source).read_bytes() for source in store.read_records()}
 
 
 # packing
@@ -61,56 +61,56 @@ def test_a_set_is_named_by_its_id_and_key(archive: Path, tmp_path: Path) -> None
 def test_a_shard_says_which_it_is(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {"x_api": b"api"})
 
-    assert pack(store, SET, tmp_path, "2/8").name == f"{SET}-{KEY.digest[:16]}.shard-2-of-8.tar.zst"
+    assert pack_archive(store, SET, tmp_path, "2/8").name == f"{SET}-{KEY.digest[:16]}.shard-2-of-8.tar.zst"
 
 
 def test_a_shard_has_its_own_objects_and_not_those_of_others_that_this_machine_compiled(
     store: Store, tmp_path: Path
 ) -> None:
     names = ["fmha_fwd_d64", "fmha_fwd_d128"]
-    assert sorted(read_manifest(pack(store, SET, tmp_path, "1/2", names)).objects) == sorted(names)
+    assert sorted(read_archive_manifest(pack_archive(store, SET, tmp_path, "1/2", names)).objects) == sorted(names)
 
     with pytest.raises(BuildError, match="kernel set is not whole: 1 of 3 sources have no object: fmha_other"):
-        pack(store, SET, tmp_path, "1/2", [*names, "fmha_other"])
+        pack_archive(store, SET, tmp_path, "1/2", [*names, "fmha_other"])
 
 
 def test_a_part_of_a_shard_says_so_and_what_it_is_a_part_of(tmp_path: Path) -> None:
     names, have = ["x_api", "fmha_fwd_d64", "fmha_fwd_d128"], ("fmha_bwd_d128", "fmha_fwd_d64", "x_api")
     store = fill(tmp_path / "kernels", {name: OBJECTS[name] for name in have})
-    path = pack(store, SET, tmp_path, "1/2", names, partial=True)
+    path = pack_archive(store, SET, tmp_path, "1/2", names, partial=True)
 
     assert path.name == f"{SET}-{KEY.digest[:16]}.shard-1-of-2.partial.tar.zst"
-    manifest = read_manifest(path)
+    manifest = read_archive_manifest(path)
     assert (manifest.is_partial, manifest.shard) == (True, "1/2")
-    assert (list(manifest.objects), list(manifest.wanted)) == (["fmha_fwd_d64", "x_api"], sorted(names))
+    assert (list(manifest.objects), list(manifest.expected)) == (["fmha_fwd_d64", "x_api"], sorted(names))
 
 
 def test_a_part_of_a_set_says_so(tmp_path: Path) -> None:
-    path = pack(fill(tmp_path / "kernels", {"x_api": b"api"}), SET, tmp_path, None, partial=True)
+    path = pack_archive(fill(tmp_path / "kernels", {"x_api": b"api"}), SET, tmp_path, None, partial=True)
 
     assert path.name == f"{SET}-{KEY.digest[:16]}.partial.tar.zst"
-    assert read_manifest(path).wanted == KEY.sources
+    assert read_archive_manifest(path).expected == KEY.sources
 
 
 def test_a_part_that_lacks_nothing_is_the_whole(store: Store, archive: Path, tmp_path: Path) -> None:
-    assert pack(store, SET, tmp_path / "again", None, partial=True).name == archive.name
+    assert pack_archive(store, SET, tmp_path / "again", None, partial=True).name == archive.name
 
 
 def test_a_part_of_nothing_is_not_packed(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="nothing to pack"):
-        pack(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2", ["x_api"], partial=True)
+        pack_archive(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2", ["x_api"], partial=True)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a\n", "ä", "a" * 101])
 def test_a_set_id_that_is_no_file_name_is_refused(store: Store, tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="not a name for a kernel set"):
-        pack(store, name, tmp_path / "out", None)
+        pack_archive(store, name, tmp_path / "out", None)
 
 
 def test_the_manifest_comes_first_and_each_content_once(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {**OBJECTS, "x_api": OBJECTS["fmha_fwd_d128"]})
 
-    names = [name for name, _ in members_of(pack(store, SET, tmp_path, None).read_bytes())]
+    names = [name for name, _ in members_of(pack_archive(store, SET, tmp_path, None).read_bytes())]
 
     distinct = {hashlib.sha256(content).hexdigest() for content in contents(store).values()}
     assert len(distinct) == len(OBJECTS) - 1
@@ -130,11 +130,11 @@ def test_the_same_store_gives_the_same_bytes(store: Store, archive: Path, tmp_pa
     lines = store.journal.read_bytes().splitlines(keepends=True)
     store.journal.write_bytes(b"".join(reversed(lines)))
 
-    assert pack(store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
+    assert pack_archive(store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
 
 
 def test_the_manifest_says_what_there_is_and_what_it_cost(archive: Path) -> None:
-    manifest = read_manifest(archive)
+    manifest = read_archive_manifest(archive)
 
     assert (manifest.set_id, manifest.key, manifest.shard) == (SET, KEY.digest, None)
     assert manifest.set_key == KEY
@@ -146,7 +146,7 @@ def test_the_manifest_says_what_there_is_and_what_it_cost(archive: Path) -> None
 
 def test_the_whole_archive_is_checked_and_nothing_written(archive: Path, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    assert check(archive) == read_manifest(archive)
+    assert verify_archive(archive) == read_archive_manifest(archive)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -155,7 +155,7 @@ def test_an_archive_with_one_damaged_object_does_not_pass_the_check(archive: Pat
     archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
     with pytest.raises(InputError, match="the object of fmha_fwd_d128 is not what its sha256 says"):
-        check(archive)
+        verify_archive(archive)
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: data + b"x"], ids=["cut", "more"])
@@ -163,39 +163,39 @@ def test_the_end_of_an_archive_is_checked(archive: Path, change: Callable[[bytes
     archive.write_bytes(change(archive.read_bytes()))
 
     with pytest.raises(InputError, match="damaged kernel archive"):
-        check(archive)
+        verify_archive(archive)
 
 
 def test_only_the_first_member_is_read_for_the_manifest(archive: Path) -> None:
     manifest = members_of(archive.read_bytes())[0]
     archive.write_bytes(packed(member(*manifest), b"no tar from here"))
 
-    assert read_manifest(archive).key == KEY.digest
+    assert read_archive_manifest(archive).key == KEY.digest
 
 
 def test_a_set_that_is_not_whole_is_not_packed_as_one(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {"x_api": b"api"})
 
     with pytest.raises(BuildError, match="3 of 4 sources have no object: fmha_bwd_d128, fmha_fwd_d128, fmha_fwd_d64"):
-        pack(store, SET, tmp_path / "out", None)
+        pack_archive(store, SET, tmp_path / "out", None)
 
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_not_packed(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="nothing to pack"):
-        pack(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2")
+        pack_archive(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2")
 
 
 @pytest.mark.parametrize("content", [b"", b"forward" * 99, b"forwarD" * 100, b"forward" * 101, None])
 @pytest.mark.parametrize("other", [b"api", OBJECTS["fmha_fwd_d128"]], ids=["its own", "shared"])
 def test_a_corrupt_object_is_named_and_nothing_is_packed(tmp_path: Path, content: bytes | None, other: bytes) -> None:
     store = fill(tmp_path / "kernels", {**OBJECTS, "a_fwd_copy": other}, SetKey(PARTS, ("a_fwd_copy", *OBJECTS)))
-    path = store.path("fmha_fwd_d128")
+    path = store.object_path("fmha_fwd_d128")
     path.unlink() if content is None else path.write_bytes(content)
 
     with pytest.raises(BuildError, match=r"corrupt object: .*fmha_fwd_d128\.o") as caught:
-        pack(store, SET, tmp_path / "out", None)
+        pack_archive(store, SET, tmp_path / "out", None)
 
     assert "compile fmha_fwd_d128 again" in caught.value.hint
     assert list((tmp_path / "out").iterdir()) == []
@@ -205,46 +205,46 @@ def test_a_corrupt_object_is_named_and_nothing_is_packed(tmp_path: Path, content
 
 
 def test_what_was_packed_comes_back(store: Store, archive: Path, tmp_path: Path) -> None:
-    done = unpack(archive, tmp_path / "elsewhere")
+    done = unpack_archive(archive, tmp_path / "elsewhere")
 
     assert done.store.folder == tmp_path / "elsewhere" / KEY.digest[:16]
-    assert (sorted(done.store.finished()), done.damaged) == (sorted(OBJECTS), ())
+    assert (sorted(done.store.read_records()), done.damaged) == (sorted(OBJECTS), ())
     assert contents(done.store) == OBJECTS
-    assert done.store.finished() == store.finished()
+    assert done.store.read_records() == store.read_records()
     assert SetKey.from_bytes((done.store.folder / "set.json").read_bytes()) == KEY
-    assert pack(done.store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
+    assert pack_archive(done.store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
 
 
 def test_nothing_else_is_left_in_the_store(archive: Path, tmp_path: Path) -> None:
-    done = unpack(archive, tmp_path / "elsewhere")
+    done = unpack_archive(archive, tmp_path / "elsewhere")
 
     assert {path.name for path in done.store.folder.iterdir()} == {"journal.jsonl", "objects", "set.json"}
 
 
 def test_sources_of_one_content_have_an_object_each(tmp_path: Path) -> None:
     objects = dict.fromkeys(OBJECTS, b"the same")
-    path = pack(fill(tmp_path / "kernels", objects), SET, tmp_path, None)
+    path = pack_archive(fill(tmp_path / "kernels", objects), SET, tmp_path, None)
 
-    done = unpack(path, tmp_path / "elsewhere")
+    done = unpack_archive(path, tmp_path / "elsewhere")
 
     assert contents(done.store) == objects
 
 
 def test_what_is_there_already_is_not_written_again(archive: Path, tmp_path: Path) -> None:
-    first = unpack(archive, tmp_path / "elsewhere").store
-    before = first.journal.read_bytes(), {source: first.path(source).stat().st_ino for source in OBJECTS}
+    first = unpack_archive(archive, tmp_path / "elsewhere").store
+    before = first.journal.read_bytes(), {source: first.object_path(source).stat().st_ino for source in OBJECTS}
 
-    again = unpack(archive, tmp_path / "elsewhere")
+    again = unpack_archive(archive, tmp_path / "elsewhere")
 
-    assert again.store.finished().keys() == OBJECTS.keys()
-    assert (first.journal.read_bytes(), {source: first.path(source).stat().st_ino for source in OBJECTS}) == before
+    assert again.store.read_records().keys() == OBJECTS.keys()
+    assert (first.journal.read_bytes(), {source: first.object_path(source).stat().st_ino for source in OBJECTS}) == before
 
 
 def test_what_was_changed_since_is_replaced(archive: Path, tmp_path: Path) -> None:
-    store = unpack(archive, tmp_path / "elsewhere").store
-    store.path("x_api").write_bytes(b"apo")
+    store = unpack_archive(archive, tmp_path / "elsewhere").store
+    store.object_path("x_api").write_bytes(b"apo")
 
-    unpack(archive, tmp_path / "elsewhere")
+    unpack_archive(archive, tmp_path / "elsewhere")
 
     assert contents(store) == OBJECTS
 
@@ -253,18 +253,18 @@ def test_a_damaged_object_is_reported_and_left_out(archive: Path, tmp_path: Path
     members = members_of(archive.read_bytes())
     archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
-    done = unpack(archive, tmp_path / "elsewhere")
+    done = unpack_archive(archive, tmp_path / "elsewhere")
 
     assert done.damaged == ("fmha_fwd_d128",)
     assert contents(done.store) == {source: OBJECTS[source] for source in OBJECTS if source != "fmha_fwd_d128"}
-    assert not done.store.path("fmha_fwd_d128").exists()
+    assert not done.store.object_path("fmha_fwd_d128").exists()
 
 
 def test_a_sound_object_in_the_store_outlives_a_damaged_one(archive: Path, store: Store) -> None:
     members = members_of(archive.read_bytes())
     archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
-    done = unpack(archive, store.folder.parent)
+    done = unpack_archive(archive, store.folder.parent)
 
     assert done.damaged == ()
     assert contents(store) == OBJECTS
@@ -275,7 +275,7 @@ def test_wherever_an_archive_is_cut_what_is_in_the_store_is_good(archive: Path, 
     for size in (0, 1, 3, 4, 9, len(whole) // 2, len(whole) - 30, len(whole) - 4, len(whole) - 1):
         archive.write_bytes(whole[:size])
         with pytest.raises(InputError, match=r"damaged kernel archive.*cut short"):
-            unpack(archive, tmp_path / "elsewhere")
+            unpack_archive(archive, tmp_path / "elsewhere")
 
     found = contents(Store(tmp_path / "elsewhere", KEY))
     assert found == {source: OBJECTS[source] for source in found}
@@ -286,7 +286,7 @@ def test_what_stands_before_the_damage_is_kept(archive: Path, tmp_path: Path) ->
     archive.write_bytes(repacked(members[:3]))
 
     with pytest.raises(InputError, match="it ends before its last member"):
-        unpack(archive, tmp_path / "elsewhere")
+        unpack_archive(archive, tmp_path / "elsewhere")
 
     found = contents(Store(tmp_path / "elsewhere", KEY))
     assert {hashlib.sha256(content).hexdigest() for content in found.values()} == {
@@ -301,7 +301,7 @@ def test_a_changed_byte_never_gets_a_wrong_object_into_a_store(archive: Path, tm
     archive.write_bytes(data)
 
     with pytest.raises(InputError, match="damaged kernel"):
-        unpack(archive, tmp_path / "elsewhere")
+        unpack_archive(archive, tmp_path / "elsewhere")
 
     found = contents(Store(tmp_path / "elsewhere", KEY))
     assert found == {source: OBJECTS[source] for source in found}
@@ -377,7 +377,7 @@ def test_what_is_no_kernel_archive_is_refused_with_a_reason(
     archive.write_bytes(change(archive.read_bytes()))
 
     with pytest.raises(InputError) as caught:
-        unpack(archive, tmp_path / "elsewhere")
+        unpack_archive(archive, tmp_path / "elsewhere")
 
     assert why in str(caught.value)
     assert str(archive) in caught.value.which
@@ -434,7 +434,7 @@ def test_a_manifest_that_does_not_hold_together_is_refused(
 ) -> None:
     archive.write_bytes(with_manifest(archive.read_bytes(), **changes))
 
-    for read in (lambda: read_manifest(archive), lambda: unpack(archive, tmp_path / "elsewhere")):
+    for read in (lambda: read_archive_manifest(archive), lambda: unpack_archive(archive, tmp_path / "elsewhere")):
         with pytest.raises(InputError, match="damaged kernel manifest") as caught:
             read()
         assert why in str(caught.value)
@@ -455,13 +455,13 @@ def test_a_small_archive_of_much_is_not_read_for_a_check(tmp_path: Path) -> None
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
     with pytest.raises(InputError, match="more than 200 times its size"):
-        check(tmp_path / "a.tar.zst")
+        verify_archive(tmp_path / "a.tar.zst")
 
 
 def test_a_small_archive_of_much_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
-    found = outcome(lambda: unpack(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+    found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
     assert "it would unpack to 134217728 bytes, more than 200 times its size" in found
     assert not (tmp_path / "kernels").exists()
@@ -470,10 +470,10 @@ def test_a_small_archive_of_much_is_refused_before_it_fills_the_disk(tmp_path: P
 def test_one_content_for_many_sources_counts_as_often_as_it_is_written(tmp_path: Path) -> None:
     sources = tuple(f"a{number:03d}" for number in range(200))
     store = fill(tmp_path / "k", dict.fromkeys(sources, bytes(1 << 20)), SetKey({}, sources))
-    path = pack(store, SET, tmp_path, None)
+    path = pack_archive(store, SET, tmp_path, None)
 
     with pytest.raises(InputError, match="it would unpack to 209715200 bytes"):
-        unpack(path, tmp_path / "elsewhere")
+        unpack_archive(path, tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "x"])
@@ -481,7 +481,7 @@ def test_a_bomb_behind_a_header_takes_little_memory(tmp_path: Path, name: str) -
     bomb = packed(member(name, bytes(1 << 30)), end=b"")
     (tmp_path / "a.tar.zst").write_bytes(bomb)
 
-    found = outcome(lambda: unpack(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+    found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
     assert found.startswith("InputError: damaged kernel archive")
 
@@ -498,16 +498,16 @@ MILLIONS = {
 def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, manifest: bytes) -> None:
     archive.write_bytes(repacked([("manifest.json", manifest)]))
 
-    found = outcome(lambda: read_manifest(archive), megabytes=512)
+    found = outcome(lambda: read_archive_manifest(archive), megabytes=512)
 
     assert found.startswith("InputError: damaged kernel manifest")
 
 
 def test_no_archive_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such kernel archive"):
-        unpack(tmp_path / "a.tar.zst", tmp_path)
+        unpack_archive(tmp_path / "a.tar.zst", tmp_path)
     with pytest.raises(InputError, match="cannot read kernel archive"):
-        read_manifest(tmp_path)
+        read_archive_manifest(tmp_path)
 
 
 # no room
@@ -527,7 +527,7 @@ def on_a_full_disk(call: Callable[[], object], room: int) -> str:
 def test_an_archive_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {"x_api": os.urandom(1 << 20)})
 
-    found = on_a_full_disk(lambda: pack(store, SET, tmp_path / "out", "1/2"), 1 << 19)
+    found = on_a_full_disk(lambda: pack_archive(store, SET, tmp_path / "out", "1/2"), 1 << 19)
 
     assert found.startswith(f"FactoryError: cannot write kernels: {tmp_path}")
     assert list((tmp_path / "out").iterdir()) == []
@@ -536,15 +536,15 @@ def test_an_archive_that_finds_no_room_is_not_there(tmp_path: Path) -> None:
 def test_an_object_that_finds_no_room_is_not_in_the_store(tmp_path: Path) -> None:
     small, large = sorted((os.urandom(1 << 10), os.urandom(1 << 20)), key=len)
     objects = {"fmha_fwd_d64": small, "x_api": large}
-    path = pack(fill(tmp_path / "kernels", objects), SET, tmp_path, "1/2")
+    path = pack_archive(fill(tmp_path / "kernels", objects), SET, tmp_path, "1/2")
 
-    found = on_a_full_disk(lambda: unpack(path, tmp_path / "elsewhere"), 1 << 19)
+    found = on_a_full_disk(lambda: unpack_archive(path, tmp_path / "elsewhere"), 1 << 19)
 
     assert found.startswith(f"FactoryError: cannot write kernels: {tmp_path}")
     store = Store(tmp_path / "elsewhere", KEY)
     kept = contents(store)
     assert kept == {source: objects[source] for source in kept}
-    assert not store.path("x_api").exists()
+    assert not store.object_path("x_api").exists()
     assert {file.name for file in store.folder.iterdir()} <= {"journal.jsonl", "objects", "set.json"}
 
 
@@ -558,23 +558,23 @@ def shard_archives(folder: Path, count: int = 3, key: SetKey = KEY) -> list[Path
     for index in range(count):
         mine = {source: OBJECTS[source] for source in sources[index::count]}
         store = fill(folder / f"machine-{index}", mine, key)
-        paths.append(pack(store, SET, folder, f"{index + 1}/{count}"))
+        paths.append(pack_archive(store, SET, folder, f"{index + 1}/{count}"))
     return paths
 
 
 def test_shards_join_into_the_archive_that_one_machine_would_have_made(tmp_path: Path) -> None:
-    path = join(shard_archives(tmp_path), tmp_path / "joined", tmp_path / "kernels")
+    path = merge_shards(shard_archives(tmp_path), tmp_path / "joined", tmp_path / "kernels")
 
     assert path == tmp_path / "joined" / NAME
-    assert read_manifest(path).shard is None
-    assert contents(unpack(path, tmp_path / "elsewhere").store) == OBJECTS
+    assert read_archive_manifest(path).shard is None
+    assert contents(unpack_archive(path, tmp_path / "elsewhere").store) == OBJECTS
 
 
 def test_the_order_of_the_shards_does_not_matter(tmp_path: Path) -> None:
     paths = shard_archives(tmp_path)
 
-    one = join(paths, tmp_path / "one", tmp_path / "kernels-1")
-    two = join(paths[::-1], tmp_path / "two", tmp_path / "kernels-2")
+    one = merge_shards(paths, tmp_path / "one", tmp_path / "kernels-1")
+    two = merge_shards(paths[::-1], tmp_path / "two", tmp_path / "kernels-2")
 
     assert one.read_bytes() == two.read_bytes()
 
@@ -583,7 +583,7 @@ def test_what_no_shard_has_is_named_with_the_shards_that_are_absent(tmp_path: Pa
     paths = shard_archives(tmp_path)
 
     with pytest.raises(BuildError) as caught:
-        join([paths[0]], tmp_path / "joined", tmp_path / "kernels")
+        merge_shards([paths[0]], tmp_path / "joined", tmp_path / "kernels")
 
     assert caught.value.which == (
         "2 of 4 sources have no object: fmha_fwd_d128, fmha_fwd_d64; no archive of shard 2/3, 3/3"
@@ -593,9 +593,9 @@ def test_what_no_shard_has_is_named_with_the_shards_that_are_absent(tmp_path: Pa
 
 def test_what_an_earlier_join_left_in_the_store_need_not_be_fetched_again(tmp_path: Path) -> None:
     first, *others = shard_archives(tmp_path)
-    unpack(first, tmp_path / "kernels")
+    unpack_archive(first, tmp_path / "kernels")
 
-    assert read_manifest(join(others, tmp_path / "joined", tmp_path / "kernels")).objects.keys() == OBJECTS.keys()
+    assert read_archive_manifest(merge_shards(others, tmp_path / "joined", tmp_path / "kernels")).objects.keys() == OBJECTS.keys()
 
 
 def test_a_damaged_object_keeps_a_set_from_being_whole(tmp_path: Path) -> None:
@@ -604,7 +604,7 @@ def test_a_damaged_object_keeps_a_set_from_being_whole(tmp_path: Path) -> None:
     paths[1].write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
     with pytest.raises(BuildError, match=f"damaged objects: 1 in {paths[1]}: fmha_fwd_d128"):
-        join(paths, tmp_path / "joined", tmp_path / "kernels")
+        merge_shards(paths, tmp_path / "joined", tmp_path / "kernels")
 
     assert not (tmp_path / "joined").exists()
 
@@ -614,7 +614,7 @@ def test_a_damaged_object_that_another_archive_has_sound_does_no_harm(tmp_path: 
     damaged = tmp_path / "damaged.tar.zst"
     damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
-    path = join([damaged, archive], tmp_path / "joined", tmp_path / "elsewhere")
+    path = merge_shards([damaged, archive], tmp_path / "joined", tmp_path / "elsewhere")
 
     assert path.read_bytes() == archive.read_bytes()
 
@@ -625,7 +625,7 @@ def test_archives_of_two_sets_are_refused_with_what_differs(tmp_path: Path) -> N
     two = shard_archives(tmp_path / "b", key=other)[1]
 
     with pytest.raises(InputError, match="archives of different kernel sets") as caught:
-        join([one, two], tmp_path / "joined", tmp_path / "kernels")
+        merge_shards([one, two], tmp_path / "joined", tmp_path / "kernels")
 
     assert one.name in caught.value.which
     assert two.name in caught.value.which
@@ -647,7 +647,7 @@ def test_the_archives_of_a_set_are_found_whole_and_in_shards(tmp_path: Path, arc
 
 def test_parts_are_found_by_those_who_ask_for_them_and_never_taken_for_the_whole(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {"x_api": b"api"})
-    parts = [pack(store, SET, tmp_path, shard, list(OBJECTS), partial=True) for shard in (None, "1/2")]
+    parts = [pack_archive(store, SET, tmp_path, shard, list(OBJECTS), partial=True) for shard in (None, "1/2")]
     shards = shard_archives(tmp_path)
 
     assert find_archives(tmp_path, SET) == tuple(shards)
@@ -658,5 +658,5 @@ def test_beside_the_whole_set_of_its_key_a_shard_is_not_needed(tmp_path: Path) -
     one, other = f"{SET}-{'1' * 16}", f"{SET}-{'2' * 16}"
     names = [f"{one}.shard-1-of-2", f"{one}.shard-2-of-2", one, f"{other}.shard-1-of-2"]
     paths = [tmp_path / f"{name}.tar.zst" for name in names]
-    assert needed(paths) == (paths[2], paths[3])
-    assert needed(paths[:2]) == (paths[0], paths[1])
+    assert drop_redundant_shards(paths) == (paths[2], paths[3])
+    assert drop_redundant_shards(paths[:2]) == (paths[0], paths[1])

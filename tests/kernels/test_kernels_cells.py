@@ -17,8 +17,8 @@ from rocm_machine import Machine, make_machine
 from small_release import KERNELS, SMALL_KERNELS, make_small_release
 from wheel_factory import read_zip
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
-from wheelfactory.kernels.archive import read_manifest
-from wheelfactory.kernels.census import Census, keep_census
+from wheelfactory.kernels.archive import read_archive_manifest
+from wheelfactory.kernels.census import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.wheel.inspect.look import inspect
 
@@ -83,8 +83,8 @@ def is_kernel(name: str) -> bool:
 
 def test_kernels_other_than_plan_lists_are_refused_by_both_commands_and_nothing_is_compiled(site: Site) -> None:
     machine = site.machine("one")
-    listed = Census((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
-    keep_census(listed, load_matrix(site.matrix).flash_attn["2.8.3"].pin, machine.cache)
+    listed = SourceList((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
+    write_source_list(listed, load_matrix(site.matrix).flash_attn["2.8.3"].source_pin, machine.cache)
     told = (
         "error: the build compiles other kernels than `wheelfactory plan` lists: "
         f"1 missing: fmha_bwd_d256_bf16_7; 1 surplus: {SMALL_KERNELS[0]}\n",
@@ -112,7 +112,7 @@ def test_what_one_cell_compiled_the_next_one_on_this_machine_takes(site: Site) -
 def test_a_set_compiled_whole_is_one_archive_that_a_cell_links_elsewhere(site: Site) -> None:
     archive = path_of(site.kernels(site.machine("one")))
     assert archive.name.startswith(f"{SET}-")
-    assert len(read_manifest(archive).objects) == KERNELS
+    assert len(read_archive_manifest(archive).objects) == KERNELS
 
     other = site.machine("two")
     wheel = path_of(site.build(other, "--kernels", site.archives))
@@ -137,7 +137,7 @@ def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site)
     joined = path_of(site.kernels(site.machine("four"), "--join"))
     for path in shards:
         path.unlink()
-    assert sorted(read_manifest(joined).objects) == sorted(read_manifest(joined).set_key.sources)
+    assert sorted(read_archive_manifest(joined).objects) == sorted(read_archive_manifest(joined).set_key.sources)
     by_set = site.machine("five")
     path_of(site.build(by_set, "--kernels", site.archives))
     assert by_set.compiled() == ["flash_api"]
@@ -149,7 +149,7 @@ def test_a_shard_that_is_absent_is_named_by_join_and_compiled_by_build(site: Sit
 
     builder = site.machine("three")
     path_of(site.build(builder, "--kernels", site.archives))
-    assert sum(map(is_kernel, builder.compiled())) == KERNELS - len(read_manifest(shard).objects)
+    assert sum(map(is_kernel, builder.compiled())) == KERNELS - len(read_archive_manifest(shard).objects)
 
 
 def test_a_wheel_by_hand_is_compiled_for_the_archs_that_were_asked_for(site: Site) -> None:
@@ -192,15 +192,15 @@ def test_a_budget_that_is_too_short_leaves_a_part_from_which_another_machine_goe
     (part,) = site.archives.iterdir()
     refused(done, RUN_AGAIN, "the time is up", "kernels are compiled", str(part), "run the same command again")
     assert done.stdout == ""
-    before = list(read_manifest(part).objects)
+    before = list(read_archive_manifest(part).objects)
     assert sorted(one.compiled()) == before
-    assert 0 < len(before) < len(read_manifest(part).wanted)
+    assert 0 < len(before) < len(read_archive_manifest(part).expected)
 
     refused(site.kernels(one, "--join"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: none")
 
     other = site.machine("two")
     archive = path_of(site.kernels(other, "--shard", "1/2"))
-    assert sorted([*before, *other.compiled()]) == sorted(read_manifest(archive).objects)
+    assert sorted([*before, *other.compiled()]) == sorted(read_archive_manifest(archive).objects)
     assert list(site.archives.iterdir()) == [archive]
 
 
@@ -226,7 +226,7 @@ def test_a_shard_that_is_there_is_not_compiled_and_setup_does_not_run(site: Site
     again = site.kernels(other, "--shard", "1/2")
     assert path_of(again) == shard
     assert "damaged kernel archive" in again.stderr
-    assert not read_manifest(shard).is_partial
+    assert not read_archive_manifest(shard).is_partial
 
 
 def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kernel(site: Site) -> None:

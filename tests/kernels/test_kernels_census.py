@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.build.sources import fetch_source, unpack
+from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.process import capture
 from wheelfactory.kernels import census
-from wheelfactory.kernels.census import Census, generator_commands, keep_census, planned_sources, take_census
+from wheelfactory.kernels.census import SourceList, parse_generator_commands, write_source_list, list_planned_sources, list_sources
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.load import load_matrix
 
@@ -62,16 +62,16 @@ def release_of(cache: Path, setup: str = SETUP, generate: str = GENERATE) -> Fla
 
 
 def test_the_sources_are_those_that_the_generator_writes(tmp_path: Path) -> None:
-    found = take_census("9", release_of(tmp_path), tmp_path, os.environ)
+    found = list_sources("9", release_of(tmp_path), tmp_path, os.environ)
     assert found.sources == MADE
-    assert found.bytes == len(SETUP) + len(GENERATE) + 3 * len("kernel")
+    assert found.total_bytes == len(SETUP) + len(GENERATE) + 3 * len("kernel")
 
 
 def test_it_is_taken_once_for_the_same_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = release_of(tmp_path)
-    first = take_census("9", release, tmp_path, os.environ)
+    first = list_sources("9", release, tmp_path, os.environ)
     monkeypatch.setattr(census, "fetch_source", None)
-    assert take_census("9", release, tmp_path, os.environ) == first
+    assert list_sources("9", release, tmp_path, os.environ) == first
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_it_is_taken_once_for_the_same_sources(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_kept_census_that_is_something_else_is_taken_again(tmp_path: Path, kept: str) -> None:
     release = release_of(tmp_path)
-    keep_census(Census(("old",), 1), release.pin, tmp_path)
-    assert take_census("9", release, tmp_path, os.environ).sources == ("old",)
+    write_source_list(SourceList(("old",), 1), release.source_pin, tmp_path)
+    assert list_sources("9", release, tmp_path, os.environ).sources == ("old",)
     (path,) = (tmp_path / "census").iterdir()
     path.write_text(kept)
-    assert take_census("9", release, tmp_path, os.environ).sources == MADE
+    assert list_sources("9", release, tmp_path, os.environ).sources == MADE
 
 
 def test_what_a_build_is_compared_with_is_the_census_whatever_a_person_has_set(tmp_path: Path) -> None:
     environ = {**os.environ, "OPT_DIM": "32"}
-    assert planned_sources("9", release_of(tmp_path), tmp_path, environ) == MADE
+    assert list_planned_sources("9", release_of(tmp_path), tmp_path, environ) == MADE
 
 
 def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
@@ -104,17 +104,17 @@ def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
     caplog.set_level("INFO")
     git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
-    assert planned_sources("9", release, tmp_path, os.environ) == ()
+    assert list_planned_sources("9", release, tmp_path, os.environ) == ()
     assert "not compared with what plan lists" in caplog.text
 
 
 def test_nothing_is_left_in_the_cache_beside_it(tmp_path: Path) -> None:
-    take_census("9", release_of(tmp_path), tmp_path, os.environ)
+    list_sources("9", release_of(tmp_path), tmp_path, os.environ)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["census", "sources"]
 
 
 def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
-    first, second = generator_commands(SETUP, "9")
+    first, second = parse_generator_commands(SETUP, "9")
     generator = (sys.executable, "csrc/ck/generate.py", "-d")
     assert first == (*generator, "fwd", "--output_dir", "build", "--optdim", "32,64")
     assert second == (*generator, "bwd", "--output_dir", "build", "--optdim", "64")
@@ -136,7 +136,7 @@ def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
 )
 def test_a_setup_py_that_does_not_say_is_an_error(setup: str, why: str) -> None:
     with pytest.raises(SourceError, match="which kernel sources") as refused:
-        generator_commands(setup, "9")
+        parse_generator_commands(setup, "9")
     assert why in str(refused.value)
 
 
@@ -147,7 +147,7 @@ def test_a_setup_py_that_does_not_say_is_an_error(setup: str, why: str) -> None:
 def test_a_generator_that_fails_or_makes_nothing_is_an_error(tmp_path: Path, generate: str, error: str) -> None:
     release = release_of(tmp_path, generate=generate)
     with pytest.raises(SourceError, match=error):
-        take_census("9", release, tmp_path, os.environ)
+        list_sources("9", release, tmp_path, os.environ)
     assert not (tmp_path / "census").exists()
 
 
@@ -155,7 +155,7 @@ def test_sources_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
     git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     with pytest.raises(SourceError, match="git fetch"):
-        take_census("9", release, tmp_path, os.environ)
+        list_sources("9", release, tmp_path, os.environ)
 
 
 @pytest.mark.slow
@@ -165,12 +165,12 @@ def test_the_real_releases(version: str, count: int, cache: Path, tmp_path: Path
     release = load_matrix(MATRIX).flash_attn[version]
     (tmp_path / "sources").symlink_to(cache / "sources")
     (cache / "sources").mkdir(parents=True, exist_ok=True)
-    found = take_census(version, release, tmp_path, os.environ)
+    found = list_sources(version, release, tmp_path, os.environ)
 
     assert len(found.sources) == count
-    tree = unpack(fetch_source(version, release, cache / "sources", os.environ), tmp_path / "tree")
+    tree = unpack_source(fetch_source(version, release, cache / "sources", os.environ), tmp_path / "tree")
     listed: list[str] = []
-    for command in generator_commands((tree / "setup.py").read_text(), version):
+    for command in parse_generator_commands((tree / "setup.py").read_text(), version):
         words = ["--list_blobs" if word == "--output_dir" else word for word in command]
         capture(["list" if word == "build" else word for word in words], cwd=tree)
         listed += (tree / "list").read_text().split()

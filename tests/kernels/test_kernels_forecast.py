@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, Measured
+from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, Measurement
 from wheelfactory.kernels.forecast import (
-    ARCHIVE_PART,
-    Forecast,
-    Knowledge,
-    Limit,
+    ARCHIVE_RATIO,
+    Estimate,
+    CostModel,
+    ResourceLimit,
     Runners,
-    jobs_that_fit,
-    link_limits,
-    make_forecast,
+    fit_jobs,
+    check_link_limits,
+    estimate_set,
 )
 
 ARCHS = ("gfx90a", "gfx942")
@@ -26,15 +26,15 @@ SOURCES = tuple(f"fmha_fwd_d64_x{number}" for number in range(8))
 
 def ledger(cpu_s: float, *names: str, peak_mib: int = 900, size: int = 10**6) -> Ledger:
     """Each of these sources measured alike."""
-    return Ledger(tuple(Measured(name, ARCHS, "0123456789abcdef", cpu_s, peak_mib, size) for name in names))
+    return Ledger(tuple(Measurement(name, ARCHS, "0123456789abcdef", cpu_s, peak_mib, size) for name in names))
 
 
 def forecast(
     *, by: Ledger, cut_by: Ledger | None = None, shards: int | None = None, budget_s: float = 100, **runners: float
-) -> Forecast:
-    knowledge = Knowledge(by, cut_by or Ledger())
+) -> Estimate:
+    knowledge = CostModel(by, cut_by or Ledger())
     machines = Runners(**{"count": 2, "cores": 2, **runners})  # type: ignore[arg-type]
-    return make_forecast(SOURCES, 10**9, ARCHS, knowledge, machines, shards=shards, budget_s=budget_s)
+    return estimate_set(SOURCES, 10**9, ARCHS, knowledge, machines, shards=shards, budget_s=budget_s)
 
 
 def test_the_sums_of_eight_compiles_of_ten_seconds() -> None:
@@ -46,7 +46,7 @@ def test_the_sums_of_eight_compiles_of_ten_seconds() -> None:
     assert made.wall_s == 20, "four shards on two runners"
     assert (made.jobs, made.peak_mib) == (2, 2 * (900 + DRIVER_MIB))
     assert made.object_bytes == 8 * 10**6
-    assert made.archive_bytes == round(8 * 10**6 * ARCHIVE_PART)
+    assert made.archive_bytes == round(8 * 10**6 * ARCHIVE_RATIO)
     assert made.disk_bytes == 2 * (made.object_bytes + made.archive_bytes + 10**9), "built, kept, cached and packed"
     assert made.shards == ("1/4", "2/4", "3/4", "4/4")
 
@@ -64,7 +64,7 @@ def test_a_budget_below_one_compile_is_an_error() -> None:
 
 def test_shards_are_cut_by_what_every_machine_has_and_timed_by_what_this_one_knows() -> None:
     first, *others = SOURCES
-    heavy = Ledger((*ledger(70, first).measured, *ledger(10, *others).measured))
+    heavy = Ledger((*ledger(70, first).measurements, *ledger(10, *others).measurements))
     assert forecast(by=heavy, shards=2).shard_cpu_s == (100, 40), "dealt out as if all were equal"
     assert forecast(by=heavy, cut_by=heavy, shards=2).shard_cpu_s == (70, 70)
     assert forecast(by=heavy, shards=2).imbalance == pytest.approx(100 / 70)
@@ -72,7 +72,7 @@ def test_shards_are_cut_by_what_every_machine_has_and_timed_by_what_this_one_kno
 
 def test_where_predictions_come_from_is_said() -> None:
     assert forecast(by=Ledger()).predicted_from == "seed table, no measurement"
-    two = Ledger((*ledger(10, *SOURCES).measured, Measured(SOURCES[0], ARCHS, "another", 10, 900, 1000)))
+    two = Ledger((*ledger(10, *SOURCES).measurements, Measurement(SOURCES[0], ARCHS, "another", 10, 900, 1000)))
     assert forecast(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
 
 
@@ -96,17 +96,17 @@ def costs(*peaks_mib: int) -> list[Cost]:
 def test_as_many_at_once_as_memory_holds_whichever_meet(
     peaks: tuple[int, ...], cores: int, memory_gib: float, jobs: int
 ) -> None:
-    assert jobs_that_fit(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))[0] == jobs
+    assert fit_jobs(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))[0] == jobs
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=9), st.integers(1, 4), st.floats(1, 20))
 def test_the_peak_is_that_of_the_heaviest_that_may_meet(peaks: list[int], cores: int, memory_gib: float) -> None:
-    jobs, peak_mib = jobs_that_fit(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))
+    jobs, peak_mib = fit_jobs(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))
     assert peak_mib == sum(sorted(peaks, reverse=True)[:jobs]) + jobs * DRIVER_MIB
     assert jobs == 1 or peak_mib <= memory_gib * 1024
 
 
-def limit(made: Forecast, name: str) -> Limit:
+def limit(made: Estimate, name: str) -> ResourceLimit:
     (found,) = (item for item in made.limits if item.name == name)
     return found
 
@@ -130,30 +130,30 @@ def test_the_real_limits_hold_for_a_small_set() -> None:
         ("longest shard", forecast(by=ledger(2.8 * 3600, *SOURCES), shards=2, cores=1)),
         ("memory of a runner", forecast(by=ledger(10, *SOURCES, peak_mib=20_000), memory_gib=16)),
         ("disk of a runner", forecast(by=ledger(10, *SOURCES, size=2 * 10**9))),
-        ("archive as a release asset", forecast(by=ledger(10, *SOURCES, size=math.ceil((1 << 28) / ARCHIVE_PART)))),
+        ("archive as a release asset", forecast(by=ledger(10, *SOURCES, size=math.ceil((1 << 28) / ARCHIVE_RATIO)))),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_beyond_a_limit_fails_it(name: str, made: Forecast) -> None:
+def test_what_is_beyond_a_limit_fails_it(name: str, made: Estimate) -> None:
     assert not limit(made, name).passed
     assert limit(made, name).value >= limit(made, name).limit
 
 
 def test_what_is_exactly_at_a_limit_fails_it() -> None:
-    assert not Limit("archive as a release asset", 2.0, 2, "GiB").passed
-    assert Limit("archive as a release asset", 1.999, 2, "GiB").passed
+    assert not ResourceLimit("archive as a release asset", 2.0, 2, "GiB").passed
+    assert ResourceLimit("archive as a release asset", 1.999, 2, "GiB").passed
 
 
 def test_a_link_of_the_objects_of_a_release_fits_and_one_of_nine_times_as_many_does_not() -> None:
     name = "fmha_bwd_d128_bf16_batch_" + "b" * 135
-    total, longest = link_limits([name] * 2775)
+    total, longest = check_link_limits([name] * 2775)
     assert total.passed
     assert total.limit == 6, "what Linux allows at most, as the build raises its own limit"
-    assert not link_limits([name] * 9 * 2775)[0].passed
+    assert not check_link_limits([name] * 9 * 2775)[0].passed
     assert longest.passed
-    assert not link_limits(["x" * (128 << 10)])[1].passed
+    assert not check_link_limits(["x" * (128 << 10)])[1].passed
 
 
 def test_the_arguments_are_counted_as_linux_does() -> None:
-    one, two = (link_limits(["x" * 100] * count)[0].value * (1 << 20) for count in (1, 2))
+    one, two = (check_link_limits(["x" * 100] * count)[0].value * (1 << 20) for count in (1, 2))
     assert two - one == pytest.approx(160 + len("/") + 100 + len(".o\0") + 8), "path, zero byte, pointer"

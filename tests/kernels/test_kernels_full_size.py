@@ -19,8 +19,8 @@ import pytest
 from paper_torch import make_paper_torch, other_python
 from rocm_machine import KERNEL_SET as SET
 from rocm_machine import SHARDS, make_machine
-from wheelfactory.kernels.archive import read_manifest
-from wheelfactory.kernels.compiler.store import Finished
+from wheelfactory.kernels.archive import read_archive_manifest
+from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.wheel.inspect.look import inspect
 
 pytestmark = pytest.mark.slow
@@ -29,8 +29,8 @@ KERNELS, BINDINGS = 2775, 7
 SECOND_TORCH = "2.11.0"
 
 
-def objects_of(paths: Sequence[Path]) -> list[dict[str, Finished]]:
-    return [dict(read_manifest(path).objects) for path in paths]
+def objects_of(paths: Sequence[Path]) -> list[dict[str, ObjectRecord]]:
+    return [dict(read_archive_manifest(path).objects) for path in paths]
 
 
 def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(kernel_archives: Path) -> None:
@@ -39,7 +39,7 @@ def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(kernel_arc
     assert len(shards) == SHARDS
     assert len(names) == len(set(names)) == KERNELS
     assert {"fmha_fwd_api", "fmha_bwd_api", "fmha_fwd_splitkv_api", "fmha_fwd_appendkv_api"} <= set(names)
-    assert all(set(read_manifest(path).set_key.sources) == set(names) for path in kernel_archives.glob("*.shard-*"))
+    assert all(set(read_archive_manifest(path).set_key.sources) == set(names) for path in kernel_archives.glob("*.shard-*"))
 
 
 def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each(
@@ -71,7 +71,7 @@ def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each
         found = inspect(Path(done.stdout.strip()), rocm)
         assert found.distribution
         assert found.distribution.record
-        assert found.distribution.record.kernels == read_manifest(Path(joined.stdout.strip())).key
+        assert found.distribution.record.kernels == read_archive_manifest(Path(joined.stdout.strip())).key
         (extension,) = found.elf_files
         counts = {target: code.objects for target, code in extension.device_code.items()}
         assert counts == dict.fromkeys(("gfx90a", "gfx942", "gfx950"), KERNELS + BINDINGS)

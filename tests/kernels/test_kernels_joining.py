@@ -8,10 +8,10 @@ import pytest
 
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheelfactory.core.errors import BuildError, InputError, RunAgainError
-from wheelfactory.kernels.archive import pack as pack_store
-from wheelfactory.kernels.archive import read_manifest
+from wheelfactory.kernels.archive import pack_archive as pack_store
+from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.earlier import join_set
+from wheelfactory.kernels.earlier import merge_set
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 SHARDS = {"1/2": ["fmha_bwd_d128", "fmha_fwd_d64"], "2/2": ["fmha_fwd_d128", "x_api"]}
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def far(folder: Path) -> str:
     """What is said of how far the shards are."""
     with pytest.raises(RunAgainError) as later:
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
     assert later.value.what == "kernel set is not whole yet"
     assert later.value.exit_code == 6
     assert later.value.hint
@@ -45,15 +45,15 @@ def far(folder: Path) -> str:
 def test_all_shards_make_the_set(folder: Path) -> None:
     for shard in SHARDS:
         pack(folder, shard)
-    joined = join_set(folder, SET, folder.parent / "kernels")
-    assert sorted(read_manifest(joined).objects) == sorted(OBJECTS)
+    joined = merge_set(folder, SET, folder.parent / "kernels")
+    assert sorted(read_archive_manifest(joined).objects) == sorted(OBJECTS)
 
 
 def test_a_part_beside_the_whole_shard_is_of_no_account(folder: Path) -> None:
     for shard in SHARDS:
         pack(folder, shard)
     pack(folder, "1/2", objects=1)
-    assert not read_manifest(join_set(folder, SET, folder.parent / "kernels")).is_partial
+    assert not read_archive_manifest(merge_set(folder, SET, folder.parent / "kernels")).is_partial
 
 
 def test_where_a_shard_is_there_in_part_it_is_said_how_far_it_is(folder: Path) -> None:
@@ -81,21 +81,21 @@ def test_a_set_that_was_not_cut_and_is_there_in_part(folder: Path) -> None:
 def test_a_missing_shard_of_which_there_is_no_part_is_an_error_as_ever(folder: Path) -> None:
     pack(folder, "2/2")
     with pytest.raises(BuildError, match=r"kernel set is not whole: 2 of 4 .* no archive of shard 1/2"):
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
 
 
 def test_a_part_of_the_shard_that_is_whole_does_not_hide_that_another_is_missing(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "2/2", objects=1)
     with pytest.raises(BuildError, match="no archive of shard 1/2"):
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
 
 
 def test_a_part_of_another_key_promises_nothing(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "1/2", objects=1, key=OTHER)
     with pytest.raises(BuildError, match="no archive of shard 1/2"):
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
 
 
 def test_a_damaged_part_is_told_and_counts_for_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,24 +108,24 @@ def test_a_damaged_part_is_told_and_counts_for_nothing(folder: Path, caplog: pyt
 
 def test_a_set_that_was_compiled_whole_needs_no_joining(folder: Path) -> None:
     archive = pack(folder, None, objects=4)
-    assert join_set(folder, SET, folder.parent / "kernels") == archive
+    assert merge_set(folder, SET, folder.parent / "kernels") == archive
 
 
 def test_a_whole_set_that_is_damaged_is_refused(folder: Path) -> None:
     archive = pack(folder, None, objects=4)
     archive.write_bytes(archive.read_bytes()[:-20])
     with pytest.raises(InputError, match="damaged kernel archive"):
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
 
 
 def test_whole_sets_of_two_compilers_are_not_chosen_from(folder: Path) -> None:
     pack(folder, None, objects=4)
     pack(folder, None, objects=4, key=OTHER)
     with pytest.raises(InputError, match="no shards to join"):
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
 
 
 def test_nothing_to_join_is_refused_with_the_command_that_makes_it(folder: Path) -> None:
     with pytest.raises(InputError, match="no shards to join") as refused:
-        join_set(folder, SET, folder.parent / "kernels")
+        merge_set(folder, SET, folder.parent / "kernels")
     assert "--shard 1/N" in refused.value.hint

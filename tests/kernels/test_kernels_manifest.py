@@ -9,17 +9,17 @@ import pytest
 
 from kernel_archive_factory import KEY, PARTS
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.compiler.key import differences
-from wheelfactory.kernels.compiler.store import Finished, SetKey
-from wheelfactory.kernels.manifest import Manifest, parse_manifest
+from wheelfactory.kernels.compiler.key import diff_key_parts
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
+from wheelfactory.kernels.manifest import ArchiveManifest, parse_archive_manifest
 
 
 def test_equal_parts_do_not_differ() -> None:
-    assert differences(PARTS, dict(reversed(list(PARTS.items())))) == []
+    assert diff_key_parts(PARTS, dict(reversed(list(PARTS.items())))) == []
 
 
 def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
-    assert differences({"archs": ("gfx942",)}, {"archs": ["gfx942"]}) == []
+    assert diff_key_parts({"archs": ("gfx942",)}, {"archs": ["gfx942"]}) == []
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
     ],
 )
 def test_a_part_that_differs_is_named_with_both_values(one: Any, other: Any, found: str) -> None:
-    assert differences({"part": one, "same": 1}, {"part": other, "same": 1}) == [f"part: {found}"]
+    assert diff_key_parts({"part": one, "same": 1}, {"part": other, "same": 1}) == [f"part: {found}"]
 
 
 def test_of_a_part_with_parts_only_those_that_differ_are_named() -> None:
     one = {"environment": {"A": "1", "B": "2"}}
     other = {"environment": {"B": "3", "C": "4"}}
 
-    assert differences(one, other) == [
+    assert diff_key_parts(one, other) == [
         "environment.A: 1, other nothing",
         "environment.B: 2, other 3",
         "environment.C: nothing, other 4",
@@ -56,14 +56,14 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
     parts: dict[str, Any] = {}
     for _ in range(20):
         parts = {"a": parts}
-    document = json.loads(Manifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
+    document = json.loads(ArchiveManifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
 
     with pytest.raises(InputError, match="damaged kernel manifest: here: its parts are nested too deeply"):
-        parse_manifest(json.dumps(document).encode(), "here")
+        parse_archive_manifest(json.dumps(document).encode(), "here")
 
 
 def test_a_manifest_is_read_back_as_it_was_written() -> None:
-    entry = Finished("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5, cached=True)
-    manifest = Manifest("x", KEY, "2/8", ("fmha_fwd_d64", "x_api"), {"x_api": entry})
+    entry = ObjectRecord("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5, cached=True)
+    manifest = ArchiveManifest("x", KEY, "2/8", ("fmha_fwd_d64", "x_api"), {"x_api": entry})
 
-    assert parse_manifest(manifest.to_bytes(), "here") == manifest
+    assert parse_archive_manifest(manifest.to_bytes(), "here") == manifest

@@ -19,9 +19,9 @@ from ninja import BIN_DIR
 from cgroups import MemoryLimit, memory_limited, why_not
 from kernel_project import BINDING, KERNELS, Project, make_project
 from wheelfactory.kernels.compiler import ninja
-from wheelfactory.kernels.compiler.costs import Ledger, predict
+from wheelfactory.kernels.compiler.costs import Ledger, predict_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import LINK, VARIABLE
+from wheelfactory.kernels.compiler.order import READY_TO_LINK, REQUEST_VARIABLE
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def make_hungry_project(folder: Path, *, all_mib: int | None = None) -> Project:
     project = make_project(folder)
     (project.root / "clang.py").write_text(CLANG)
     for name in KERNELS:
-        mib = all_mib or predict(Ledger(), name, ("gfx942",), "").peak_mib
+        mib = all_mib or predict_cost(Ledger(), name, ("gfx942",), "").peak_mib
         (project.root / f"build/{name}.hip").write_text(f"// {mib} MiB\n")
     return project
 
@@ -70,7 +70,7 @@ def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.Compl
     settings = {
         "HIPCC_LOG": str(project.log),
         "HIPCC_DOES": f"cd {project.root}; {HIPCC_DOES}",
-        VARIABLE: str(project.root / "order.json"),
+        REQUEST_VARIABLE: str(project.root / "order.json"),
     }
     return subprocess.run(
         limit.command(*command),
@@ -90,7 +90,7 @@ def test_what_is_killed_is_compiled_again_until_all_is_there(tmp_path: Path, lim
     project = make_hungry_project(tmp_path)
     done = run(project, limit, *OURS)
     assert done.returncode == 0, done.stdout
-    assert project.report().state == LINK
+    assert project.report().state == READY_TO_LINK
     assert 0 < limit.kills <= JOBS, "all by the one overload of the beginning"
     assert f"{JOBS // 2} at once from now on" in done.stdout
     assert sorted(set(project.compiled())) == sorted([*KERNELS, BINDING])

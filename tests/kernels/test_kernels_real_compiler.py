@@ -20,13 +20,13 @@ from hip_toolchain import HipToolchain
 from kernel_project import make_project
 from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, make_bench
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import LINK, SHARD
+from wheelfactory.kernels.compiler.order import READY_TO_LINK, SHARD_DONE
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.handover import Wanted
-from wheelfactory.pipeline.build import finish
+from wheelfactory.kernels.handover import CompileScope
+from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.inspect.look import inspect
@@ -65,13 +65,13 @@ def wheel(bench: Bench, cells: tuple[Cell, Cell], first: Built) -> Path:
     assert first.raw
     record = BuildRecord(
         cell=cells[0].id,
-        label=str(Label.of(cells[0])),
+        label=str(Label.from_cell(cells[0])),
         offload_archs=ARCHS,
         source=bench.source.identity,
         kernels=first.report.key,
         toolchain=first.raw.toolchain.model_copy(update={"glibc": SYSTEM_GLIBC}),
     )
-    return finish(first.raw.path, record, bench.folder / "finished", bench.given(cells[0], "cache")["environ"])
+    return finish_raw_wheel(first.raw.path, record, bench.folder / "finished", bench.given(cells[0], "cache")["environ"])
 
 
 def digests(built: Built) -> Mapping[str, str]:
@@ -80,7 +80,7 @@ def digests(built: Built) -> Mapping[str, str]:
 
 def test_the_first_cell_compiles_every_kernel_and_links(first: Built) -> None:
     assert first.compiled == sorted((BINDING, *KERNELS))
-    assert (first.report.state, first.report.compiled) == (LINK, len(KERNELS))
+    assert (first.report.state, first.report.compiled) == (READY_TO_LINK, len(KERNELS))
     assert not any(entry.cached for entry in first.objects.values())
     assert first.raw
 
@@ -88,7 +88,7 @@ def test_the_first_cell_compiles_every_kernel_and_links(first: Built) -> None:
 def test_a_second_cell_compiles_no_kernel_and_takes_a_tenth_of_the_first(first: Built, second: Built) -> None:
     """In CPU seconds of all processes of setup.py, the binding and the link included."""
     assert second.compiled == [BINDING]
-    assert (second.report.state, second.report.taken) == (LINK, len(KERNELS))
+    assert (second.report.state, second.report.reused) == (READY_TO_LINK, len(KERNELS))
     assert second.cpu_s <= first.cpu_s / 10
 
 
@@ -96,7 +96,7 @@ def test_kernels_of_both_cells_are_of_one_key_and_the_same_bytes_are_linked(
     bench: Bench, first: Built, second: Built
 ) -> None:
     assert first.report.key == second.report.key
-    linked = [{path.stem: sha256_of(path) for path in bench.folder.glob(f"build{n}/**/fmha_*.o")} for n in (0, 1)]
+    linked = [{path.stem: file_sha256(path) for path in bench.folder.glob(f"build{n}/**/fmha_*.o")} for n in (0, 1)]
     assert linked == [digests(first)] * 2
 
 
@@ -117,8 +117,8 @@ def test_shards_compiled_elsewhere_are_the_whole_set_in_the_same_bytes(
     bench: Bench, cells: tuple[Cell, Cell], first: Built
 ) -> None:
     """In another store, with a compiler cache that has nothing."""
-    shards = [bench.build(cells[1], "elsewhere", Wanted(shard=Shard(index, 2))) for index in (1, 2)]
-    assert [shard.report.state for shard in shards] == [SHARD] * 2
+    shards = [bench.build(cells[1], "elsewhere", CompileScope(shard=Shard(index, 2))) for index in (1, 2)]
+    assert [shard.report.state for shard in shards] == [SHARD_DONE] * 2
     assert sorted(name for shard in shards for name in shard.compiled) == sorted(KERNELS)
     assert not any(entry.cached for entry in shards[1].objects.values())
     assert digests(shards[1]) == digests(first)

@@ -10,13 +10,13 @@ from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.kernel_set import kept_name, kernel_sets, require_set
+from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets, require_set
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
 SMALL = small_matrix()
 CELLS = expand(SMALL).cells
-SETS = kernel_sets(SMALL, CELLS)
+SETS = group_kernel_sets(SMALL, CELLS)
 
 
 def test_the_sets_of_the_small_matrix() -> None:
@@ -31,7 +31,7 @@ def test_the_sets_of_the_small_matrix() -> None:
 def test_every_ck_cell_is_in_one_set_and_no_other_cell_in_any() -> None:
     matrix = load_matrix(MATRIX)
     cells = expand(matrix).cells
-    sets = kernel_sets(matrix, cells)
+    sets = group_kernel_sets(matrix, cells)
     shared = [cell for kernel_set in sets for cell in kernel_set.cells]
     assert sorted(shared, key=str) == sorted((cell for cell in cells if cell.backend is Backend.CK), key=str)
     assert len({kernel_set.id for kernel_set in sets}) == len(sets) < len(shared) / 5
@@ -39,7 +39,7 @@ def test_every_ck_cell_is_in_one_set_and_no_other_cell_in_any() -> None:
 
 def test_the_cells_of_a_set_differ_in_torch_and_python_alone() -> None:
     matrix = load_matrix(MATRIX)
-    for kernel_set in kernel_sets(matrix, expand(matrix).cells):
+    for kernel_set in group_kernel_sets(matrix, expand(matrix).cells):
         for cell in kernel_set.cells:
             assert (cell.flash_attn, cell.rocm) == (kernel_set.flash_attn, kernel_set.rocm)
             assert matrix.archs(cell) == kernel_set.archs
@@ -48,12 +48,12 @@ def test_the_cells_of_a_set_differ_in_torch_and_python_alone() -> None:
 
 def test_one_rocm_with_two_abis_has_two_sets() -> None:
     matrix = load_matrix(MATRIX)
-    names = [item.id for item in kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.8.3-rocm6.1-")]
+    names = [item.id for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.8.3-rocm6.1-")]
     assert names == ["fa2.8.3-rocm6.1-gfx90a_gfx942-cxx11", "fa2.8.3-rocm6.1-gfx90a_gfx942-precxx11"]
 
 
 def test_triton_cells_need_no_kernels() -> None:
-    assert kernel_sets(SMALL, [cell for cell in CELLS if cell.backend is Backend.TRITON]) == ()
+    assert group_kernel_sets(SMALL, [cell for cell in CELLS if cell.backend is Backend.TRITON]) == ()
 
 
 def test_a_set_is_found_by_its_id() -> None:
@@ -95,7 +95,7 @@ SLIM: Edit = (
 def name_of(*edits: Edit, slim: bool = False) -> str:
     """The name under which a set of the edited matrix is kept."""
     matrix = small_matrix(*edits)
-    return kept_name(matrix, require_set(kernel_sets(matrix, expand(matrix).cells), SET_ID), slim=slim)
+    return stored_set_name(matrix, require_set(group_kernel_sets(matrix, expand(matrix).cells), SET_ID), slim=slim)
 
 
 def test_a_set_is_kept_under_its_id_and_twelve_digits_of_what_decides_it() -> None:
@@ -141,8 +141,8 @@ def test_the_slim_image_of_another_release_has_another_name() -> None:
 
 def test_no_two_sets_of_the_matrix_have_one_name() -> None:
     matrix = load_matrix(MATRIX)
-    sets = kernel_sets(matrix, expand(matrix).cells)
-    assert len({kept_name(matrix, kernel_set) for kernel_set in sets}) == len(sets)
+    sets = group_kernel_sets(matrix, expand(matrix).cells)
+    assert len({stored_set_name(matrix, kernel_set) for kernel_set in sets}) == len(sets)
 
 
 def test_sets_compiled_in_another_way_have_another_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.kernels.compiler.store import Finished
-from wheelfactory.kernels.timeline import trace
+from wheelfactory.kernels.compiler.store import ObjectRecord
+from wheelfactory.kernels.timeline import render_trace
 
 
 def compiled(
     start: float, end: float, source: str = "fmha_fwd_d64", *, peak: int = 100, cached: bool = False
-) -> Finished:
-    return Finished(source, ("gfx942",), "0" * 64, 1, end - start, peak, 1.7e9 + start, 1.7e9 + end, cached)
+) -> ObjectRecord:
+    return ObjectRecord(source, ("gfx942",), "0" * 64, 1, end - start, peak, 1.7e9 + start, 1.7e9 + end, cached)
 
 
-def many(count: int, seed: int = 1) -> list[Finished]:
+def many(count: int, seed: int = 1) -> list[ObjectRecord]:
     random = Random(seed)  # noqa: S311 # it must be repeatable
     starts = [random.uniform(0, 5000) for _ in range(count)]
     return [compiled(start, start + random.expovariate(1 / 60), f"fmha_fwd_d64_{n}") for n, start in enumerate(starts)]
 
 
-def events(entries: Iterable[Finished], phase: str = "X") -> list[dict[str, Any]]:
-    return [event for event in json.loads(trace(entries))["traceEvents"] if event["ph"] == phase]
+def events(entries: Iterable[ObjectRecord], phase: str = "X") -> list[dict[str, Any]]:
+    return [event for event in json.loads(render_trace(entries))["traceEvents"] if event["ph"] == phase]
 
 
 def test_each_compile_is_a_complete_event_in_microseconds_from_the_first_start() -> None:
@@ -78,4 +78,4 @@ def test_memory_is_the_sum_of_what_runs() -> None:
 
 
 def test_nothing_compiled_is_a_trace_without_events() -> None:
-    assert json.loads(trace([]))["traceEvents"] == []
+    assert json.loads(render_trace([]))["traceEvents"] == []

@@ -13,8 +13,8 @@ from wheelfactory.matrix.rules import (
     Rule,
     backend_missing,
     exclusion_rule,
-    first_reason,
-    gpu_rules_of,
+    exclusion_check,
+    gpu_rules,
     no_code,
     no_common_arch,
     not_on_index,
@@ -146,7 +146,7 @@ def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out(backend: Backen
 
 def ask(rule: Rule, combination: Combination) -> str:
     """What a rule says of a combination, of which it is told only the axes that it names."""
-    return rule.refuse(*[combination[AXES.index(axis)] for axis in rule.axes])
+    return rule.reason_against(*[combination[AXES.index(axis)] for axis in rule.axes])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: 
 
     def refused(arch: str) -> bool:
         values = {"flash-attn": "2.8.3", "rocm": "6.4", "backend": backend, GPU: arch}
-        return any(rule.refuse(*map(values.__getitem__, rule.axes)) for rule in gpu_rules_of(matrix))
+        return any(rule.reason_against(*map(values.__getitem__, rule.axes)) for rule in gpu_rules(matrix))
 
     promised = matrix.archs(Cell("2.8.3", "3.11", "2.9.1", "6.4", backend))
     assert {arch for arch in archs if not refused(arch)} == set(promised)
@@ -212,11 +212,11 @@ def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: 
     ],
 )
 def test_the_first_reason_is_the_one_told(combination: Combination, reason: str) -> None:
-    assert first_reason(small_matrix())(combination).startswith(reason)
+    assert exclusion_check(small_matrix())(combination).startswith(reason)
 
 
 def test_archs_are_told_before_an_exclusion() -> None:
-    refuse = first_reason(small_matrix(("[gfx942, gfx1030, gfx1100]", "[gfx1030]")))
+    refuse = exclusion_check(small_matrix(("[gfx942, gfx1030, gfx1100]", "[gfx1030]")))
     assert refuse(TAKEN).startswith("flash-attn 2.8.3 ck supports no arch")
 
 
@@ -229,4 +229,4 @@ def test_archs_are_told_before_an_exclusion() -> None:
     ],
 )
 def test_a_combination_that_works_has_no_reason_against_it(combination: Combination) -> None:
-    assert first_reason(small_matrix())(combination) == ALLOWED
+    assert exclusion_check(small_matrix())(combination) == ALLOWED

@@ -14,7 +14,7 @@ from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, require, select, unpublished
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explain_selection, github_matrix, require_in_matrix, select_cells, unpublished_cells
 
 MATRIX = small_matrix()
 EXPANSION = expand(MATRIX)
@@ -37,17 +37,17 @@ OLD = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
     ],
 )
 def test_a_glob_takes_the_cells_whose_id_matches(only: str, count: int) -> None:
-    assert len(select(EXPANSION, only)) == count
+    assert len(select_cells(EXPANSION, only)) == count
 
 
 def test_selected_cells_keep_the_order_of_the_matrix() -> None:
-    assert select(EXPANSION, "*") == EXPANSION.cells
+    assert select_cells(EXPANSION, "*") == EXPANSION.cells
 
 
 @pytest.mark.parametrize("only", ["fa9.9.9-*", "", "FA2.8.3-*", "[", "fa2.8.3", "*-cp313-*", "\n", "é"])
 def test_a_glob_that_matches_nothing_is_refused_with_an_example(only: str) -> None:
     with pytest.raises(InputError) as refused:
-        select(EXPANSION, only)
+        select_cells(EXPANSION, only)
     assert (refused.value.what, refused.value.which) == ("no cell matches", only)
     assert refused.value.exit_code == BAD_INPUT
     assert "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck" in refused.value.hint
@@ -64,7 +64,7 @@ def test_a_glob_that_matches_nothing_is_refused_with_an_example(only: str) -> No
 )
 def test_a_glob_that_matches_refused_combinations_only_tells_why(only: str, reason: str) -> None:
     with pytest.raises(InputError) as refused:
-        select(EXPANSION, only)
+        select_cells(EXPANSION, only)
     assert (refused.value.what, refused.value.which) == ("no cell is left of the selection", only)
     assert reason in refused.value.hint
 
@@ -72,7 +72,7 @@ def test_a_glob_that_matches_refused_combinations_only_tells_why(only: str, reas
 @given(st.text() | st.text("fa2.83-rocm6*?[]!^", max_size=30))
 def test_any_glob_selects_cells_or_is_refused(only: str) -> None:
     try:
-        cells = select(EXPANSION, only)
+        cells = select_cells(EXPANSION, only)
     except InputError:
         return
     assert cells
@@ -89,7 +89,7 @@ def test_any_glob_selects_cells_or_is_refused(only: str) -> None:
     ],
 )
 def test_a_cell_of_the_matrix_is_given_back(cell: Cell, python: str | None) -> None:
-    assert require(EXPANSION, cell, python) == cell
+    assert require_in_matrix(EXPANSION, cell, python) == cell
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_cell_of_the_matrix_is_given_back(cell: Cell, python: str | None) -> N
 )
 def test_a_refused_cell_is_told_with_its_reason(cell: str, python: str | None, reason: str) -> None:
     with pytest.raises(InputError) as refused:
-        require(EXPANSION, Cell.parse(cell), python)
+        require_in_matrix(EXPANSION, Cell.parse(cell), python)
     assert (refused.value.what, refused.value.which) == ("this combination cannot work", cell)
     assert reason in refused.value.hint
 
@@ -110,7 +110,7 @@ def test_a_refused_cell_is_told_with_its_reason(cell: str, python: str | None, r
 def test_the_python_decides_which_reason_against_a_triton_cell_is_told() -> None:
     cell = Cell.parse("fa2.8.3-rocm6.2-torch2.5.1-py3-triton")
     with pytest.raises(InputError) as refused:
-        require(EXPANSION, cell, "3.12")
+        require_in_matrix(EXPANSION, cell, "3.12")
     assert refused.value.hint == "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10"
 
 
@@ -128,13 +128,13 @@ def test_a_version_that_the_matrix_does_not_have_is_named_with_those_it_has(
     cell: str, python: str | None, what: str, known: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        require(EXPANSION, Cell.parse(cell), python)
+        require_in_matrix(EXPANSION, Cell.parse(cell), python)
     assert refused.value.what == f"no {what} in the matrix"
     assert known in refused.value.hint.removeprefix("known: ").split(", ")
 
 
 def test_published_cells_are_not_built_again() -> None:
-    assert unpublished((CK, TRITON, OLD), {TRITON.id, "fa2.5.9-rocm5.7-torch2.1.0-cp39-ck"}) == (CK, OLD)
+    assert unpublished_cells((CK, TRITON, OLD), {TRITON.id, "fa2.5.9-rocm5.7-torch2.1.0-cp39-ck"}) == (CK, OLD)
 
 
 def test_an_entry_holds_a_cell_as_strings() -> None:
@@ -186,29 +186,29 @@ def test_shards_hold_at_most_what_github_takes_and_together_all_cells(cells: int
 
 
 def test_an_explanation_has_one_line_for_each_cell_and_each_refused_combination() -> None:
-    cells = select(EXPANSION, "*")
-    lines = explanation(EXPANSION, cells, frozenset(), "*")
+    cells = select_cells(EXPANSION, "*")
+    lines = explain_selection(EXPANSION, cells, frozenset(), "*")
     fates = Counter(line.split()[0] for line in lines)
     assert fates == {"built": 4, "merged": 1, "refused": len(EXPANSION.excluded), "ck:": 1, "triton:": 1}
 
 
 @pytest.mark.parametrize("backend", Backend)
 def test_an_explanation_accounts_for_every_combination_of_a_backend(backend: Backend) -> None:
-    lines = explanation(EXPANSION, select(EXPANSION, "*"), frozenset(), "*")
+    lines = explain_selection(EXPANSION, select_cells(EXPANSION, "*"), frozenset(), "*")
     mine = [line for line in lines if re.search(rf"-{backend}(:|$)", line)]
     served = [line.count(",") + 1 if line.startswith("merged") else 1 for line in mine]
     assert sum(served) == 16
 
 
 def test_an_explanation_ends_with_the_sums() -> None:
-    assert explanation(EXPANSION, select(EXPANSION, "*"), frozenset(), "*")[-2:] == [
+    assert explain_selection(EXPANSION, select_cells(EXPANSION, "*"), frozenset(), "*")[-2:] == [
         "ck: 16 combinations = 4 in 4 cells + 12 refused",
         "triton: 16 combinations = 2 in 1 cells + 14 refused",
     ]
 
 
 LEFT_OUT = (
-    f"left out  {len(EXPANSION.cells) - len(select(EXPANSION, 'fa2.8.3-*'))} cells that do not match --only fa2.8.3-*"
+    f"left out  {len(EXPANSION.cells) - len(select_cells(EXPANSION, 'fa2.8.3-*'))} cells that do not match --only fa2.8.3-*"
 )
 
 
@@ -224,5 +224,5 @@ LEFT_OUT = (
 )
 def test_an_explanation_says_what_became_of_a_cell(line: str) -> None:
     published = {CK.id}
-    cells = unpublished(select(EXPANSION, "fa2.8.3-*"), published)
-    assert line in explanation(EXPANSION, cells, published, "fa2.8.3-*")
+    cells = unpublished_cells(select_cells(EXPANSION, "fa2.8.3-*"), published)
+    assert line in explain_selection(EXPANSION, cells, published, "fa2.8.3-*")

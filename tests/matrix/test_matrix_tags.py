@@ -7,7 +7,7 @@ import pytest
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.tags import further_tags, newest_patch, parse_tag, split_reference
+from wheelfactory.matrix.tags import additional_tags, newest_patch, parse_tag, split_reference
 
 NEW = "rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0"
 ENTRIES = ("7.14", "7.2", "6.2.4", "6.2")
@@ -70,8 +70,8 @@ def test_a_release_with_an_entry_of_its_own_stays_there() -> None:
 def test_what_the_newest_release_has_besides_is_further() -> None:
     of_older, of_newer = NEW.replace("2.10.0", "2.11.0").replace("7.2.4", "7.2.3"), NEW.replace("2.10.0", "2.12.0")
     listed = [NEW, of_older, of_newer, NEW.replace("7.2.4", "7.14"), NEW.replace("7.2.4", "7.2"), "latest"]
-    assert further_tags([NEW], listed, "7.2", ENTRIES) == [of_newer]
-    assert further_tags(["latest"], listed, "7.2", ENTRIES) == []
+    assert additional_tags([NEW], listed, "7.2", ENTRIES) == [of_newer]
+    assert additional_tags(["latest"], listed, "7.2", ENTRIES) == []
 
 
 def test_a_reference_is_a_repository_and_a_tag() -> None:

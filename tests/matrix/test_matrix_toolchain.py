@@ -8,7 +8,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Image
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.tags import release_of, with_one_compiler
+from wheelfactory.matrix.tags import rocm_release, same_compiler_images
 
 GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 
@@ -42,17 +42,17 @@ def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
     ],
 )
 def test_which_images_have_the_one_compiler(images: list[Image], taken: list[int]) -> None:
-    assert with_one_compiler(images) == tuple(images[number] for number in taken)
+    assert same_compiler_images(images) == tuple(images[number] for number in taken)
 
 
 def test_the_oldest_system_is_that_of_the_oldest_glibc_as_a_number() -> None:
     debian = image("7.1").model_copy(update={"distribution": "debian9", "glibc": "2.9"})
-    assert with_one_compiler([image("7.1"), debian]) == (debian,)
+    assert same_compiler_images([image("7.1"), debian]) == (debian,)
 
 
 def test_a_registry_with_a_port_is_no_tag() -> None:
     mirrored = image("7.1.1").model_copy(update={"tag": f"mirror:5000/{image('7.1.1').tag}"})
-    assert release_of(mirrored) == (7, 1, 1)
+    assert rocm_release(mirrored) == (7, 1, 1)
 
 
 def test_all_cells_of_a_rocm_have_one_release_and_one_system() -> None:
@@ -60,7 +60,7 @@ def test_all_cells_of_a_rocm_have_one_release_and_one_system() -> None:
     found: dict[str, set[tuple[object, ...]]] = {}
     for cell in expand(matrix).cells:
         chosen = matrix.image(cell)
-        found.setdefault(cell.rocm, set()).add((release_of(chosen), chosen.distribution, chosen.glibc))
+        found.setdefault(cell.rocm, set()).add((rocm_release(chosen), chosen.distribution, chosen.glibc))
     assert {rocm: len(compilers) for rocm, compilers in found.items()} == dict.fromkeys(matrix.rocm, 1)
     assert all(release for (release, *_), *_ in found.values())
 

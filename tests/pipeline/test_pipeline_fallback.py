@@ -18,35 +18,35 @@ from rocm_machine import make_machine
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper, wheel_text
 from wheelfactory.build import fallback as sources
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.fallback import Project, build_fallback, read_project
+from wheelfactory.build.fallback import FallbackProject, build_fallback, read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.run import Failure, Job, Line, exit_code, run_job
-from wheelfactory.release.additions import addition, missing_fallback, recorded, wheel_row
+from wheelfactory.pipeline.run import Failure, Worklist, CellPipeline, exit_code, run_worklist
+from wheelfactory.release.additions import as_addition, find_missing_fallback, read_additions, read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.manifest import write_rows
+from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish
-from wheelfactory.verify.contents import LARGEST_FALLBACK
-from wheelfactory.verify.fallback_importing import importing
+from wheelfactory.verify.contents import MAX_FALLBACK_SIZE
+from wheelfactory.verify.fallback_importing import check_fallback_import
 from wheelfactory.verify.gate import FallbackSubject
-from wheelfactory.verify.gates import FALLBACK_ALONE, FALLBACK_REQUIRED, verify, verify_fallback
-from wheelfactory.verify.proofs import Question, Report
+from wheelfactory.verify.gates import FALLBACK_PUBLISH_GATES, FALLBACK_REQUIRED_GATES, verify, verify_fallback
+from wheelfactory.verify.proofs import ProofKey, ProgramReport
 from wheelfactory.verify.result import Finding, GateResult, Status
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 NAME = "flash-attention-amd"
-PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in FALLBACK_REQUIRED)
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in FALLBACK_REQUIRED_GATES)
 
 Refused = Callable[[Path], tuple[str, str]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FallbackProject]:
     """The distribution of this checkout, as it is when the tests begin: someone may be at work on it."""
-    found, folder = read_project(), tmp_path_factory.mktemp("checkout")
+    found, folder = read_fallback_project(), tmp_path_factory.mktemp("checkout")
     found.write_sources(folder)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sources, "FALLBACK", folder)
@@ -54,15 +54,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 @pytest.fixture
-def given(tmp_path: Path, project: Project) -> Given:
+def given(tmp_path: Path, project: FallbackProject) -> Given:
     """A small one, in which nothing can be built or run, with a plain build that was written by hand."""
     small = small_machine(tmp_path / "cache")
-    made(PlainBuilds(small["cache"], {}).folder_of(f"{NAME} {project.version}", project.identity), project)
+    made(PlainBuilds(small["cache"], {}).wheel_folder(f"{NAME} {project.version}", project.identity), project)
     return small
 
 
 @pytest.fixture(scope="module")
-def wheel(cache: Path, project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(cache: Path, project: FallbackProject, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as this factory makes it."""
     return build_fallback(project, tmp_path_factory.mktemp("built"), cache)
 
@@ -71,7 +71,7 @@ def wheel(cache: Path, project: Project, tmp_path_factory: pytest.TempPathFactor
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sources in a folder of the test's own, taken for those of the checkout."""
     folder = tmp_path / "packages/flash_attention_amd"
-    read_project().write_sources(folder)
+    read_fallback_project().write_sources(folder)
     monkeypatch.setattr(sources, "FALLBACK", folder)
     return folder
 
@@ -82,7 +82,7 @@ def in_package(checkout: Path, text: str) -> None:
     path.write_text(f"{path.read_text()}\n{text}\n")
 
 
-def made(folder: Path, project: Project, **changes: Any) -> Path:
+def made(folder: Path, project: FallbackProject, **changes: Any) -> Path:
     """A wheel written by hand that is right in everything but what is given."""
     version = changes.get("version", project.version)
     truth: dict[str, Any] = {
@@ -95,7 +95,7 @@ def made(folder: Path, project: Project, **changes: Any) -> Path:
     return make_wheel(folder, **{**truth, **changes})
 
 
-def metadata(project: Project, **changes: Any) -> str:
+def metadata(project: FallbackProject, **changes: Any) -> str:
     truth = {"version": project.version, "name": NAME, "requires_python": project.requires_python}
     return metadata_text(**{**truth, "requires": project.requires, **changes})
 
@@ -103,13 +103,13 @@ def metadata(project: Project, **changes: Any) -> str:
 # -- built
 
 
-def test_the_path_of_the_wheel_is_the_only_line_on_stdout(cli: Cli, cache: Path, project: Project) -> None:
+def test_the_path_of_the_wheel_is_the_only_line_on_stdout(cli: Cli, cache: Path, project: FallbackProject) -> None:
     shown = cli("build", NAME, "--cache", cache, "--dest", "dist")
     assert (shown.code, shown.out) == (0, f"{Path.cwd()}/dist/{project.filename}\n")
 
 
 def test_two_builds_of_the_same_sources_give_the_same_bytes(
-    checkout: Path, wheel: Path, project: Project, cache: Path, tmp_path: Path
+    checkout: Path, wheel: Path, project: FallbackProject, cache: Path, tmp_path: Path
 ) -> None:
     """In another folder, with other times and another umask, among what builds and tests leave in a checkout."""
     for name in ("build/lib/flash_attention_amd/old.py", "src/flash_attention_amd.egg-info/SOURCES.txt"):
@@ -117,18 +117,18 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
         (checkout / name).write_text("flash_attention_amd/old.py\n")
     (checkout / "src/flash_attention_amd/__pycache__").mkdir()
     (checkout / "src/flash_attention_amd/__pycache__/old.pyc").write_bytes(b"")
-    assert read_project() == project
+    assert read_fallback_project() == project
     os.utime(checkout / "src/flash_attention_amd/__init__.py", (0, 1e9))
     before = os.umask(0o077)
     try:
         own = make_machine(tmp_path / "own", cache, {}).cache
-        again = build_fallback(read_project(), tmp_path / "again", own)
+        again = build_fallback(read_fallback_project(), tmp_path / "again", own)
     finally:
         os.umask(before)
-    assert sha256_of(again) == sha256_of(wheel)
+    assert file_sha256(again) == file_sha256(wheel)
 
 
-def test_the_wheel_is_made_from_all_files_of_the_package_and_holds_no_others(wheel: Path, project: Project) -> None:
+def test_the_wheel_is_made_from_all_files_of_the_package_and_holds_no_others(wheel: Path, project: FallbackProject) -> None:
     held = {name: data for name, data in read_zip(wheel).items() if ".dist-info/" not in name}
     assert held == project.members
     assert "flash_attention_amd/py.typed" in held
@@ -141,15 +141,15 @@ def test_what_was_built_is_kept_until_a_source_changes(
 
     def pip_wheel(_environment: object, source: Path, folder: Path, _epoch: int, _environ: object) -> Path:
         built.append(source)
-        return made(folder, read_project())
+        return made(folder, read_fallback_project())
 
     monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
     own = make_machine(tmp_path / "own", cache, {}).cache
     for folder in ("first", "second"):
-        build_fallback(read_project(), tmp_path / folder, own)
+        build_fallback(read_fallback_project(), tmp_path / folder, own)
     assert len(built) == 1
     (checkout / "README.md").write_text("another description\n")
-    build_fallback(read_project(), tmp_path / "third", own)
+    build_fallback(read_fallback_project(), tmp_path / "third", own)
     assert len(built) == 2
 
 
@@ -170,7 +170,7 @@ def test_a_project_that_does_not_say_what_it_is_is_an_error_that_names_the_file(
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(InputError, match="cannot read the project") as refused:
-        read_project()
+        read_fallback_project()
     assert refused.value.which.startswith(f"{path}: ")
     assert said in refused.value.which
 
@@ -199,15 +199,15 @@ def refused(given: Given) -> Refused:
     """The one gate that refuses a wheel, of those that run nothing of it, and its one finding."""
 
     def find(path: Path) -> tuple[str, str]:
-        results = verify_fallback(path, FALLBACK_ALONE, environ=given["environ"], cache=given["cache"])
+        results = verify_fallback(path, FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
         ((gate, finding),) = [(result.gate, str(finding)) for result in results for finding in result.findings]
         return gate, finding
 
     return find
 
 
-def test_a_wheel_written_by_hand_that_is_right_is_not_refused(given: Given, project: Project, tmp_path: Path) -> None:
-    results = verify_fallback(made(tmp_path, project), FALLBACK_ALONE, environ=given["environ"], cache=given["cache"])
+def test_a_wheel_written_by_hand_that_is_right_is_not_refused(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+    results = verify_fallback(made(tmp_path, project), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -223,14 +223,14 @@ def test_a_wheel_written_by_hand_that_is_right_is_not_refused(given: Given, proj
     ],
 )
 def test_metadata_other_than_the_sources_state_is_refused(
-    changes: Mapping[str, Any], found: str, refused: Refused, project: Project, tmp_path: Path
+    changes: Mapping[str, Any], found: str, refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
     gate, finding = refused(made(tmp_path, project, metadata=metadata(project, **changes)))
     assert gate == "contents"
     assert found in finding
 
 
-def test_the_sources_ask_for_torch_alone(project: Project) -> None:
+def test_the_sources_ask_for_torch_alone(project: FallbackProject) -> None:
     """ROCm's torch brings its own Triton, and pip would put the CUDA one over it."""
     assert project.requires == ("torch>=2.5",)
 
@@ -244,10 +244,10 @@ def test_the_sources_ask_for_torch_alone(project: Project) -> None:
     ],
 )
 def test_a_name_other_than_the_sources_give_it_is_refused(
-    changes: Mapping[str, str], found: str, given: Given, project: Project, tmp_path: Path
+    changes: Mapping[str, str], found: str, given: Given, project: FallbackProject, tmp_path: Path
 ) -> None:
     results = verify_fallback(
-        made(tmp_path, project, **changes), FALLBACK_ALONE, environ=given["environ"], cache=given["cache"]
+        made(tmp_path, project, **changes), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"]
     )
     findings = {result.gate: result.findings for result in results if result.findings}
     assert set(findings) == {"identity", "contents"}  # METADATA or WHEEL says it too
@@ -255,12 +255,12 @@ def test_a_name_other_than_the_sources_give_it_is_refused(
     assert found in findings["identity"][0].found
 
 
-def test_tags_other_than_those_of_its_name_are_refused(refused: Refused, project: Project, tmp_path: Path) -> None:
+def test_tags_other_than_those_of_its_name_are_refused(refused: Refused, project: FallbackProject, tmp_path: Path) -> None:
     gate, finding = refused(made(tmp_path, project, wheel=wheel_text("cp311-none-any")))
     assert (gate, "/WHEEL: expected 'Tag: py3-none-any' on line 4, found 'Tag: cp311" in finding) == ("contents", True)
 
 
-def test_a_wheel_that_was_renamed_is_refused(refused: Refused, project: Project, tmp_path: Path) -> None:
+def test_a_wheel_that_was_renamed_is_refused(refused: Refused, project: FallbackProject, tmp_path: Path) -> None:
     older = made(tmp_path / "older", project, version="0.0.9", metadata=metadata(project))
     gate, finding = refused(older.rename(tmp_path / project.filename))
     assert (gate, "found flash_attention_amd-0.0.9.dist-info" in finding) == ("identity", True)
@@ -277,7 +277,7 @@ def test_a_wheel_that_was_renamed_is_refused(refused: Refused, project: Project,
     ],
 )
 def test_a_package_other_than_that_of_the_checkout_is_refused(
-    name: str, data: bytes | None, found: str, refused: Refused, project: Project, tmp_path: Path
+    name: str, data: bytes | None, found: str, refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
     members = {key: value for key, value in {**project.members, name: data}.items() if value is not None}
     gate, finding = refused(made(tmp_path, project, members=members))
@@ -286,9 +286,9 @@ def test_a_package_other_than_that_of_the_checkout_is_refused(
     assert found in finding
 
 
-@pytest.mark.parametrize("member", [RECORD_NAME, "entry_points.txt"])
+@pytest.mark.parametrize("member", [BUILD_RECORD_NAME, "entry_points.txt"])
 def test_dist_info_has_nothing_that_the_build_does_not_write(
-    member: str, refused: Refused, project: Project, tmp_path: Path
+    member: str, refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
     """A build record would say that it is of a cell; entry points would put programs on PATH."""
     license_text = project.build_files["LICENSE"]
@@ -297,10 +297,10 @@ def test_dist_info_has_nothing_that_the_build_does_not_write(
     assert (gate, member in finding) == ("contents", True)
 
 
-def test_a_wheel_far_larger_than_its_sources_is_refused(given: Given, project: Project, tmp_path: Path) -> None:
-    description = os.urandom(LARGEST_FALLBACK + 10_000).hex()
+def test_a_wheel_far_larger_than_its_sources_is_refused(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+    description = os.urandom(MAX_FALLBACK_SIZE + 10_000).hex()
     path = made(tmp_path, project, metadata=metadata(project) + description)
-    results = verify_fallback(path, FALLBACK_ALONE, environ=given["environ"], cache=given["cache"])
+    results = verify_fallback(path, FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
     (contents,) = [result for result in results if result.status is Status.FAILED]
     assert contents.findings[-1].expected == "0 to 1,000,000 bytes"
 
@@ -315,16 +315,16 @@ def test_a_member_changed_after_the_build_is_refused_twice(wheel: Path, given: G
     assert found == {"record", "contents"}
 
 
-def test_nothing_of_a_refused_wheel_is_run(given: Given, project: Project, tmp_path: Path) -> None:
+def test_nothing_of_a_refused_wheel_is_run(given: Given, project: FallbackProject, tmp_path: Path) -> None:
     path = made(tmp_path, project, members={"flash_attention_amd/__init__.py": b""})
     *_, imported, computed = verify(path, **given)
     assert {imported.status, computed.status} == {Status.NOT_RUN}
     with pytest.raises(VerificationError):
-        addition(path, (imported, computed))
+        as_addition(path, (imported, computed))
 
 
 def test_a_release_directory_is_verified_with_it(cli: Cli, wheel: Path, cache: Path) -> None:
-    publish(DirectoryPublisher(Path("release")), [addition(wheel, PASSED)])
+    publish(DirectoryPublisher(Path("release")), [as_addition(wheel, PASSED)])
     shown = cli("verify", "release", "--cache", cache)
     assert (shown.code, shown.out.splitlines()[0]) == (0, f"{wheel.name}: verified")
 
@@ -333,7 +333,7 @@ def test_one_of_another_version_in_a_release_is_left_out_and_named(
     cli: Cli, checkout: Path, wheel: Path, cache: Path
 ) -> None:
     """The sources that it is held against are not here; the cells beside it can be verified."""
-    publish(DirectoryPublisher(Path("release")), [addition(wheel, PASSED)])
+    publish(DirectoryPublisher(Path("release")), [as_addition(wheel, PASSED)])
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     shown = cli("verify", "release", "--cache", cache)
@@ -349,7 +349,7 @@ def test_it_is_of_no_cell(cli: Cli, wheel: Path) -> None:
 
 
 def test_a_package_that_needs_more_than_torch_does_not_import(
-    cli: Cli, checkout: Path, cache: Path, project: Project
+    cli: Cli, checkout: Path, cache: Path, project: FallbackProject
 ) -> None:
     """The environment has einops for other wheels, and so would hide it."""
     in_package(checkout, "import einops")
@@ -378,26 +378,26 @@ def test_a_wrong_number_is_refused_with_its_error_and_bound_and_nothing_is_publi
 
 
 def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
-    wheel: Path, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, project: FallbackProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounds may be narrowed after it was kept; and what was not good is asked again."""
     asked: list[str] = []
     answers = ["9.9.9", project.version]
 
-    def run(_subject: object, question: Question, kind: type[Report]) -> Report:
+    def run(_subject: object, question: ProofKey, kind: type[ProgramReport]) -> ProgramReport:
         asked.append(question.program.name)
         return kind.model_validate({"version": answers.pop(0)})
 
     monkeypatch.setattr("wheelfactory.verify.fallback_trial._run", run)
     subject = FallbackSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
-    assert importing(subject).status is Status.FAILED
+    assert check_fallback_import(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()
-    assert [importing(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]
+    assert [check_fallback_import(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]
     assert asked == ["import_fallback.py"] * 2
     (kept,) = (tmp_path / "cache/proofs").iterdir()
     kept.write_text(kept.read_text().replace(project.version, "9.9.9"))
     answers.append(project.version)
-    assert importing(subject).status is Status.PASSED
+    assert check_fallback_import(subject).status is Status.PASSED
     assert len(asked) == 3
 
 
@@ -405,44 +405,44 @@ def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
 
 
 @pytest.fixture
-def handed(project: Project, tmp_path: Path) -> Callable[..., Path]:
+def handed(project: FallbackProject, tmp_path: Path) -> Callable[..., Path]:
     """Makes a release directory as a job hands it on: the wheel, and a row that says how verifying it went."""
 
     def make(gates: tuple[GateResult, ...] = PASSED, **changes: Any) -> Path:
         folder = tmp_path / "handed"
         path = made(tmp_path / "made", project)
-        row = wheel_row(path, gates)
+        row = read_wheel_row(path, gates)
         publish(DirectoryPublisher(folder), [(row, path)])
-        (folder / "manifest.jsonl").write_bytes(write_rows([row.model_copy(update=changes)]))
+        (folder / "manifest.jsonl").write_bytes(manifest_bytes([row.model_copy(update=changes)]))
         return folder
 
     return make
 
 
 def test_its_row_is_of_no_cell_and_no_label_and_so_in_every_index(wheel: Path) -> None:
-    row = wheel_row(wheel, PASSED)
+    row = read_wheel_row(wheel, PASSED)
     assert (row.project, row.cell, row.label, row.index_key) == (NAME, None, None, None)
 
 
 def test_a_row_whose_gates_all_passed_is_taken_from_a_release_directory(
-    handed: Callable[..., Path], given: Given, project: Project
+    handed: Callable[..., Path], given: Given, project: FallbackProject
 ) -> None:
-    ((row, path),) = recorded(handed(), expected=(), **given)
+    ((row, path),) = read_additions(handed(), expected=(), **given)
     assert (row.filename, path and path.name) == (project.filename, project.filename)
 
 
-@pytest.mark.parametrize("name", FALLBACK_REQUIRED)
+@pytest.mark.parametrize("name", FALLBACK_REQUIRED_GATES)
 @pytest.mark.parametrize("said", ["nothing", "not run", "failed"])
 def test_a_row_with_a_gate_that_did_not_pass_is_refused(
     name: str, said: str, handed: Callable[..., Path], given: Given
 ) -> None:
     """Whatever it says of which gates are required."""
-    finding = Finding(file="a", expected="b", found="c", cure="d")
-    instead = {"nothing": [], "not run": [GateResult.not_run(name, "")], "failed": [GateResult.of(name, [finding])]}
+    finding = Finding(file="a", expected="b", found="c", remedy="d")
+    instead = {"nothing": [], "not run": [GateResult.not_run(name, "")], "failed": [GateResult.from_findings(name, [finding])]}
     others = [gate for gate in PASSED if gate.gate != name]
     gates = tuple(gate.model_copy(update={"required": False}) for gate in (*others, *instead[said]))
     with pytest.raises(VerificationError, match=f"(not checked|failed): {name}"):
-        recorded(handed(gates), **given)
+        read_additions(handed(gates), **given)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_a_row_that_is_not_what_its_file_says_is_refused(
     changes: Mapping[str, object], said: str, handed: Callable[..., Path], given: Given
 ) -> None:
     with pytest.raises(VerificationError, match=said):
-        recorded(handed(**changes), **given)
+        read_additions(handed(**changes), **given)
 
 
 def test_a_row_is_not_believed_where_its_file_can_be_asked(
@@ -469,10 +469,10 @@ def test_a_row_is_not_believed_where_its_file_can_be_asked(
 ) -> None:
     folder = handed()
     in_package(checkout, "# changed since, or there")
-    newer = read_project()
-    made(PlainBuilds(given["cache"], {}).folder_of(f"{NAME} {newer.version}", newer.identity), newer)
+    newer = read_fallback_project()
+    made(PlainBuilds(given["cache"], {}).wheel_folder(f"{NAME} {newer.version}", newer.identity), newer)
     with pytest.raises(VerificationError, match=r"contents: "):
-        recorded(folder, **given)
+        read_additions(folder, **given)
 
 
 def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
@@ -483,30 +483,30 @@ def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     with caplog.at_level("INFO"):
-        assert recorded(folder, **given) == ()
+        assert read_additions(folder, **given) == ()
     assert "left out, this checkout cannot verify another version of it: flash_attention_amd-0.1.0" in caplog.text
 
 
-def test_another_wheel_of_a_published_version_is_refused(project: Project, tmp_path: Path) -> None:
+def test_another_wheel_of_a_published_version_is_refused(project: FallbackProject, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     first, second = made(tmp_path / "1", project), made(tmp_path / "2", project, members={"a.py": b""})
-    publish(publisher, [addition(first, PASSED)])
+    publish(publisher, [as_addition(first, PASSED)])
     with pytest.raises(PublishError, match="already published with other bytes"):
-        publish(publisher, [addition(second, PASSED)])
-    assert sha256_of(publisher.wheels / project.filename) == sha256_of(first)
+        publish(publisher, [as_addition(second, PASSED)])
+    assert file_sha256(publisher.wheels_dir / project.filename) == file_sha256(first)
 
 
-def test_it_is_missing_until_a_release_holds_its_version(checkout: Path, project: Project, tmp_path: Path) -> None:
+def test_it_is_missing_until_a_release_holds_its_version(checkout: Path, project: FallbackProject, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
-    assert missing_fallback(publisher) == project
-    publish(publisher, [addition(made(tmp_path / "made", project), PASSED)])
-    assert missing_fallback(publisher) is None
+    assert find_missing_fallback(publisher) == project
+    publish(publisher, [as_addition(made(tmp_path / "made", project), PASSED)])
+    assert find_missing_fallback(publisher) is None
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
-    assert missing_fallback(publisher) == read_project()
-    (publisher.wheels / project.filename).unlink()
+    assert find_missing_fallback(publisher) == read_fallback_project()
+    (publisher.wheels_dir / project.filename).unlink()
     path.write_text(path.read_text().replace('"0.2.0"', '"0.1.0"'))
-    assert missing_fallback(publisher) == project
+    assert find_missing_fallback(publisher) == project
 
 
 # -- brought
@@ -517,7 +517,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells whose build began; none is built."""
     found: list[str] = []
 
-    def build_none(_line: Line, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build_none(_line: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
         found.extend(cell.id for cell in cells)
         return []
 
@@ -532,8 +532,8 @@ def test_where_it_cannot_be_built_the_cells_are_and_the_failure_is_told(
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
     monkeypatch.setattr("wheelfactory.build.fallback.build_environment", no_torch)
-    job = Job(todo=(TRITON,), already=(), refusals=())
-    failures = run_job(local(given), job, DirectoryPublisher(tmp_path / "release"), **given)
+    job = Worklist(to_build=(TRITON,), published=(), unbuildable=())
+    failures = run_worklist(local(given), job, DirectoryPublisher(tmp_path / "release"), **given)
     assert begun == [TRITON.id]
     assert [(failure.name, failure.error.what) for failure in failures] == [(NAME, "no CPU torch")]
     assert exit_code(failures) == BUILD_FAILED
@@ -541,6 +541,6 @@ def test_where_it_cannot_be_built_the_cells_are_and_the_failure_is_told(
 
 def test_nothing_is_brought_where_no_cell_is_to_be_built(given: Given, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
-    nothing = Job(todo=(), already=(TRITON,), refusals=())
-    assert run_job(local(given), nothing, publisher, **given) == ()
+    nothing = Worklist(to_build=(), published=(TRITON,), unbuildable=())
+    assert run_worklist(local(given), nothing, publisher, **given) == ()
     assert publisher.rows() == ()

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.pipeline.jobs import Plan, PlannedCell, PlannedSet, outputs
+from wheelfactory.pipeline.jobs import WorkflowJobs, CellJob, SetJobs, output_lines
 
-PLAN = Plan(
-    cells=(PlannedCell(id="fa2.8.3-rocm6.4-torch2.10-cp311-ck", group="0", kernel_set="set"),),
-    kernel_sets=(PlannedSet(id="set", kept_name="kernels-set-0", shards=("1/2", "2/2")),),
+PLAN = WorkflowJobs(
+    cells=(CellJob(id="fa2.8.3-rocm6.4-torch2.10-cp311-ck", group="0", kernel_set="set"),),
+    kernel_sets=(SetJobs(id="set", archive_name="kernels-set-0", shards=("1/2", "2/2")),),
 )
 
 
 def test_a_plan_that_was_written_is_read_back(tmp_path: Path) -> None:
     PLAN.write(tmp_path / "plan.json")
-    assert Plan.read(tmp_path / "plan.json") == PLAN
+    assert WorkflowJobs.read(tmp_path / "plan.json") == PLAN
 
 
 def test_a_plan_that_is_missing_is_an_error_that_says_what_writes_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the plan: .*plan\.json \(No such file") as caught:
-        Plan.read(tmp_path / "plan.json")
+        WorkflowJobs.read(tmp_path / "plan.json")
     assert "wheelfactory ci jobs" in caught.value.hint
 
 
@@ -32,11 +32,11 @@ def test_a_plan_that_is_missing_is_an_error_that_says_what_writes_it(tmp_path: P
 def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(InputError, match=r"not a plan: .*plan\.json: "):
-        Plan.read(tmp_path / "plan.json")
+        WorkflowJobs.read(tmp_path / "plan.json")
 
 
 def test_outputs_are_lines_for_a_step_with_booleans_as_expressions_spell_them() -> None:
-    assert outputs({"count": 3, "later": True, "cells": '{"include":[]}'}) == [
+    assert output_lines({"count": 3, "later": True, "cells": '{"include":[]}'}) == [
         "count=3",
         "later=true",
         'cells={"include":[]}',

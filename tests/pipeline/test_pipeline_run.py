@@ -19,7 +19,7 @@ import pytest
 from rocm_machine import make_machine
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, read_manifest
@@ -62,7 +62,7 @@ def run(
 def snapshot(folder: Path) -> dict[str, tuple[str, int]]:
     """Every file below a folder, with its content and the time of its last change."""
     files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): (sha256_of(path), path.stat().st_mtime_ns) for path in files}
+    return {str(path.relative_to(folder)): (file_sha256(path), path.stat().st_mtime_ns) for path in files}
 
 
 def without_times(folder: Path) -> list[WheelRow]:

@@ -22,7 +22,7 @@ from wheelfactory.core.errors import (
 )
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.run import Failure, build_side_by_side, exit_code, waves
+from wheelfactory.pipeline.run import Failure, build_in_parallel, exit_code, split_into_waves
 
 
 @pytest.fixture(scope="module")
@@ -31,40 +31,40 @@ def matrix() -> Matrix:
 
 
 def ck(python: str, torch: str = "2.13.0", rocm: str = "7.2", flash_attn: str = "2.8.3") -> Cell:
-    return Cell.of(flash_attn, python, torch, rocm, Backend.CK)
+    return Cell.from_axes(flash_attn, python, torch, rocm, Backend.CK)
 
 
 def triton(torch: str = "2.13.0", flash_attn: str = "2.8.3") -> Cell:
-    return Cell.of(flash_attn, "3.12", torch, "7.2", Backend.TRITON)
+    return Cell.from_axes(flash_attn, "3.12", torch, "7.2", Backend.TRITON)
 
 
 def test_one_cell_of_each_kernel_set_goes_before_those_that_only_link(matrix: Matrix) -> None:
     cells = [ck("3.12"), ck("3.11"), ck("3.12", torch="2.12.1"), ck("3.12", rocm="7.1"), ck("3.11", rocm="7.1")]
-    first, second = waves(matrix, cells)
+    first, second = split_into_waves(matrix, cells)
     assert first == (cells[0], cells[3])
     assert second == (cells[1], cells[2], cells[4])
 
 
 def test_triton_wheels_are_made_before_the_machine_is_divided_among_kernel_sets(matrix: Matrix) -> None:
     cells = [ck("3.12"), triton(), ck("3.12", rocm="7.1")]
-    assert waves(matrix, cells) == ((cells[1],), (cells[0], cells[2]))
+    assert split_into_waves(matrix, cells) == ((cells[1],), (cells[0], cells[2]))
 
 
 def test_one_triton_cell_of_each_release_goes_before_those_that_only_get_a_label(matrix: Matrix) -> None:
     cells = [triton(), triton(torch="2.12.1"), triton(flash_attn="2.7.4.post1")]
-    assert waves(matrix, cells) == ((cells[0], cells[2]), (cells[1],))
+    assert split_into_waves(matrix, cells) == ((cells[0], cells[2]), (cells[1],))
 
 
 def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
     cells = [ck("3.12"), ck("3.12", rocm="7.1"), ck("3.12", flash_attn="2.7.4.post1")]
-    assert waves(matrix, cells) == (tuple(cells),)
+    assert split_into_waves(matrix, cells) == (tuple(cells),)
 
 
 def test_no_cell_is_lost_or_built_twice(matrix: Matrix) -> None:
     cells = [ck(python, torch) for python in ("3.10", "3.11") for torch in ("2.11.0", "2.13.0")] + [triton()]
-    assert sorted((cell for wave in waves(matrix, cells) for cell in wave), key=str) == sorted(cells, key=str)
-    assert waves(matrix, []) == ()
-    assert build_side_by_side(cast(Any, Line()), cast(Any, TwoAtOnce()), []) == []
+    assert sorted((cell for wave in split_into_waves(matrix, cells) for cell in wave), key=str) == sorted(cells, key=str)
+    assert split_into_waves(matrix, []) == ()
+    assert build_in_parallel(cast(Any, Line()), cast(Any, TwoAtOnce()), []) == []
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Line:
 
 def test_after_one_whose_time_is_up_no_other_is_begun_and_those_under_way_are_waited_for(matrix: Matrix) -> None:
     line, cells = Line(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
-    (failure,) = build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+    (failure,) = build_in_parallel(cast(Any, line), cast(Any, TwoAtOnce()), cells)
     assert isinstance(failure.error, RunAgainError)
     assert line.begun == cells[:2]
 
@@ -110,7 +110,7 @@ def test_after_one_whose_time_is_up_no_other_is_begun_and_those_under_way_are_wa
 def test_a_cell_whose_image_cannot_be_had_is_not_begun_and_the_others_are(matrix: Matrix) -> None:
     line, cells = Line(), [ck("3.12", torch="2.12.1"), ck("3.12")]
     line.up.set()
-    (failure,) = build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+    (failure,) = build_in_parallel(cast(Any, line), cast(Any, TwoAtOnce()), cells)
     assert (failure.name, failure.error.what) == (cells[0].id, "no such image")
     assert line.begun == cells[1:]
 
@@ -118,7 +118,7 @@ def test_a_cell_whose_image_cannot_be_had_is_not_begun_and_the_others_are(matrix
 def test_no_place_is_made_for_wheels_that_may_only_get_a_label(matrix: Matrix) -> None:
     line, cells = Line(), [triton(torch="2.12.1"), triton()]
     line.up.set()
-    build_side_by_side(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+    build_in_parallel(cast(Any, line), cast(Any, TwoAtOnce()), cells)
     assert line.begun == cells
 
 

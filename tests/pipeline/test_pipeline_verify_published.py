@@ -11,8 +11,8 @@ from release_factory import passed_gates, quick_gates
 from wheel_factory import TRITON, finished_wheel, small_machine
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.run import Job, run_job
-from wheelfactory.release.additions import wheel_row
+from wheelfactory.pipeline.run import Worklist, run_worklist
+from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
@@ -29,12 +29,12 @@ def publisher(tmp_path: Path) -> DirectoryPublisher:
     """A release with a wheel that ``run --quick`` made."""
     wheel = finished_wheel(tmp_path / "made", TRITON)
     made = DirectoryPublisher(tmp_path / "release")
-    publish(made, [(wheel_row(wheel, quick_gates(TRITON.id)), wheel)])
+    publish(made, [(read_wheel_row(wheel, quick_gates(TRITON.id)), wheel)])
     return made
 
 
-def job_of(publisher: DirectoryPublisher) -> Job:
-    return Job(todo=(), already=(), refusals=(), to_verify=publisher.rows())
+def job_of(publisher: DirectoryPublisher) -> Worklist:
+    return Worklist(to_build=(), published=(), unbuildable=(), to_verify=publisher.rows())
 
 
 def test_the_published_file_is_verified_and_its_row_and_pages_say_so(
@@ -49,16 +49,16 @@ def test_the_published_file_is_verified_and_its_row_and_pages_say_so(
     monkeypatch.setattr(running, "verify", passing)
     (before,) = publisher.rows()
 
-    assert run_job(local(given), job_of(publisher), publisher, **given) == ()
+    assert run_worklist(local(given), job_of(publisher), publisher, **given) == ()
 
-    assert asked == [publisher.wheels / before.filename]
+    assert asked == [publisher.wheels_dir / before.filename]
     assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
     assert "not checked" not in (publisher.folder / "packages.md").read_text()
 
 
 def failing(*_: object, **__: object) -> tuple[GateResult, ...]:
-    finding = Finding(file="a.whl", expected="dq to be off by 0.001 at most", found="0.2", cure="take it out")
-    return (*passed_gates(TRITON.id)[:-1], GateResult.of("interpreter", [finding]))
+    finding = Finding(file="a.whl", expected="dq to be off by 0.001 at most", found="0.2", remedy="take it out")
+    return (*passed_gates(TRITON.id)[:-1], GateResult.from_findings("interpreter", [finding]))
 
 
 def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
@@ -83,7 +83,7 @@ def test_a_wheel_that_is_not_verified_now_either_is_a_failure_and_its_row_stays(
     monkeypatch.setattr(running, "verify", gates)
     before: tuple[WheelRow, ...] = publisher.rows()
 
-    (failure,) = run_job(local(given), job_of(publisher), publisher, **given)
+    (failure,) = run_worklist(local(given), job_of(publisher), publisher, **given)
 
     assert (failure.name, type(failure.error)) == (TRITON.id, kind)
     assert failure.error.hint.startswith(hint)

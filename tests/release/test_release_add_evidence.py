@@ -12,10 +12,10 @@ from validations import CASES, LATER, TIME, a_validation, foreign, written
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, InputError, PublishError
 from wheelfactory.gpu.validate.report import Validation
-from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.evidence import evidence_of
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_on
+from wheelfactory.release.evidence import as_evidence
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_archs
 from wheelfactory.release.transaction import add_evidence, publish
 from wheelfactory.verify.result import Status
 
@@ -46,7 +46,7 @@ def test_the_row_of_the_wheel_carries_it_and_nothing_else_changes(folder: Path) 
     row = row_at(folder)
     rows = add(folder, a_validation(row))
     assert rows == read_manifest(folder)
-    assert row_at(folder).evidence == (evidence_of(a_validation(row)),)
+    assert row_at(folder).evidence == (as_evidence(a_validation(row)),)
     assert row_at(folder).model_copy(update={"evidence": ()}) == row
     assert row_at(folder, OTHER_CELL).evidence == ()
     after = content_of(folder)
@@ -57,7 +57,7 @@ def test_several_reports_are_added_at_once_each_to_its_wheel(folder: Path) -> No
     one, other = row_at(folder), row_at(folder, OTHER_CELL)
     add(folder, a_validation(one), foreign(other), foreign(one))
     assert [piece.device for piece in row_at(folder).evidence] == ["AMD Instinct MI300X", "NVIDIA H200"]
-    assert [piece.foreign for piece in row_at(folder, OTHER_CELL).evidence] == [True]
+    assert [piece.is_test_mode for piece in row_at(folder, OTHER_CELL).evidence] == [True]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["older first", "newer first"])
@@ -104,8 +104,8 @@ def test_one_report_that_must_not_be_added_means_that_none_is(folder: Path, kind
 def test_a_yank_keeps_the_evidence_and_so_does_publishing_again(folder: Path, tmp_path: Path) -> None:
     row = row_at(folder)
     add(folder, a_validation(row))
-    publish(DirectoryPublisher(folder), [(wheel_row(tmp_path / "made" / row.filename), None)])
-    assert verified_on(row_at(folder)) == ("gfx942",)
+    publish(DirectoryPublisher(folder), [(read_wheel_row(tmp_path / "made" / row.filename), None)])
+    assert verified_archs(row_at(folder)) == ("gfx942",)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from given import Given, local
 from release_factory import passed_gates, quick_gates
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.matrix.facts import Dependency
-from wheelfactory.pipeline.run import plan_job
-from wheelfactory.release.additions import addition, missing_dependencies, recorded
+from wheelfactory.pipeline.run import make_worklist
+from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
@@ -28,7 +28,7 @@ def given(tmp_path: Path) -> Given:
     """A small machine whose matrix has einops as a dependency, downloaded already."""
     small = small_machine(tmp_path / "cache")
     made = make_wheel(tmp_path / "made", name="einops", version="0.8.2")
-    digest = sha256_of(made)
+    digest = file_sha256(made)
     kept = small["cache"] / "sources" / digest[:16] / made.name
     kept.parent.mkdir(parents=True)
     made.rename(kept)
@@ -40,7 +40,7 @@ def given(tmp_path: Path) -> Given:
 def missing(given: Given, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
     """The dependencies that the release lacks."""
     wanted = given["matrix"].dependencies
-    return missing_dependencies(wanted, publisher, cache=given["cache"], environ=given["environ"])
+    return fetch_missing_dependencies(wanted, publisher, cache=given["cache"], environ=given["environ"])
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def publisher(tmp_path: Path) -> DirectoryPublisher:
 def released(given: Given, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
     """The file of a published Triton wheel, with its dependency beside it."""
     wheel = finished_wheel(tmp_path / "finished", TRITON)
-    publish(publisher, [*missing(given, publisher), addition(wheel, PASSED)])
-    return publisher.wheels / wheel.name
+    publish(publisher, [*missing(given, publisher), as_addition(wheel, PASSED)])
+    return publisher.wheels_dir / wheel.name
 
 
 def test_a_release_gets_the_dependencies_it_lacks(given: Given, publisher: DirectoryPublisher) -> None:
@@ -84,7 +84,7 @@ def test_a_dependency_whose_file_is_gone_is_put_back(
             id="a gate did not run",
         ),
         pytest.param(
-            (GateResult.of("identity", [Finding(file="WHEEL", expected="a", found="b", cure="c")]), *PASSED[1:]),
+            (GateResult.from_findings("identity", [Finding(file="WHEEL", expected="a", found="b", remedy="c")]), *PASSED[1:]),
             "identity: WHEEL: expected a, found b (c)",
             id="a gate refused",
         ),
@@ -94,14 +94,14 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
     results: tuple[GateResult, ...], line: str, tmp_path: Path
 ) -> None:
     with pytest.raises(VerificationError) as refused:
-        addition(finished_wheel(tmp_path, TRITON), results)
+        as_addition(finished_wheel(tmp_path, TRITON), results)
     assert line in refused.value.which
 
 
 @pytest.mark.usefixtures("released")
 def test_a_published_cell_is_not_built_again(given: Given, publisher: DirectoryPublisher) -> None:
-    job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
-    assert (job.todo, job.already) == ((), (TRITON,))
+    job = make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    assert (job.to_build, job.published) == ((), (TRITON,))
 
 
 def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
@@ -118,15 +118,15 @@ def test_a_published_wheel_that_is_not_verified_is_verified_by_a_run_that_is_not
     given: Given, publisher: DirectoryPublisher, quick: bool
 ) -> None:
     row = make_quick(publisher)
-    job = plan_job(local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"])
-    assert (job.todo, job.already, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
+    job = make_worklist(local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"])
+    assert (job.to_build, job.published, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
 
 
 @pytest.mark.usefixtures("released")
 def test_a_yanked_wheel_is_not_verified_any_more(given: Given, publisher: DirectoryPublisher) -> None:
     make_quick(publisher, yanked="broken")
-    job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
-    assert (job.already, job.to_verify) == ((TRITON,), ())
+    job = make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    assert (job.published, job.to_verify) == ((TRITON,), ())
 
 
 @pytest.mark.usefixtures("released")
@@ -135,7 +135,7 @@ def test_a_release_directory_with_a_wheel_that_is_not_verified_is_refused_with_t
 ) -> None:
     make_quick(publisher)
     with pytest.raises(VerificationError, match="not checked: kernels compiled for its GPUs, numbers") as refused:
-        recorded(publisher.folder, **given)
+        read_additions(publisher.folder, **given)
     assert "`wheelfactory run` without --quick" in refused.value.hint
 
 
@@ -143,8 +143,8 @@ def test_a_cell_whose_published_file_is_gone_is_built_again(
     given: Given, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.unlink()
-    job = plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
-    assert (job.todo, job.already) == ((TRITON,), ())
+    job = make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    assert (job.to_build, job.published) == ((TRITON,), ())
 
 
 def test_a_published_file_that_was_changed_is_an_error_that_names_it(
@@ -152,7 +152,7 @@ def test_a_published_file_that_was_changed_is_an_error_that_names_it(
 ) -> None:
     released.write_bytes(released.read_bytes() + b"x")
     with pytest.raises(PublishError) as refused:
-        plan_job(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+        make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert refused.value.which == str(released)
     assert "remove it and run the same command again" in refused.value.hint
 

@@ -23,14 +23,14 @@ from release_factory import (
     stand_in_wheel,
 )
 from validations import a_validation
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.release import directory
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
 from wheelfactory.release.transaction import Asset, add_evidence, stage, yank
-from wheelfactory.site.index import make_pages
+from wheelfactory.site.index import render_index
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -143,7 +143,7 @@ def test_half_a_file_that_no_row_names_is_replaced(folder: Path, tmp_path: Path,
 def test_a_copy_that_is_not_what_was_copied_is_not_kept(tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path)
     with pytest.raises(PublishError, match="damaged while copying") as refused:
-        publisher.ensure(Asset("a.whl", sha256="0" * 64, content=b"something else"))
+        publisher.put_asset(Asset("a.whl", sha256="0" * 64, content=b"something else"))
     assert "check the disk" in refused.value.hint
     assert content_of(tmp_path) == {}
 
@@ -151,15 +151,15 @@ def test_a_copy_that_is_not_what_was_copied_is_not_kept(tmp_path: Path) -> None:
 def test_a_staged_file_is_held_by_its_digest_and_a_published_one_by_its_size(folder: Path, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(folder)
     published = publisher.rows()[0]
-    assert publisher.holds(published)
+    assert publisher.has_wheel(published)
     staged = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
     row = staged[0][0]
-    assert not publisher.holds(row)
+    assert not publisher.has_wheel(row)
     stage(publisher, staged)
-    assert publisher.holds(row)
+    assert publisher.has_wheel(row)
     path = folder / "wheels" / row.filename
     path.write_bytes(bytes(row.size))
-    assert not publisher.holds(row)
+    assert not publisher.has_wheel(row)
 
 
 @pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
@@ -167,7 +167,7 @@ def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> Non
     publisher = DirectoryPublisher(folder)
     (row,) = (row for row in publisher.rows() if row.filename == wheel.name)
     (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
-    assert not publisher.holds(row)
+    assert not publisher.has_wheel(row)
 
 
 @pytest.fixture
@@ -184,10 +184,10 @@ def test_a_published_file_is_held_by_its_size_in_a_manifest_of_the_first_format_
     monkeypatch.setattr(directory, "sha256_of", None)  # to hash a whole release takes long
     publisher = DirectoryPublisher(old_folder)
     (row, *_) = publisher.rows()
-    assert publisher.holds(row)
+    assert publisher.has_wheel(row)
     (old_folder / "wheels" / row.filename).write_bytes(b"short")
     with pytest.raises(PublishError, match="a published file was changed in place"):
-        publisher.holds(row)
+        publisher.has_wheel(row)
 
 
 @pytest.mark.parametrize("change", ["publish", "yank", "evidence"])
@@ -220,7 +220,7 @@ def test_what_could_not_be_read_back_changes_nothing(folder: Path, wheel: Path, 
 def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:
     before = content_of(folder)
     rows = yank(DirectoryPublisher(folder), wheel.name, "wrong kernels")
-    write_pages(folder, make_pages(rows))
+    write_pages(folder, render_index(rows))
     after = content_of(folder)
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {MANIFEST_NAME, "simple/rocm64/torch2.9/triton/flash-attn/index.html"}
@@ -270,16 +270,16 @@ def assert_holds_together(folder: Path) -> None:
     listed = sums.read_text().splitlines() if sums.exists() else []
     for line in listed:
         digest, name = line.split("  ")
-        assert sha256_of(folder / name) == digest
+        assert file_sha256(folder / name) == digest
     for row in read_manifest(folder):
-        assert sha256_of(wheels / row.filename) == row.sha256
-        assert sha256_of(wheels / f"{row.filename}.metadata") == row.metadata_sha256
+        assert file_sha256(wheels / row.filename) == row.sha256
+        assert file_sha256(wheels / f"{row.filename}.metadata") == row.metadata_sha256
         assert f"{row.sha256}  wheels/{row.filename}" in listed
     root = folder / "simple/index.html"
     for link in reachable(root) if root.exists() else ():
         path = path_of(link.url)
-        assert urlsplit(link.url).fragment == f"sha256={sha256_of(path)}"
-        assert link.attrs["data-core-metadata"] == f"sha256={sha256_of(path.with_name(f'{path.name}.metadata'))}"
+        assert urlsplit(link.url).fragment == f"sha256={file_sha256(path)}"
+        assert link.attrs["data-core-metadata"] == f"sha256={file_sha256(path.with_name(f'{path.name}.metadata'))}"
 
 
 Job = Callable[[Path, Sequence[Path]], object]
@@ -292,17 +292,17 @@ def publish_two(folder: Path, wheels: Sequence[Path]) -> None:
 
 def yank_one(folder: Path, _: Sequence[Path]) -> None:
     publisher = DirectoryPublisher(folder)
-    write_pages(folder, make_pages(yank(publisher, publisher.rows()[-1].filename, "wrong kernels")))
+    write_pages(folder, render_index(yank(publisher, publisher.rows()[-1].filename, "wrong kernels")))
 
 
 def validate_one(folder: Path, _: Sequence[Path]) -> None:
     publisher = DirectoryPublisher(folder)
-    write_pages(folder, make_pages(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
+    write_pages(folder, render_index(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
 
 
 def unlist_one(folder: Path, _: Sequence[Path]) -> None:
     """Write the index without the only wheel of one of its folders."""
-    write_pages(folder, make_pages(read_manifest(folder)[:-1]))
+    write_pages(folder, render_index(read_manifest(folder)[:-1]))
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])

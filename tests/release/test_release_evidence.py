@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, a_validation, foreign
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.validate.report import Case, Check, Error, Hardware, Validated, Validation
-from wheelfactory.release.evidence import Evidence, Nearest, evidence_of, with_evidence
-from wheelfactory.release.manifest import WheelRow, verified_on
+from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, ResultError, Hardware, ValidatedPackage, Validation
+from wheelfactory.release.evidence import Evidence, NearestResult, as_evidence, merge_evidence
+from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.verify.result import GateResult, Status
 
-FALLBACK = Validated(project="flash-attention-amd", version="0.1.0", sha256="7" * 64)
+FALLBACK = ValidatedPackage(project="flash-attention-amd", version="0.1.0", sha256="7" * 64)
 MI250X = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
 
 
@@ -31,30 +31,30 @@ def a_row(*validations: Validation, gates: tuple[GateResult, ...] = ()) -> Wheel
         metadata_sha256="6" * 64,
         published=datetime(2026, 1, 1, tzinfo=timezone.utc),
         gates=gates,
-        evidence=tuple(map(evidence_of, validations)),
+        evidence=tuple(map(as_evidence, validations)),
     )
 
 
-def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail: str = "") -> Case:
+def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail: str = "") -> ValidationCase:
     """A case with these errors and bounds."""
-    told = tuple(Error(result="dq", error=error, bound=bound) for error, bound in errors)
-    return Case(name="fp16 d32", status=status, errors=told, detail=detail)
+    told = tuple(ResultError(result="dq", error=error, bound=bound) for error, bound in errors)
+    return ValidationCase(name="fp16 d32", status=status, errors=told, detail=detail)
 
 
 def test_what_a_row_keeps_says_on_what_with_what_and_how_near_to_the_bound() -> None:
-    found = evidence_of(a_validation())
+    found = as_evidence(a_validation())
     assert (found.vendor, found.device, found.arch) == ("amd", "AMD Instinct MI300X", "gfx942")
     assert (found.torch, found.hip, found.cuda, found.triton) == ("2.9.1+rocm6.4", "6.4.43482", None, "3.5.1")
     assert found.modules == ("flash_attn.flash_attn_triton_amd.interface_fa",)
     assert (found.cases, found.not_run) == (2, 1)
-    assert found.nearest == Nearest(case="fp16 d64 causal", result="dq", error=0.003, bound=0.004)
-    assert (found.time, found.factory, found.foreign) == (TIME, "0.1.0", False)
+    assert found.nearest == NearestResult(case="fp16 d64 causal", result="dq", error=0.003, bound=0.004)
+    assert (found.time, found.factory, found.is_test_mode) == (TIME, "0.1.0", False)
 
 
 def test_the_test_mode_is_kept_with_what_it_dropped() -> None:
-    found = evidence_of(foreign())
-    assert (found.foreign, found.dropped_launch_options) == (True, DROPPED)
-    assert evidence_of(foreign(dropped_launch_options=())).foreign
+    found = as_evidence(foreign())
+    assert (found.is_test_mode, found.dropped_launch_options) == (True, DROPPED)
+    assert as_evidence(foreign(dropped_launch_options=())).is_test_mode
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_the_test_mode_is_kept_with_what_it_dropped() -> None:
 )
 def test_a_row_cannot_say_what_no_validation_says(changes: dict[str, object]) -> None:
     """A manifest may have been written by anybody; an index and a page would repeat it."""
-    good = evidence_of(a_validation()).model_dump(mode="json")
+    good = as_evidence(a_validation()).model_dump(mode="json")
     with pytest.raises(ValidationError):
         Evidence.model_validate({**good, **changes})
 
 
 def test_features_of_an_arch_are_left_out() -> None:
     hardware = MI300X.model_copy(update={"arch": "gfx942:sramecc+:xnack-"})
-    assert evidence_of(a_validation(hardware=hardware)).arch == "gfx942"
+    assert as_evidence(a_validation(hardware=hardware)).arch == "gfx942"
 
 
 def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
     exact = a_validation(cases=(a_case((0.0, 0.0)), a_case((0.1, 0.2))))
-    assert evidence_of(exact).nearest.bound == 0.2
+    assert as_evidence(exact).nearest.bound == 0.2
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
             {"cases": (*CASES, a_case((0.2, 0.1), status=Status.FAILED))}, "failed: fp16 d32", id="a wrong number"
         ),
         pytest.param(
-            {"checks": (Check(name="label", status=Status.FAILED),)}, "failed: label", id="not what the label says"
+            {"checks": (ValidationCheck(name="label", status=Status.FAILED),)}, "failed: label", id="not what the label says"
         ),
         pytest.param({"hardware": Hardware()}, "no GPU computed", id="no GPU"),
         pytest.param({"cases": ()}, "no case was computed", id="no case"),
@@ -116,7 +116,7 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
         pytest.param({"cases": (*CASES, a_case())}, "numbers do not: fp16 d32", id="passed without a number"),
         pytest.param({"symbols": {}}, "no function was seen to be called", id="nothing called"),
         pytest.param(
-            {"validated": Validated(project="flash-attn", version="2.8.3")},
+            {"validated": ValidatedPackage(project="flash-attn", version="2.8.3")},
             "validate the wheel",
             id="no hash of a wheel",
         ),
@@ -127,34 +127,34 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
 )
 def test_what_proves_nothing_is_refused_with_the_reason(changed: dict[str, object], reason: str) -> None:
     with pytest.raises(InputError, match="no evidence") as refused:
-        evidence_of(a_validation(**changed))
+        as_evidence(a_validation(**changed))
     assert refused.value.which.startswith("flash-attn 2.8.3")
     assert reason in refused.value.which
     assert "wheelfactory validate" in refused.value.hint
 
 
 def test_the_fallback_needs_no_test_mode_to_run_on_any_gpu() -> None:
-    found = evidence_of(foreign(dropped_launch_options=None, validated=FALLBACK))
-    assert (found.vendor, found.foreign) == ("nvidia", False)
+    found = as_evidence(foreign(dropped_launch_options=None, validated=FALLBACK))
+    assert (found.vendor, found.is_test_mode) == ("nvidia", False)
 
 
 def test_a_newer_piece_takes_the_place_of_the_one_with_its_arch_and_mode() -> None:
-    held = [evidence_of(report) for report in (a_validation(), foreign())]
-    newer = evidence_of(a_validation(time=LATER))
-    assert with_evidence(held, newer) == (newer, held[1])
+    held = [as_evidence(report) for report in (a_validation(), foreign())]
+    newer = as_evidence(a_validation(time=LATER))
+    assert merge_evidence(held, newer) == (newer, held[1])
 
 
 def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -> None:
-    plain = evidence_of(foreign(dropped_launch_options=None, validated=FALLBACK))
-    pieces = [evidence_of(a_validation(hardware=MI250X)), evidence_of(a_validation()), plain, evidence_of(foreign())]
-    held = with_evidence(with_evidence(with_evidence(pieces[2:3], pieces[3]), pieces[1]), pieces[0])
+    plain = as_evidence(foreign(dropped_launch_options=None, validated=FALLBACK))
+    pieces = [as_evidence(a_validation(hardware=MI250X)), as_evidence(a_validation()), plain, as_evidence(foreign())]
+    held = merge_evidence(merge_evidence(merge_evidence(pieces[2:3], pieces[3]), pieces[1]), pieces[0])
     assert held == tuple(pieces)
-    assert with_evidence(held, pieces[0]) == held
+    assert merge_evidence(held, pieces[0]) == held
 
 
 def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() -> None:
-    gate = GateResult.of("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
-    assert verified_on(a_row(a_validation(), a_validation(hardware=MI250X), gates=(gate,))) == (
+    gate = GateResult.from_findings("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
+    assert verified_archs(a_row(a_validation(), a_validation(hardware=MI250X), gates=(gate,))) == (
         "gfx90a",
         "gfx942",
         "gfx1100",
@@ -166,21 +166,21 @@ def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() ->
     [
         GateResult.not_run("gpu", "no GPU"),
         GateResult(gate="gpu", status=Status.FAILED, versions={"gpu": "gfx942"}),
-        GateResult.of("interpreter", [], versions={"gpu": "gfx942"}),
-        GateResult.of("gpu", []),
+        GateResult.from_findings("interpreter", [], versions={"gpu": "gfx942"}),
+        GateResult.from_findings("gpu", []),
     ],
     ids=["not run", "failed", "another gate", "no arch"],
 )
 def test_no_other_gate_verifies_an_arch(gate: GateResult) -> None:
-    assert verified_on(a_row(gates=(gate,))) == ()
+    assert verified_archs(a_row(gates=(gate,))) == ()
 
 
 def test_neither_the_test_mode_nor_another_vendor_verifies_anything_of_amd() -> None:
     tests = foreign(), foreign(dropped_launch_options=None, validated=FALLBACK)
-    assert verified_on(a_row(*tests)) == ()
+    assert verified_archs(a_row(*tests)) == ()
 
 
 def test_evidence_of_the_test_mode_that_calls_itself_amd_verifies_nothing() -> None:
     row = a_row(a_validation())
     piece = row.evidence[0].model_copy(update={"dropped_launch_options": DROPPED})
-    assert verified_on(row.model_copy(update={"evidence": (piece,)})) == ()
+    assert verified_archs(row.model_copy(update={"evidence": (piece,)})) == ()

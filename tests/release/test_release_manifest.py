@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from validations import a_validation, foreign, validated
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.row import ROW_FORMS
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, published_cells, read_manifest, write_rows
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, published_cells, read_manifest, manifest_bytes
 from wheelfactory.verify.result import Finding, GateResult, Status
 
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -56,11 +56,11 @@ FULL = a_row(
     glibc="2.28",
     source="sha256:" + "c" * 64,
     gates=(
-        GateResult.of("identity", [], CK),
+        GateResult.from_findings("identity", [], CK),
         GateResult(
             gate="import",
             status=Status.NOT_RUN,
-            findings=(Finding(file="a", expected="b\nc", found="d", cure="e"),),
+            findings=(Finding(file="a", expected="b\nc", found="d", remedy="e"),),
         ),
     ),
 )
@@ -90,21 +90,21 @@ OLD_LINE = (
 
 @pytest.mark.parametrize("row", [a_row(), FULL, VALIDATED], ids=["least", "full", "with evidence"])
 def test_a_row_reads_back_as_it_was_written(tmp_path: Path, row: WheelRow) -> None:
-    (tmp_path / MANIFEST_NAME).write_bytes(write_rows([row]))
+    (tmp_path / MANIFEST_NAME).write_bytes(manifest_bytes([row]))
     assert read_manifest(tmp_path) == (row,)
 
 
 def test_a_row_of_the_first_format_is_read_and_written_in_the_newest(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(OLD_LINE)
     assert read_manifest(tmp_path) == (a_row(),)
-    assert write_rows([a_row()]) == b'{"format":2,' + OLD_LINE.removeprefix(b"{")
+    assert manifest_bytes([a_row()]) == b'{"format":2,' + OLD_LINE.removeprefix(b"{")
 
 
 @pytest.mark.parametrize("row", [a_row(), FULL, VALIDATED], ids=["least", "full", "with evidence"])
 def test_a_row_is_found_in_a_manifest_of_either_format(row: WheelRow) -> None:
     before, after = a_row("einops-0-py3-none-any.whl", version="0"), a_row("einops-9-py3-none-any.whl", version="9")
-    newest = write_rows([before, row, after])
-    for manifest in (newest, newest.replace(b'{"format":2,', b"{"), write_rows([row])):
+    newest = manifest_bytes([before, row, after])
+    for manifest in (newest, newest.replace(b'{"format":2,', b"{"), manifest_bytes([row])):
         assert has_row(manifest, row)
         assert not has_row(manifest, row.model_copy(update={"size": row.size + 1}))
 
@@ -135,7 +135,7 @@ rows = st.builds(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.lists(rows, max_size=3, unique_by=lambda row: row.filename))
 def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow]) -> None:
-    (tmp_path / MANIFEST_NAME).write_bytes(write_rows(given_rows))
+    (tmp_path / MANIFEST_NAME).write_bytes(manifest_bytes(given_rows))
     assert read_manifest(tmp_path) == tuple(sorted(given_rows, key=lambda row: row.filename))
 
 
@@ -158,25 +158,25 @@ def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow
 )
 def test_what_would_not_read_back_is_not_written(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(PublishError, match="cannot be written as a manifest") as refused:
-        write_rows([FULL, a_row().model_copy(update=changed)])
+        manifest_bytes([FULL, a_row().model_copy(update=changed)])
     assert why in str(refused.value)
 
 
 def test_two_rows_of_one_file_are_not_written() -> None:
     with pytest.raises(PublishError, match=r"manifest\.jsonl:2: filename: also in line 1"):
-        write_rows([a_row(), a_row(sha256="c" * 64)])
+        manifest_bytes([a_row(), a_row(sha256="c" * 64)])
 
 
 def test_the_same_rows_give_the_same_bytes_whatever_their_order() -> None:
     one, two, three = (a_row(f"{name}-1-py3-none-any.whl", project=name, version="1") for name in "abc")
-    manifests = {write_rows(order) for order in permutations([one, two, three])}
+    manifests = {manifest_bytes(order) for order in permutations([one, two, three])}
     assert len(manifests) == 1
 
 
 def test_a_manifest_is_one_json_object_a_line() -> None:
     names = ["a-1-py3-none-any.whl", "b-1-py3-none-any.whl"]
     rows = [a_row(name, project=name[0], version="1") for name in reversed(names)]
-    lines = write_rows(rows).decode().splitlines()
+    lines = manifest_bytes(rows).decode().splitlines()
     assert [json.loads(line)["filename"] for line in lines] == names
 
 

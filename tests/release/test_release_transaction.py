@@ -13,9 +13,9 @@ import pytest
 
 from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_wheel
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.progress import Part, unseen
+from wheelfactory.core.progress import ProgressPart, ignore_progress
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Asset, publish, stage, sums, yank
+from wheelfactory.release.transaction import Asset, publish, stage, sha256sums, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -33,10 +33,10 @@ class Memory:
     def rows(self) -> tuple[WheelRow, ...]:
         return self.published
 
-    def holds(self, row: WheelRow) -> bool:
+    def has_wheel(self, row: WheelRow) -> bool:
         return {row.filename, f"{row.filename}.metadata"} <= self.held.keys()
 
-    def ensure(self, asset: Asset, part: Part = unseen) -> None:
+    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
         self.log.append(asset.name)
         self.held[asset.name] = asset.content if isinstance(asset.content, bytes) else asset.content.read_bytes()
         assert hashlib.sha256(self.held[asset.name]).hexdigest() == asset.sha256
@@ -164,7 +164,7 @@ def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path
     seen: list[str] = []
 
     @contextmanager
-    def step(text: str) -> Iterator[Part]:
+    def step(text: str) -> Iterator[ProgressPart]:
         seen.append(f"begin {text}")
         yield lambda done, total, told="": None
         seen.append(f"end {text} after {len(place.log)}")
@@ -200,10 +200,10 @@ def test_yank_of_what_is_not_published_is_refused(place: Memory, wheel: Path, na
 
 
 def test_sums_are_what_sha256sum_reads() -> None:
-    assert sums({"b": "1" * 64, "a": "0" * 64}) == f"{'0' * 64}  a\n{'1' * 64}  b\n".encode()
+    assert sha256sums({"b": "1" * 64, "a": "0" * 64}) == f"{'0' * 64}  a\n{'1' * 64}  b\n".encode()
 
 
 def test_an_asset_has_the_digest_of_its_content(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     expected = hashlib.sha256(b"content").hexdigest()
-    assert Asset.of("a.whl", b"content").sha256 == Asset.of("a.whl", tmp_path / "file").sha256 == expected
+    assert Asset.from_content("a.whl", b"content").sha256 == Asset.from_content("a.whl", tmp_path / "file").sha256 == expected

@@ -9,16 +9,16 @@ import pytest
 from release_factory import flash_attn_wheel, make_release, passed_gates, quick_gates
 from report_rows import einops_row, rows_of
 from wheelfactory.core.errors import PublishError
-from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import publish
-from wheelfactory.release.verified import unverified, verified_since
+from wheelfactory.release.verified import unverified_reason, merge_verified_gates
 from wheelfactory.verify.result import GateResult, Status
 
 TRITON, CK = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 NOT_CHECKED = "not checked: kernels compiled for its GPUs, numbers"
-GPU = GateResult.of("gpu", [], versions={"gpu": "gfx942"})
+GPU = GateResult.from_findings("gpu", [], versions={"gpu": "gfx942"})
 
 
 @pytest.fixture
@@ -37,55 +37,55 @@ def full(quick: WheelRow) -> WheelRow:
 @pytest.mark.parametrize("cell", [TRITON, CK])
 def test_a_wheel_that_passed_what_is_required_of_its_backend_is_verified(tmp_path: Path, cell: str) -> None:
     (row,) = rows_of(tmp_path, [cell])
-    assert unverified(row) == ""
+    assert unverified_reason(row) == ""
 
 
 def test_a_wheel_of_run_quick_is_not_verified(quick: WheelRow) -> None:
-    assert unverified(quick) == NOT_CHECKED
+    assert unverified_reason(quick) == NOT_CHECKED
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_row_cannot_say_that_nothing_more_was_required(quick: WheelRow, required: bool) -> None:
     """Rows of older factories call these gates not required, and may not name them at all."""
     gates = [gate.model_copy(update={"required": required}) for gate in quick.gates if gate.status is Status.PASSED]
-    assert unverified(quick.model_copy(update={"gates": gates})) == NOT_CHECKED
+    assert unverified_reason(quick.model_copy(update={"gates": gates})) == NOT_CHECKED
 
 
 def test_nothing_is_required_of_a_dependency_and_all_of_the_fallback(tmp_path: Path) -> None:
     einops = einops_row(tmp_path)
-    assert unverified(einops) == ""
+    assert unverified_reason(einops) == ""
     fallback = einops.model_copy(update={"project": "flash-attention-amd"})
-    assert unverified(fallback) == "not checked: archive, identity, record, contents, import, numbers"
+    assert unverified_reason(fallback) == "not checked: archive, identity, record, contents, import, numbers"
 
 
 def test_a_row_gets_the_gates_that_verify_its_wheel_and_keeps_the_rest(quick: WheelRow, full: WheelRow) -> None:
     yanked = quick.model_copy(update={"yanked": "broken"})
     later = full.model_copy(update={"published": full.published.replace(year=2030)})
-    assert verified_since(yanked, later) == yanked.model_copy(update={"gates": full.gates})
+    assert merge_verified_gates(yanked, later) == yanked.model_copy(update={"gates": full.gates})
 
 
 def test_a_row_never_says_less_than_before(quick: WheelRow, full: WheelRow) -> None:
-    assert verified_since(full, quick) is full
+    assert merge_verified_gates(full, quick) is full
     failed = GateResult(gate="gpu", status=Status.FAILED)
-    assert verified_since(quick, full.model_copy(update={"gates": (*full.gates[:-1], failed)})) is quick
+    assert merge_verified_gates(quick, full.model_copy(update={"gates": (*full.gates[:-1], failed)})) is quick
     on_gpu = full.model_copy(update={"gates": (*full.gates[:-1], GPU)})
-    assert verified_since(on_gpu, full) is on_gpu
+    assert merge_verified_gates(on_gpu, full) is on_gpu
 
 
 def test_what_passed_before_and_did_not_run_now_stays_passed(quick: WheelRow, full: WheelRow) -> None:
     on_gpu = quick.model_copy(update={"gates": (*quick.gates, GPU)})
-    assert verified_since(on_gpu, full).gates == (*full.gates[:-1], GPU)
+    assert merge_verified_gates(on_gpu, full).gates == (*full.gates[:-1], GPU)
 
 
 def test_publishing_a_wheel_again_updates_its_row_and_no_file(tmp_path: Path) -> None:
     wheel = flash_attn_wheel(tmp_path, TRITON)
     folder = tmp_path / "release"
     publisher = DirectoryPublisher(folder)
-    row = wheel_row(wheel, quick_gates(TRITON))
+    row = read_wheel_row(wheel, quick_gates(TRITON))
     publish(publisher, [(row, wheel)])
     before = (folder / "wheels" / wheel.name).stat().st_mtime_ns
 
-    publish(publisher, [(wheel_row(wheel, passed_gates(TRITON)), wheel)])
+    publish(publisher, [(read_wheel_row(wheel, passed_gates(TRITON)), wheel)])
 
     (now,) = read_manifest(folder)
     assert now == row.model_copy(update={"gates": passed_gates(TRITON)})
@@ -98,4 +98,4 @@ def test_a_row_is_not_updated_by_a_wheel_of_other_bytes(tmp_path: Path) -> None:
     make_release(tmp_path / "release", [flash_attn_wheel(tmp_path, TRITON)])
     other = flash_attn_wheel(tmp_path / "other", TRITON, content="other")
     with pytest.raises(PublishError, match="already published with other bytes"):
-        publish(DirectoryPublisher(tmp_path / "release"), [(wheel_row(other, passed_gates(TRITON)), other)])
+        publish(DirectoryPublisher(tmp_path / "release"), [(read_wheel_row(other, passed_gates(TRITON)), other)])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import ROCM_TORCH, FakeTorch, make_python
-from wheelfactory.core.ask import Answer, ask
-from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.ask import QueryResult, query_program
+from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.wheel.record import Toolchain
 
 
@@ -20,19 +20,19 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_python(tmp_path_factory.mktemp("env") / "venv", ROCM_TORCH)
 
 
-def probed(python: str, *arguments: str) -> Answer:
-    return ask([python, str(PROBE), *arguments], {}, 60)
+def probed(python: str, *arguments: str) -> QueryResult:
+    return query_program([python, str(TOOLCHAIN_PROBE), *arguments], {}, 60)
 
 
 def test_a_build_record_is_told_one_object_of_what_it_has(python: str) -> None:
-    shown = probed(python).output.splitlines()[-1]
+    shown = probed(python).stdout.splitlines()[-1]
     found = Toolchain.model_validate_json(shown)
     assert (found.torch, found.hip, found.cxx11_abi) == ("2.9.1+rocm6.4", "6.4.43482-0f2d60242", True)
     assert set(json.loads(shown)) == set(Toolchain.model_fields)
 
 
 def test_a_build_record_is_told_of_a_python_without_torch(tmp_path: Path) -> None:
-    found = Toolchain.model_validate_json(probed(make_python(tmp_path / "env")).output)
+    found = Toolchain.model_validate_json(probed(make_python(tmp_path / "env")).stdout)
     assert found.python
     assert (found.torch, found.hip, found.compiler) == (None, None, None)
 
@@ -40,15 +40,15 @@ def test_a_build_record_is_told_of_a_python_without_torch(tmp_path: Path) -> Non
 def test_only_triton_that_is_asked_for_is_imported(python: str, tmp_path: Path) -> None:
     (tmp_path / "triton.py").write_text("__version__ = '3.5.1'\nprint('triton is there')\n")
     environ = {"PYTHONPATH": str(tmp_path)}
-    without, with_it = (ask([python, str(PROBE), "gpus", *more], environ, 60) for more in ((), ("triton",)))
-    assert "triton is there" not in without.output
-    assert with_it.said == {**without.said, "triton": "3.5.1"}
+    without, with_it = (query_program([python, str(TOOLCHAIN_PROBE), "gpus", *more], environ, 60) for more in ((), ("triton",)))
+    assert "triton is there" not in without.stdout
+    assert with_it.answers == {**without.answers, "triton": "3.5.1"}
 
 
 def test_what_lies_beside_the_program_is_not_imported(python: str, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('not the torch that is installed')")
-    copy = shutil.copy(PROBE, tmp_path)
-    assert ask([python, str(copy), "gpus"], {}, 60).said["torch"] == "2.9.1+rocm6.4"
+    copy = shutil.copy(TOOLCHAIN_PROBE, tmp_path)
+    assert query_program([python, str(copy), "gpus"], {}, 60).answers["torch"] == "2.9.1+rocm6.4"
 
 
 def test_as_text_it_imports_what_the_variables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,13 +56,13 @@ def test_as_text_it_imports_what_the_variables_name(tmp_path: Path, monkeypatch:
     bare = make_python(tmp_path / "env")
     (tmp_path / "torch.py").write_text(ROCM_TORCH.code)
     monkeypatch.chdir(tmp_path)
-    text = PROBE.read_text(encoding="utf-8")
-    assert "torch" not in ask([bare, "-c", text, "gpus"], {}, 60).said
-    assert ask([bare, "-c", text, "gpus"], {"PYTHONPATH": str(tmp_path)}, 60).said["torch"] == "2.9.1+rocm6.4"
+    text = TOOLCHAIN_PROBE.read_text(encoding="utf-8")
+    assert "torch" not in query_program([bare, "-c", text, "gpus"], {}, 60).answers
+    assert query_program([bare, "-c", text, "gpus"], {"PYTHONPATH": str(tmp_path)}, 60).answers["torch"] == "2.9.1+rocm6.4"
 
 
 def test_a_torch_that_does_not_import_says_why_itself(tmp_path: Path) -> None:
     broken = make_python(tmp_path / "env", FakeTorch("2.9.1", "raise OSError('libhip.so: file too short')"))
     answer = probed(broken, "gpus")
-    assert set(answer.said) == {"executable", "python"}
+    assert set(answer.answers) == {"executable", "python"}
     assert answer.last_line == "OSError: libhip.so: file too short"

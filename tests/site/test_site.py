@@ -8,7 +8,7 @@ import pytest
 
 from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stand_in_wheel
 from wheelfactory.cli import main
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.release.manifest import read_manifest
 
@@ -40,7 +40,7 @@ def test_every_file_on_the_index_leads_to_the_wheel_with_the_digest_that_the_pag
     assert {link.text for link in links} == {row.filename for row in read_manifest(release)}
     for link in links:
         assert path_of(link.url.partition("#")[0]).parent == release / "wheels"
-        assert f"#sha256={sha256_of(path_of(link.url.partition('#')[0]))}" in link.url
+        assert f"#sha256={file_sha256(path_of(link.url.partition('#')[0]))}" in link.url
 
 
 def test_its_manifest_says_where_each_wheel_is_and_is_the_same_otherwise(site: Path, release: Path) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.build.environments import cpu_torch
+from wheelfactory.build.environments import cpu_torch_requirement
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.advice import install_lines, pages_of, pick_for_trial, trial_line
+from wheelfactory.site.advice import directory_install_lines, github_pages_url, pick_smoke_test_wheel, smoke_test_line
 
-TORCH = cpu_torch().removeprefix("torch==").partition("+")[0]
+TORCH = cpu_torch_requirement().removeprefix("torch==").partition("+")[0]
 """The torch whose CPU build stands in for ROCm's."""
 
 
@@ -35,7 +35,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:
     """The row of the wheel of a cell."""
-    label = str(Label.of(cell))
+    label = str(Label.from_cell(cell))
     version = f"{cell.flash_attn}+{label}"
     return WheelRow(
         project="flash-attn",
@@ -54,7 +54,7 @@ def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:
 
 def triton(flash_attn: str, rocm: str, torch: str = TORCH) -> Cell:
     """A cell that can be tried anywhere, if torch is that which can be had for the CPU."""
-    return Cell.of(flash_attn, "3", torch, rocm, Backend.TRITON)
+    return Cell.from_axes(flash_attn, "3", torch, rocm, Backend.TRITON)
 
 
 ROW = a_row(triton("2.8.3", "7.2"))
@@ -62,7 +62,7 @@ LABEL = f"rocm72torch{TORCH.rpartition('.')[0]}triton"
 
 
 def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
-    line = install_lines([ROW], Path("/wheelhouse"))[0]
+    line = directory_install_lines([ROW], Path("/wheelhouse"))[0]
     index = f"file:///wheelhouse/simple/rocm72/torch{TORCH.rpartition('.')[0]}/triton/"
     assert line == f"pip install --index-url {index} flash-attn"
 
@@ -70,20 +70,20 @@ def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
 @pytest.mark.parametrize("name", ["with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"])
 def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
-    (index,) = (word for word in shlex.split(install_lines([ROW], folder)[0]) if word.startswith("file://"))
+    (index,) = (word for word in shlex.split(directory_install_lines([ROW], folder)[0]) if word.startswith("file://"))
     assert index.startswith(f"{folder.as_uri()}/simple/")
 
 
 def test_the_install_line_has_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert f"{tmp_path.as_uri()}/wheelhouse/simple/" in install_lines([ROW], Path("wheelhouse"))[0]
+    assert f"{tmp_path.as_uri()}/wheelhouse/simple/" in directory_install_lines([ROW], Path("wheelhouse"))[0]
 
 
 def test_the_trial_line_pins_the_wheel_its_triton_and_the_cpu_torch(matrix: Matrix) -> None:
-    words = shlex.split(trial_line(ROW, Path("/wheel house"), matrix))
+    words = shlex.split(smoke_test_line(ROW, Path("/wheel house"), matrix))
     assert words == [
         *("pip", "install", "--extra-index-url", "https://cpu.example", "--find-links", "/wheel house/wheels"),
-        cpu_torch(),
+        cpu_torch_requirement(),
         f"triton=={matrix.torch[TORCH].triton}",
         f"flash-attn==2.8.3+{LABEL}",
     ]
@@ -92,12 +92,12 @@ def test_the_trial_line_pins_the_wheel_its_triton_and_the_cpu_torch(matrix: Matr
 def test_of_several_wheels_the_newest_is_picked(matrix: Matrix) -> None:
     releases, rocms = list(matrix.flash_attn), list(matrix.rocm)
     rows = [a_row(triton(release, rocm)) for release in reversed(releases) for rocm in reversed(rocms)]
-    picked = pick_for_trial(rows, matrix)
+    picked = pick_smoke_test_wheel(rows, matrix)
     assert picked
     assert picked.cell == triton(releases[0], rocms[0]).id
 
 
-CK = Cell.of("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
+CK = Cell.from_axes("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ CK = Cell.of("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
     ],
 )
 def test_what_cannot_be_tried_here_is_not_picked(matrix: Matrix, row: WheelRow) -> None:
-    assert pick_for_trial([row], matrix) is None
-    assert pick_for_trial([row, ROW], matrix) == ROW
+    assert pick_smoke_test_wheel([row], matrix) is None
+    assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
 
 
 def test_of_no_wheels_none_is_picked(matrix: Matrix) -> None:
-    assert pick_for_trial([], matrix) is None
+    assert pick_smoke_test_wheel([], matrix) is None
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_of_no_wheels_none_is_picked(matrix: Matrix) -> None:
     ],
 )
 def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site(repository: str, address: str) -> None:
-    assert pages_of(repository) == address
+    assert github_pages_url(repository) == address

@@ -16,7 +16,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import Coverage, State, available_cells, cover, decisive_rows
+from wheelfactory.site.coverage import Coverage, CellState, available_cells, compute_coverage, decisive_rows
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -36,47 +36,47 @@ def rows(tmp_path: Path) -> tuple[WheelRow, ...]:
     return (*rows_of(tmp_path, [TRITON, GONE]), *yanked, einops_row(tmp_path))
 
 
-def states(coverage: Coverage) -> dict[str, State]:
+def states(coverage: Coverage) -> dict[str, CellState]:
     return {covered.cell.id: covered.state for covered in coverage.cells}
 
 
 def test_every_wanted_cell_is_published_yanked_or_missing(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
-    found = states(cover(expansion, rows))
+    found = states(compute_coverage(expansion, rows))
     assert list(found) == [cell.id for cell in expansion.cells]
-    assert {cell: state for cell, state in found.items() if state is not State.MISSING} == {
-        TRITON: State.PUBLISHED,
-        CK: State.YANKED,
+    assert {cell: state for cell, state in found.items() if state is not CellState.MISSING} == {
+        TRITON: CellState.PUBLISHED,
+        CK: CellState.YANKED,
     }
 
 
 def test_the_sums_are_those_of_the_cells_and_of_the_excluded_combinations(
     expansion: Expansion, rows: tuple[WheelRow, ...]
 ) -> None:
-    tally = cover(expansion, rows).tally
+    tally = compute_coverage(expansion, rows).counts
     assert (tally.wanted, tally.published, tally.yanked, tally.missing) == (5, 1, 1, 3)
-    assert tally.combinations == len(expansion.excluded)
+    assert tally.excluded_combinations == len(expansion.excluded)
     assert dict(tally.excluded)["flash-attn 2.6.3 has no triton backend"] == 8
 
 
 def test_the_commonest_reason_comes_first_and_equal_ones_by_name(expansion: Expansion) -> None:
-    excluded = cover(expansion, ()).tally.excluded
+    excluded = compute_coverage(expansion, ()).counts.excluded
     assert list(excluded) == sorted(excluded, key=lambda item: (-item[1], item[0]))
     assert excluded[0][1] > excluded[-1][1]
 
 
 def test_groups_add_up_to_the_whole() -> None:
-    coverage = cover(expand(load_matrix(MATRIX)), ())
-    backends = coverage.tallies(lambda cell: cell.backend)
-    squares = coverage.tallies(lambda cell: (cell.backend, cell.rocm, cell.torch))
+    coverage = compute_coverage(expand(load_matrix(MATRIX)), ())
+    backends = coverage.counts_by(lambda cell: cell.backend)
+    squares = coverage.counts_by(lambda cell: (cell.backend, cell.rocm, cell.torch))
     assert set(backends) == set(Backend)
     for groups in (backends.values(), squares.values()):
-        assert sum(tally.wanted for tally in groups) == coverage.tally.wanted == 376
-        assert sum(tally.combinations for tally in groups) == coverage.tally.combinations
+        assert sum(tally.wanted for tally in groups) == coverage.counts.wanted == 376
+        assert sum(tally.excluded_combinations for tally in groups) == coverage.counts.excluded_combinations
 
 
 def test_only_selects_cells_and_exclusions_alike(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
-    coverage = cover(expansion, rows, "*-triton")
-    assert states(coverage) == {TRITON: State.PUBLISHED}
+    coverage = compute_coverage(expansion, rows, "*-triton")
+    assert states(coverage) == {TRITON: CellState.PUBLISHED}
     assert coverage.excluded
     assert {item.combination[4] for item in coverage.excluded} == {Backend.TRITON}
     assert coverage.unwanted == ()
@@ -84,11 +84,11 @@ def test_only_selects_cells_and_exclusions_alike(expansion: Expansion, rows: tup
 
 def test_a_selection_without_cells_is_refused(expansion: Expansion) -> None:
     with pytest.raises(InputError, match="no cell matches"):
-        cover(expansion, (), "nothing")
+        compute_coverage(expansion, (), "nothing")
 
 
 def test_what_is_published_and_not_wanted_any_more_is_told(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
-    assert cover(expansion, rows).unwanted == (GONE,)
+    assert compute_coverage(expansion, rows).unwanted == (GONE,)
 
 
 def test_a_cell_that_was_yanked_and_replaced_is_published(expansion: Expansion, tmp_path: Path) -> None:

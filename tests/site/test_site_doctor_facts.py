@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from wheelfactory.build.fallback import read_project
+from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import major_minor
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.doctor.facts import Facts
+from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.doctor_facts import doctor_facts
@@ -21,13 +21,13 @@ def matrix() -> Matrix:
 
 
 @pytest.fixture
-def facts(matrix: Matrix) -> Facts:
-    return Facts.parse(doctor_facts(matrix))
+def facts(matrix: Matrix) -> DoctorFacts:
+    return DoctorFacts.parse(doctor_facts(matrix))
 
 
-def test_each_release_has_the_window_of_the_matrix(matrix: Matrix, facts: Facts) -> None:
+def test_each_release_has_the_window_of_the_matrix(matrix: Matrix, facts: DoctorFacts) -> None:
     for name, release in matrix.flash_attn.items():
-        window = facts.window(name)
+        window = facts.find_triton_window(name)
         written = window and f">={window[0][0]}.{window[0][1]}.0,<{window[1][0]}.{window[1][1]}"
         assert written == (release.triton.window if release.triton else None), name
 
@@ -42,32 +42,32 @@ def test_each_release_has_the_window_of_the_matrix(matrix: Matrix, facts: Facts)
     ],
 )
 def test_a_post_release_has_the_kernels_of_its_release(
-    facts: Facts, release: str, window: tuple[tuple[int, int], tuple[int, int]] | None
+    facts: DoctorFacts, release: str, window: tuple[tuple[int, int], tuple[int, int]] | None
 ) -> None:
-    assert facts.window(release) == window
+    assert facts.find_triton_window(release) == window
 
 
-def test_each_torch_has_the_pythons_and_the_triton_of_the_matrix(matrix: Matrix, facts: Facts) -> None:
+def test_each_torch_has_the_pythons_and_the_triton_of_the_matrix(matrix: Matrix, facts: DoctorFacts) -> None:
     for version, torch in matrix.torch.items():
-        known, named = facts.torch(major_minor(version)), sorted(map(major_minor, torch.python))
-        assert (known.pythons, known.triton) == ((named[0], named[-1]), torch.triton_package), version
+        known, named = facts.find_torch(major_minor(version)), sorted(map(major_minor, torch.python))
+        assert (known.pythons, known.triton_package) == ((named[0], named[-1]), torch.triton_package), version
 
 
-def test_a_torch_beyond_the_matrix_is_taken_for_the_nearest(facts: Facts) -> None:
-    assert facts.torch((2, 99)) == facts.torch((2, 14)) == facts.torches[0]
-    assert facts.torch((1, 13)) == facts.torch((2, 5)) == facts.torches[-1]
+def test_a_torch_beyond_the_matrix_is_taken_for_the_nearest(facts: DoctorFacts) -> None:
+    assert facts.find_torch((2, 99)) == facts.find_torch((2, 14)) == facts.torches[0]
+    assert facts.find_torch((1, 13)) == facts.find_torch((2, 5)) == facts.torches[-1]
 
 
-def test_the_tritons_of_rocm_are_those_that_its_torches_bring(facts: Facts) -> None:
-    assert facts.rocm_tritons == ("pytorch-triton-rocm", "triton-rocm")
+def test_the_tritons_of_rocm_are_those_that_its_torches_bring(facts: DoctorFacts) -> None:
+    assert facts.rocm_triton_packages == ("pytorch-triton-rocm", "triton-rocm")
 
 
 def test_a_torch_is_known_as_soon_as_the_matrix_has_it(matrix: Matrix) -> None:
     newer = matrix.torch["2.14.1"].model_copy(update={"python": ("3.16", "3.9", "3.10")})
-    facts = Facts.parse(doctor_facts(matrix.model_copy(update={"torch": {**matrix.torch, "2.20.0": newer}})))
+    facts = DoctorFacts.parse(doctor_facts(matrix.model_copy(update={"torch": {**matrix.torch, "2.20.0": newer}})))
     assert facts.torches[0].torch == (2, 20)
     assert facts.torches[0].pythons == ((3, 9), (3, 16))
 
 
 def test_the_oldest_torch_of_the_fallback_is_what_its_project_requires(matrix: Matrix) -> None:
-    assert list(read_project().requires) == [f"torch>={json.loads(doctor_facts(matrix))['fallback_torch']}"]
+    assert list(read_fallback_project().requires) == [f"torch>={json.loads(doctor_facts(matrix))['fallback_torch']}"]

@@ -22,10 +22,10 @@ from release_factory import (
     reachable,
     stand_in_wheel,
 )
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.release.directory import write_pages
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.index import index_path, make_pages
+from wheelfactory.site.index import index_path, render_index
 from wheelfactory.wheel.read import Wheel
 
 CELLS = (
@@ -75,7 +75,7 @@ def read_project(pages: dict[str, bytes], index: str, project: str = "flash-attn
 def read_one(row: WheelRow) -> DistributionPackage:
     """The file of a flash-attn row, as a client sees it."""
     assert row.index_key
-    (package,) = read_project(make_pages([row]), index_path(row.index_key))
+    (package,) = read_project(render_index([row]), index_path(row.index_key))
     return package
 
 
@@ -114,7 +114,7 @@ class _Attributes(HTMLParser):
 
 def test_the_older_name_of_core_metadata_is_never_written() -> None:
     """pip 22.3 to 23.1 read data-dist-info-metadata and then refuse the name that upstream writes in METADATA."""
-    (page,) = (page for name, page in make_pages([FLASH_ATTN]).items() if "flash-attn/" in name)
+    (page,) = (page for name, page in render_index([FLASH_ATTN]).items() if "flash-attn/" in name)
     assert _Attributes(page.decode()).names == {"href", "data-requires-python", "data-core-metadata"}
 
 
@@ -177,7 +177,7 @@ def test_the_metadata_of_a_file_is_beside_it() -> None:
     ],
 )
 def test_a_label_has_the_index_of_its_rocm_torch_and_backend(label: str, index: str) -> None:
-    pages = make_pages([a_row(label)])
+    pages = render_index([a_row(label)])
     assert [package.version for package in read_project(pages, index)] == [f"2.8.3+{label}"]
 
 
@@ -202,7 +202,7 @@ def test_every_index_has_the_dependencies_too(release: Path, index: str) -> None
 
 
 def test_dependencies_alone_make_no_index() -> None:
-    assert make_pages([EINOPS]) == {}
+    assert render_index([EINOPS]) == {}
 
 
 def test_every_link_leads_to_the_file_it_promises(release: Path) -> None:
@@ -211,7 +211,7 @@ def test_every_link_leads_to_the_file_it_promises(release: Path) -> None:
     for link in links:
         wheel = path_of(link.url)
         assert wheel.name == link.text
-        assert urlsplit(link.url).fragment == f"sha256={sha256_of(wheel)}"
+        assert urlsplit(link.url).fragment == f"sha256={file_sha256(wheel)}"
         assert wheel.with_name(f"{wheel.name}.metadata").read_bytes() == Wheel.open(wheel).metadata_bytes
 
 
@@ -231,21 +231,21 @@ def test_links_are_relative_so_that_a_release_can_be_moved(release: Path) -> Non
 
 def test_the_same_rows_give_the_same_pages_whatever_their_order() -> None:
     rows = [a_row("rocm64torch2.9"), a_row("rocm7.14torch2.14"), a_row("rocm64torch2.9triton"), EINOPS]
-    first, *others = (make_pages(order) for order in permutations(rows))
+    first, *others = (render_index(order) for order in permutations(rows))
     assert all(list(other.items()) == list(first.items()) for other in others)
 
 
 def test_pages_that_nothing_leads_to_any_more_are_removed(release: Path, tmp_path: Path) -> None:
-    write_pages(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14"), EINOPS]))
-    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, render_index([FLASH_ATTN, a_row("rocm7.14torch2.14"), EINOPS]))
+    write_pages(tmp_path, render_index([FLASH_ATTN]))
     fresh = tmp_path / "fresh"
-    write_pages(fresh, make_pages([FLASH_ATTN]))
+    write_pages(fresh, render_index([FLASH_ATTN]))
     assert content_of(tmp_path / "simple") == content_of(fresh / "simple")
     assert not (tmp_path / "simple/rocm7.14").exists()
 
 
 def test_an_index_without_rows_has_no_pages(tmp_path: Path) -> None:
-    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, render_index([FLASH_ATTN]))
     write_pages(tmp_path, {})
     assert content_of(tmp_path) == {}
 
@@ -253,22 +253,22 @@ def test_an_index_without_rows_has_no_pages(tmp_path: Path) -> None:
 def test_only_pages_are_removed(tmp_path: Path) -> None:
     (tmp_path / "simple").mkdir()
     (tmp_path / "simple/robots.txt").write_text("kept")
-    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, render_index([FLASH_ATTN]))
     write_pages(tmp_path, {})
     assert content_of(tmp_path) == {"simple/robots.txt": b"kept"}
 
 
 def test_pages_that_stay_the_same_are_not_written_again(tmp_path: Path) -> None:
-    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, render_index([FLASH_ATTN]))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    write_pages(tmp_path, make_pages([FLASH_ATTN]))
+    write_pages(tmp_path, render_index([FLASH_ATTN]))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_leaves_are_written_before_what_links_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
     monkeypatch.setattr("wheelfactory.release.directory.write_atomic", lambda path, data: written.append(path))
-    write_pages(tmp_path, make_pages([FLASH_ATTN, a_row("rocm7.14torch2.14")]))
+    write_pages(tmp_path, render_index([FLASH_ATTN, a_row("rocm7.14torch2.14")]))
     depths = [len(path.parts) for path in written]
     assert depths == sorted(depths, reverse=True)
     assert len(set(depths)) == 5

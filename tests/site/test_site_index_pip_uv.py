@@ -22,8 +22,8 @@ from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
-from wheelfactory.site.advice import install_lines
-from wheelfactory.site.index import make_pages
+from wheelfactory.site.advice import directory_install_lines
+from wheelfactory.site.index import render_index
 
 pytestmark = pytest.mark.slow
 
@@ -303,7 +303,7 @@ def yanked(own_release: Path, tmp_path: Path) -> Path:
     """A release whose newest wheel for `CK_INDEX` is yanked."""
     wheel = flash_attn_wheel(tmp_path / "newer", NEWER)
     make_release(own_release, [wheel])
-    write_pages(own_release, make_pages(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
+    write_pages(own_release, render_index(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
     return own_release
 
 
@@ -333,7 +333,7 @@ def test_a_yanked_wheel_that_is_pinned_is_installed_with_the_reason_as_a_warning
 def test_the_line_that_a_run_prints_installs_the_wheel(new_machine: NewMachine, release: Path) -> None:
     machine = new_machine("pip")
     row = next(row for row in read_manifest(release) if row.version == CK_VERSION)
-    program, verb, *arguments = shlex.split(install_lines([row], release)[0])
+    program, verb, *arguments = shlex.split(directory_install_lines([row], release)[0])
     assert (program, verb) == ("pip", "install")
     done = machine.install(*arguments)
     assert done.returncode == 0, done.stderr

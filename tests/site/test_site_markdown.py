@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from report_rows import BLANK, active, shown, table_rows, tokens
-from wheelfactory.site.markdown import code, count_text, fence, link, one_line, prose, size_text, table
+from wheelfactory.site.markdown import code_span, count_text, code_block, link, one_line, escape, size_text, table
 
 ANY = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
@@ -26,8 +26,8 @@ ANY = st.one_of(
 @example("<script>alert(1)</script> &amp; &#64;all")
 @example("a\\|b `c` \\")
 def test_prose_is_shown_as_it_is_and_does_nothing(text: str) -> None:
-    assert active(prose(text)) == []
-    assert shown(prose(text)) == one_line(text)
+    assert active(escape(text)) == []
+    assert shown(escape(text)) == one_line(text)
 
 
 @settings(max_examples=150)
@@ -36,7 +36,7 @@ def test_prose_is_shown_as_it_is_and_does_nothing(text: str) -> None:
 @example("`")
 @example("a\n\nb")
 def test_code_is_one_span_whatever_is_in_it(text: str) -> None:
-    inline = [token for token in tokens(code(text)) if token.type in ("text", "code_inline")]
+    inline = [token for token in tokens(code_span(text)) if token.type in ("text", "code_inline")]
     assert [token.content for token in inline if token.content] == ([one_line(text)] if one_line(text) else [])
     assert [token.type for token in inline if token.content] == ["code_inline"] * bool(one_line(text))
 
@@ -45,20 +45,20 @@ def test_code_is_one_span_whatever_is_in_it(text: str) -> None:
 @given(ANY, ANY)
 @example("a|b", "a\\|b")
 def test_a_cell_of_a_table_stays_one_cell(one: str, other: str) -> None:
-    rows = table_rows("\n".join(table(("a", "b"), [(prose(one), code(other))])))
+    rows = table_rows("\n".join(table(("a", "b"), [(escape(one), code_span(other))])))
     assert [[cell.replace("\u200b", "") for cell in row] for row in rows[1:]] == [[one_line(one), one_line(other)]]
 
 
 @pytest.mark.parametrize("text", ["@octocat", "a@b.example", "see @org/team", "#12", "owner/repo#12"])
 def test_no_mention_and_no_reference_is_left_after_escapes_are_read(text: str) -> None:
-    read = "".join(token.content for token in tokens(prose(text)) if token.type in ("text", "text_special"))
+    read = "".join(token.content for token in tokens(escape(text)) if token.type in ("text", "text_special"))
     assert re.search(f"[@#]{BLANK}", read)
     assert not re.search(r"[@#]\w", read)
 
 
 @pytest.mark.parametrize("text", ["https://evil.example/", "www.evil.example", "WWW.evil.example", "ftp://x"])
 def test_github_makes_no_link_of_an_address(text: str) -> None:
-    assert not re.search(r"://|(?i:www\.)", prose(text))
+    assert not re.search(r"://|(?i:www\.)", escape(text))
 
 
 def test_characters_that_show_nothing_or_turn_the_writing_are_replaced() -> None:
@@ -85,7 +85,7 @@ def test_a_link_leads_to_a_file_or_a_page_only(address: str, shown_as: str) -> N
 @given(st.lists(ANY, min_size=1, max_size=3))
 @example(["```", "rm -rf /"])
 def test_no_line_ends_the_block_of_code_it_is_in(lines: list[str]) -> None:
-    (block,) = [token for token in tokens("\n".join(fence(lines))) if token.type != "inline"]
+    (block,) = [token for token in tokens("\n".join(code_block(lines))) if token.type != "inline"]
     assert block.content == "".join(f"{one_line(line)}\n" for line in lines)
 
 

@@ -13,8 +13,8 @@ from small_matrix import small_matrix
 from validations import H200, LATER, a_validation, foreign, validated
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.markdown import Section, fitted
-from wheelfactory.site.notes import BODY_LIMIT, changes, release_notes
+from wheelfactory.site.markdown import MarkdownSection, fit_sections
+from wheelfactory.site.notes import BODY_LIMIT, find_changes, release_notes
 from wheelfactory.verify.result import Finding, GateResult
 
 OLD = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -26,7 +26,7 @@ NEW = (
 )
 SITE = "https://wheels.example/root/"
 GATES = (
-    GateResult.of("identity", [], "name and METADATA agree"),
+    GateResult.from_findings("identity", [], "name and METADATA agree"),
     GateResult.not_run("gpu", "not asked for"),
 )
 
@@ -57,18 +57,18 @@ def section(text: str, name: str) -> str:
 
 
 def test_what_was_there_before_is_not_new(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
-    assert {row.cell for row in changes(before, after).new} == set(NEW)
-    assert {row.cell for row in changes((), after).new} == {*NEW, OLD, None}
+    assert {row.cell for row in find_changes(before, after).new} == set(NEW)
+    assert {row.cell for row in find_changes((), after).new} == {*NEW, OLD, None}
 
 
 def test_new_wheels_are_listed_from_new_to_old(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
-    assert [row.cell for row in changes(before, after[::-1]).new] == [NEW[3], NEW[0], NEW[2], NEW[1]]
+    assert [row.cell for row in find_changes(before, after[::-1]).new] == [NEW[3], NEW[0], NEW[2], NEW[1]]
 
 
 def test_a_yank_is_told_once(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     now = (after[0].model_copy(update={"yanked": "wrong <i>numbers</i> for @all"}), *after[1:])
-    assert [row.cell for row in changes(after, now).yanked] == [OLD]
-    assert changes(now, now).yanked == ()
+    assert [row.cell for row in find_changes(after, now).yanked] == [OLD]
+    assert find_changes(now, now).yanked == ()
     text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
     assert text.startswith("0 new flash-attn wheels, 1 yanked; 6 files in all.\n")
     assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
@@ -78,9 +78,9 @@ def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelR
     other = foreign(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
     now = (validated(after[0], a_validation(), other), *after[1:])
     newer = (validated(after[0], a_validation(time=LATER), other), *after[1:])
-    assert [row.cell for row in changes(after, now).validated] == [OLD]
-    assert [row.cell for row in changes(now, newer).validated] == [OLD]
-    assert changes(now, now).validated == changes(now, after).validated == ()
+    assert [row.cell for row in find_changes(after, now).validated] == [OLD]
+    assert [row.cell for row in find_changes(now, newer).validated] == [OLD]
+    assert find_changes(now, now).validated == find_changes(now, after).validated == ()
     text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
     assert text.startswith("0 new flash-attn wheels, 1 with new evidence; 6 files in all.\n")
     told = shown(section(text, "Evidence"))
@@ -91,7 +91,7 @@ def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelR
 
 
 def test_a_wheel_that_came_yanked_is_not_new(before: tuple[WheelRow, ...], tmp_path: Path) -> None:
-    found = changes(before, (*before, *rows_of(tmp_path, [NEW[0]], yanked="broken")))
+    found = find_changes(before, (*before, *rows_of(tmp_path, [NEW[0]], yanked="broken")))
     assert (found.new, len(found.yanked)) == ((), 1)
 
 
@@ -156,7 +156,7 @@ def test_wheels_that_are_not_verified_are_counted_with_what_was_not_checked(tmp_
 
 
 def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    failed = GateResult.of("numbers", [Finding(file="a", expected="b", found="c", cure="d")])
+    failed = GateResult.from_findings("numbers", [Finding(file="a", expected="b", found="c", remedy="d")])
     rows = (after[0].model_copy(update={"gates": (failed,)}), after[2].model_copy(update={"gates": ()}))
     text = section(release_notes((), rows, matrix=matrix, site=SITE, repository=None), "Gates")
     assert table_rows(text)[1:] == [["numbers", "0", "1", "0"]]
@@ -201,15 +201,15 @@ def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...
 
 
 def test_details_are_cut_before_what_comes_first() -> None:
-    sections = [Section(("a",), ("x" * 50,) * 4), Section(("b",)), Section(("c",), ("y" * 50,) * 4, ("end",))]
-    whole = fitted(sections, 10_000)
-    shorter = fitted(sections, len(whole) - 1)
+    sections = [MarkdownSection(("a",), ("x" * 50,) * 4), MarkdownSection(("b",)), MarkdownSection(("c",), ("y" * 50,) * 4, ("end",))]
+    whole = fit_sections(sections, 10_000)
+    shorter = fit_sections(sections, len(whole) - 1)
     assert (shorter.count("x"), whole.count("y")) == (200, 200)
     assert shorter.count("y") < 200
     assert "end" in shorter
-    assert fitted(sections, len(whole)) == whole
+    assert fit_sections(sections, len(whole)) == whole
 
 
 def test_letters_beyond_ascii_count_as_their_bytes() -> None:
-    text = fitted([Section(("a",), ("\N{SNOWMAN}" * 100,) * 10)], 1_000)
+    text = fit_sections([MarkdownSection(("a",), ("\N{SNOWMAN}" * 100,) * 10)], 1_000)
     assert 600 < len(text.encode()) <= 1_000

@@ -21,7 +21,7 @@ from validations import a_validation, foreign
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import add_evidence
-from wheelfactory.site.single_file import Module, assemble, in_order, single_file
+from wheelfactory.site.single_file import SourceModule, assemble, in_order, build_single_file
 
 SITE = "https://me.github.io/wheels/"
 
@@ -30,7 +30,7 @@ SITE = "https://me.github.io/wheels/"
 def doctor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file, without a site."""
     path = tmp_path_factory.mktemp("doctor") / "doctor.py"
-    path.write_text(single_file(WRITTEN), encoding="utf-8")
+    path.write_text(build_single_file(WRITTEN), encoding="utf-8")
     return path
 
 
@@ -104,11 +104,11 @@ def test_every_name_in_it_is_defined(doctor: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
-    assert single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
+    assert build_single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
 
 
 def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
-    text = single_file(WRITTEN, SITE)
+    text = build_single_file(WRITTEN, SITE)
     said = ast.get_docstring(ast.parse(text)) or ""
     assert "python3 doctor.py --install" in said
     assert SITE in said
@@ -118,7 +118,7 @@ def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
 
 
 def test_the_site_is_its_one_constant() -> None:
-    without, text = single_file(WRITTEN), single_file(WRITTEN, SITE)
+    without, text = build_single_file(WRITTEN), build_single_file(WRITTEN, SITE)
     assert text.count(SITE) == 2  # there, and in the docstring
     assert text.replace(f" of\n{SITE}", "").replace(f'SITE = "{SITE}"', 'SITE = ""') == without
 
@@ -128,11 +128,11 @@ def test_the_site_is_its_one_constant() -> None:
 )
 def test_a_site_that_could_be_code_is_refused(site: str) -> None:
     with pytest.raises(InputError, match="not the address of a site"):
-        single_file(WRITTEN, site)
+        build_single_file(WRITTEN, site)
 
 
-def modules(**sources: str) -> list[Module]:
-    return in_order({f"wheelfactory.{name}": Module(f"wheelfactory.{name}", text) for name, text in sources.items()})
+def modules(**sources: str) -> list[SourceModule]:
+    return in_order({f"wheelfactory.{name}": SourceModule(f"wheelfactory.{name}", text) for name, text in sources.items()})
 
 
 def test_a_module_follows_what_it_needs() -> None:

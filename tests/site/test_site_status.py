@@ -13,7 +13,7 @@ from small_matrix import small_matrix
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import SHOWN_REASONS, Coverage, as_json, as_markdown, cell_lines, cover, sum_lines
+from wheelfactory.site.coverage import SHOWN_REASONS, Coverage, coverage_json, coverage_markdown, cell_lines, compute_coverage, summary_lines
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -24,7 +24,7 @@ GONE = "fa2.8.3-rocm5.7-torch2.3.0-cp311-ck"
 def coverage(tmp_path: Path) -> Coverage:
     """Five cells wanted: one published, one yanked; and one published that is not wanted."""
     rows = (*rows_of(tmp_path, [TRITON, GONE]), *rows_of(tmp_path, [CK], yanked="wrong <b>numbers</b>"))
-    return cover(expand(small_matrix()), rows)
+    return compute_coverage(expand(small_matrix()), rows)
 
 
 def test_each_cell_has_a_line_with_its_state(coverage: Coverage) -> None:
@@ -35,7 +35,7 @@ def test_each_cell_has_a_line_with_its_state(coverage: Coverage) -> None:
 
 
 def test_the_sums_say_what_is_wanted_missing_yanked_and_excluded(coverage: Coverage) -> None:
-    first, excluded, *reasons = sum_lines(coverage, "wheelhouse")
+    first, excluded, *reasons = summary_lines(coverage, "wheelhouse")
     assert first == "1 of 5 cells are published in wheelhouse, 3 are missing, 1 are yanked"
     assert excluded.startswith("excluded: 26 combinations, for ")
     assert "      8  flash-attn 2.6.3 has no triton backend" in reasons
@@ -43,33 +43,33 @@ def test_the_sums_say_what_is_wanted_missing_yanked_and_excluded(coverage: Cover
 
 
 def test_a_complete_release_has_nothing_missing_to_tell(tmp_path: Path) -> None:
-    coverage = cover(expand(small_matrix()), rows_of(tmp_path, [TRITON]), TRITON)
-    assert sum_lines(coverage, "x") == ["1 of 1 cells are published in x"]
+    coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON]), TRITON)
+    assert summary_lines(coverage, "x") == ["1 of 1 cells are published in x"]
 
 
 def test_a_wheel_that_is_not_verified_is_published_with_what_was_not_checked(tmp_path: Path) -> None:
-    coverage = cover(expand(small_matrix()), rows_of(tmp_path, [TRITON], gates=quick_gates(TRITON)), TRITON)
+    coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON], gates=quick_gates(TRITON)), TRITON)
     reason = "not checked: kernels compiled for its GPUs, numbers"
     assert cell_lines(coverage) == [f"{TRITON}  published, {reason}"]
-    assert sum_lines(coverage, "x") == ["1 of 1 cells are published in x, 1 are not verified"]
-    told = json.loads(json.dumps(as_json(coverage, "x")))
+    assert summary_lines(coverage, "x") == ["1 of 1 cells are published in x, 1 are not verified"]
+    told = json.loads(json.dumps(coverage_json(coverage, "x")))
     assert (told["published"], told["unverified"], told["cells"][0]["unverified"]) == (1, 1, reason)
-    text = as_markdown(coverage)
+    text = coverage_markdown(coverage)
     assert ["all", "1", "1", "1", "0", "0", "0"] in table_rows(text)
     assert "1 cell not verified" in text
     assert f"{TRITON}: {reason}" in shown(text)
 
 
 def test_reasons_that_are_not_shown_are_counted() -> None:
-    coverage = cover(expand(load_matrix(MATRIX)), ())
-    _, excluded, *reasons, rest = sum_lines(coverage, "x")
+    coverage = compute_coverage(expand(load_matrix(MATRIX)), ())
+    _, excluded, *reasons, rest = summary_lines(coverage, "x")
     shown_here = sum(int(line.split()[0]) for line in reasons)
     assert len(reasons) == SHOWN_REASONS
-    assert excluded.split()[1] == str(shown_here + int(rest.split()[0])) == str(coverage.tally.combinations)
+    assert excluded.split()[1] == str(shown_here + int(rest.split()[0])) == str(coverage.counts.excluded_combinations)
 
 
 def test_json_says_everything(coverage: Coverage) -> None:
-    told = json.loads(json.dumps(as_json(coverage, "x")))
+    told = json.loads(json.dumps(coverage_json(coverage, "x")))
     assert {key: told[key] for key in ("target", "wanted", "published", "yanked", "missing", "unwanted")} == {
         "target": "x",
         "wanted": 5,
@@ -88,7 +88,7 @@ def test_json_says_everything(coverage: Coverage) -> None:
 
 
 def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Coverage) -> None:
-    rows = table_rows(as_markdown(coverage))
+    rows = table_rows(coverage_markdown(coverage))
     assert ["all", "5", "1", "0", "1", "3", "26"] in rows
     assert [row[:6] for row in rows if row[0] == "ROCm 6.4, torch 2.9.1"] == [
         ["ROCm 6.4, torch 2.9.1", "3", "1", "0", "1", "1"]
@@ -97,8 +97,8 @@ def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Covera
 
 
 def test_markdown_names_what_is_missing_yanked_and_unwanted(coverage: Coverage) -> None:
-    text = shown(as_markdown(coverage))
+    text = shown(coverage_markdown(coverage))
     assert f"{CK} is yanked: wrong <b>numbers</b>" in text
     assert f"{GONE} is published, and not in the matrix any more" in text
-    assert "<summary>3 missing cells</summary>" in as_markdown(coverage)
+    assert "<summary>3 missing cells</summary>" in coverage_markdown(coverage)
     assert "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from turns import in_turn
-from wheelfactory.build.environments import build_environment, interpreter_environment, triton_environment
+from wheelfactory.build.environments import make_build_environment, make_interpreter_environment, make_triton_environment
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def bare_cache(cache: Path, tmp_path: Path) -> Path:
     folder.mkdir()
     with in_turn(cache, "environments"):
         environments = (
-            build_environment(cache),
-            interpreter_environment(cache),
-            *(triton_environment(cache, version) for version in ("3.7.1", "3.5.1", "3.4.0")),
+            make_build_environment(cache),
+            make_interpreter_environment(cache),
+            *(make_triton_environment(cache, version) for version in ("3.7.1", "3.5.1", "3.4.0")),
         )
     for made in environments:
         (folder / made.folder.name).symlink_to(made.folder)

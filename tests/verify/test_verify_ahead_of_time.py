@@ -16,9 +16,9 @@ from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.verify import ahead_of_time as module
-from wheelfactory.verify.ahead_of_time import Case, Compiled, Kernel, ahead_of_time
+from wheelfactory.verify.ahead_of_time import CompileCase, CompileReport, CompiledKernel, check_ahead_of_time
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 
@@ -35,20 +35,20 @@ def header(arch: str, machine: int = 224, magic: bytes = b"\x7fELF") -> str:
     return (ident + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, MACHINES[arch], 64, 56, 8, 64, 12, 10)).hex()
 
 
-def kernel(arch: str, entry: str = "fwd", **changes: str) -> Kernel:
+def kernel(arch: str, entry: str = "fwd", **changes: str) -> CompiledKernel:
     fields = {"name": f"_{entry}_kernel", "entry": entry, "header": header(arch), **changes}
-    return Kernel(**fields, size=1000, lds=16384)
+    return CompiledKernel(**fields, size=1000, lds=16384)
 
 
-def report(arch: str, *kernels: Kernel, error: str | None = None) -> Compiled:
+def report(arch: str, *kernels: CompiledKernel, error: str | None = None) -> CompileReport:
     """One case with these kernels; by default those it must have."""
-    case = Case(
+    case = CompileCase(
         name="dense 64 causal float16",
         entries=("fwd", "bwd"),
         kernels=kernels or (kernel(arch), kernel(arch, "bwd")),
         error=error,
     )
-    return Compiled(cases=(case,))
+    return CompileReport(cases=(case,))
 
 
 class Answers:
@@ -56,11 +56,11 @@ class Answers:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.of: dict[str, Compiled | str] = {}
+        self.of: dict[str, CompileReport | str] = {}
 
     def ask(
         self, command: tuple[object, ...], kind: object, environment: Environment, *_: object, **__: object
-    ) -> Compiled | str:
+    ) -> CompileReport | str:
         arch = str(command[1])
         self.asked.append(arch)
         return self.of.get(arch, report(arch))
@@ -84,7 +84,7 @@ def subject_of(path: Path, given: Given, *archs: str, cell: Cell = TRITON) -> Su
 
 def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
     path = finished_wheel(tmp_path / "wheels", TRITON, members={"flash_attn.py": b"", **members})
-    return ahead_of_time(subject_of(path, small_machine(tmp_path / "cache"), *archs))
+    return check_ahead_of_time(subject_of(path, small_machine(tmp_path / "cache"), *archs))
 
 
 def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers: Answers) -> None:
@@ -142,7 +142,7 @@ def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers
             id="is empty",
         ),
         pytest.param(
-            Compiled(cases=()), "to compile for gfx942 with Triton 3.7.1", "no case", id="is not called at all"
+            CompileReport(cases=()), "to compile for gfx942 with Triton 3.7.1", "no case", id="is not called at all"
         ),
         pytest.param(
             "killed by SIGABRT; dense 64 causal float16; LLVM ERROR: Cannot select",
@@ -153,7 +153,7 @@ def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers
     ],
 )
 def test_what_is_wrong_is_one_finding(
-    tmp_path: Path, answers: Answers, answer: Compiled | str, expected: str, found: str
+    tmp_path: Path, answers: Answers, answer: CompileReport | str, expected: str, found: str
 ) -> None:
     answers.of = {"gfx942": answer}
 
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_one_finding(
     assert result.status is Status.FAILED
     assert finding.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
     assert (finding.expected, finding.found) == (expected, found)
-    assert "take the arch, or this Triton, out of what the matrix says the release supports" in finding.cure
+    assert "take the arch, or this Triton, out of what the matrix says the release supports" in finding.remedy
 
 
 def test_what_was_shown_is_not_asked_again_under_another_label(tmp_path: Path, answers: Answers) -> None:
@@ -172,7 +172,7 @@ def test_what_was_shown_is_not_asked_again_under_another_label(tmp_path: Path, a
     path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
     subject = subject_of(path, small_machine(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
 
-    again = ahead_of_time(subject)
+    again = check_ahead_of_time(subject)
 
     assert (answers.asked, again) == ([], first)
 
@@ -185,7 +185,7 @@ def test_only_what_is_new_is_asked(tmp_path: Path, answers: Answers) -> None:
 
 
 @pytest.mark.parametrize("failure", ["nothing after 1800 seconds", report("gfx942", error="bwd: no")])
-def test_what_failed_is_not_kept_and_asked_again(tmp_path: Path, answers: Answers, failure: Compiled | str) -> None:
+def test_what_failed_is_not_kept_and_asked_again(tmp_path: Path, answers: Answers, failure: CompileReport | str) -> None:
     answers.of = {"gfx942": failure}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
     assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
@@ -242,13 +242,13 @@ def real_result(folder: Path, cache: Path, members: Mapping[str, bytes], arch: s
     torch = {TRITON.torch: MATRIX.torch[TRITON.torch].model_copy(update={"triton": triton})}
     given = small_machine(cache, os.environ)
     given["matrix"] = MATRIX.model_copy(update={"torch": torch})
-    return ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), given, arch))
+    return check_ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), given, arch))
 
 
 @pytest.fixture
 def forward_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Backward passes take most of the time, and `test_upstreams_kernels_compile` has them."""
-    limit = Limit("*", flash_attn=">=2", what="backward, to save time")
+    limit = KnownLimit("*", flash_attn=">=2", reason="backward, to save time")
     monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
 
 
@@ -278,8 +278,8 @@ def test_upstreams_kernels_compile(
 def test_a_limit_leaves_out_the_backward_pass_or_all(
     tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = Limit("* float16", flash_attn=">=2", what="backward in fp16")
-    cached = Limit("cached*", flash_attn=">=2", what="a cache", whole=True)
+    half = KnownLimit("* float16", flash_attn=">=2", reason="backward in fp16")
+    cached = KnownLimit("cached*", flash_attn=">=2", reason="a cache", skip_forward=True)
     monkeypatch.setattr(module, "limits_of", lambda subject, arch: (half, cached))
 
     result = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")

@@ -30,7 +30,7 @@ from wheel_factory import (
 from wheelfactory.core.cell import Cell
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.gates import GATES, refused, verify
+from wheelfactory.verify.gates import GATES, is_refused, verify
 from wheelfactory.verify.result import GateResult, Status
 
 NAME = extension_name(CK)
@@ -314,7 +314,7 @@ def _no_torch_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs a torch passes here; its own tests are elsewhere."""
 
     def passing(name: str) -> Callable[[Subject], GateResult]:
-        return lambda subject: GateResult.of(name, [])
+        return lambda subject: GateResult.from_findings(name, [])
 
     needing = {gate.name for gate in GATES if gate.runs_code and gate.required} | {"symbols"}
     replaced = (replace(gate, check=passing(gate.name)) if gate.name in needing else gate for gate in GATES)
@@ -325,7 +325,7 @@ def _no_torch_needed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) -> None:
     results = verify(finished_wheel(tmp_path, cell), cell, **small_machine(tmp_path))
 
-    assert not refused(results), results
+    assert not is_refused(results), results
 
 
 @pytest.mark.parametrize("kind", BAD_WHEELS)
@@ -336,12 +336,12 @@ def test_a_bad_wheel_is_refused_for_its_own_reason(tmp_path: Path, kind: str) ->
 
     failed = [result for result in results if result.status is Status.FAILED]
     assert {result.gate for result in failed} == {bad.gate, *bad.also}
-    assert refused(results)
+    assert is_refused(results)
     finding = failed[0].findings[0]
     assert (bad.file in finding.file, bad.expected in finding.expected, bad.found in finding.found) == (True,) * 3, (
         finding
     )
-    assert finding.cure
+    assert finding.remedy
 
 
 def test_the_table_has_the_kinds_it_promises() -> None:
@@ -361,7 +361,7 @@ def test_the_table_has_the_kinds_it_promises() -> None:
 def test_good_device_code_of_other_forms_passes(tmp_path: Path, fatbin: bytes) -> None:
     path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
 
-    assert not refused(verify(path, CK, **small_machine(tmp_path)))
+    assert not is_refused(verify(path, CK, **small_machine(tmp_path)))
 
 
 def test_what_was_counted_is_in_the_result(tmp_path: Path) -> None:

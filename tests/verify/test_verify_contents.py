@@ -39,10 +39,10 @@ from wheel_factory import (
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
-from wheelfactory.verify.gates import ALONE, refused, verify
+from wheelfactory.verify.gates import PUBLISH_GATES, is_refused, verify
 from wheelfactory.verify.result import Finding
-from wheelfactory.wheel.activation.members import ACTIVATION
-from wheelfactory.wheel.read import RECORD_NAME
+from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
 UPSTREAM = {
@@ -59,7 +59,7 @@ def findings(path: Path, cell: Cell, cache: Path) -> dict[str, tuple[Finding, ..
     """What the gates that run nothing find, by gate."""
     given = small_machine(cache)
     keep_plain(cache, members=UPSTREAM)
-    return {result.gate: result.findings for result in verify(path, cell, gates=ALONE, **given) if result.findings}
+    return {result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings}
 
 
 def wheel(folder: Path, cell: Cell = TRITON, /, **changes: Any) -> Path:
@@ -212,7 +212,7 @@ ALTERED = {
     "another top-level package": added("evil/__init__.py"),
     "a package beside the module that was checked": added("flash_attn_2_cuda/__init__.py"),
     "the same beside a compiled one": added("flash_attn_2_cuda/__init__.py", cell=CK),
-    "the module of Triton in a CK wheel": added(ACTIVATION, cell=CK),
+    "the module of Triton in a CK wheel": added(ACTIVATION_MODULE, cell=CK),
     "an egg-info": added("flash_attn.egg-info/PKG-INFO"),
     "a dist-info more": Altered(
         with_members(**{"pip-99.dist-info/METADATA": b"Name: pip\n"}), STEM, "2 dist-info folders", gate="identity"
@@ -232,8 +232,8 @@ ALTERED = {
     "a line more": changed("flash_attn/layers/rotary.py", b"import torch\nimport evil\n", "'import evil'"),
     "a broken file": changed("flash_attn/modules/mha.py", b"", "''"),
     "a missing file": Altered(with_members(**{"flash_attn/modules/mha.py": None}), STEM, "no such file"),
-    "no module that activates Triton": Altered(with_members(**{ACTIVATION: None}), STEM, "no such file"),
-    "another module in that place": changed(ACTIVATION, b"import evil\n", "'import evil'"),
+    "no module that activates Triton": Altered(with_members(**{ACTIVATION_MODULE: None}), STEM, "no such file"),
+    "another module in that place": changed(ACTIVATION_MODULE, b"import evil\n", "'import evil'"),
     "a missing licence": Altered(more(**{"licenses/LICENSE": b""}), f"{DIST_INFO}/licenses/LICENSE", "''"),
     # METADATA
     "NVIDIA's libraries": Altered(
@@ -331,7 +331,7 @@ def test_an_altered_wheel_is_refused_and_the_change_is_named(tmp_path: Path, kin
     assert set(found) - {"linking", "code-objects"} == {altered.gate}
     texts = [(finding.file, finding.found) for finding in found[altered.gate]]
     assert any(altered.file in file and altered.found in text for file, text in texts), texts
-    assert all(finding.cure for finding in found[altered.gate])
+    assert all(finding.remedy for finding in found[altered.gate])
 
 
 def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
@@ -341,14 +341,14 @@ def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
     newer = release.model_copy(update={"sdist": release.sdist.model_copy(update={"sha256": "b" * 64})})
     matrix = MATRIX.model_copy(update={"flash_attn": {**MATRIX.flash_attn, "2.8.3.post2": newer}})
     cell = Cell.parse(TRITON.id.replace("2.8.3", "2.8.3.post2"))
-    record = build_record(TRITON, cell=cell.id, source=newer.pin)
+    record = build_record(TRITON, cell=cell.id, source=newer.source_pin)
     path = finished_wheel(tmp_path, cell, members={**UPSTREAM, **payload(cell)}, record=record)
     given = small_machine(tmp_path / "cache")
     given["matrix"] = matrix
     newest = {**UPSTREAM, "flash_attn/new.py": b""}
     keep_plain(tmp_path / "cache", matrix=matrix, version="2.8.3.post2", members=newest)
 
-    found = {result.gate: result.findings for result in verify(path, cell, gates=ALONE, **given) if result.findings}
+    found = {result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings}
 
     assert {gate: [finding.expected for finding in all_found] for gate, all_found in found.items()} == {
         "contents": ["flash_attn/new.py"]
@@ -360,7 +360,7 @@ def test_where_no_plain_build_is_kept_and_none_may_be_made_nothing_is_said_of_th
     given["cache"] = tmp_path / "empty"
     path = wheel(tmp_path)
     with pytest.raises(BuildError, match="there is no plain build to compare with") as error:
-        verify(path, TRITON, gates=ALONE, may_build=False, **given)
+        verify(path, TRITON, gates=PUBLISH_GATES, may_build=False, **given)
     assert "`wheelfactory verify`" in error.value.hint
 
 
@@ -411,9 +411,9 @@ def test_a_member_changed_added_removed_or_renamed_is_refused(
     folder = tmp_path_factory.mktemp("altered")
     write_zip(folder / path.name, members, executable=[EXTENSION])
 
-    results = verify(folder / path.name, cell, gates=ALONE, **plain_machine(folder))
+    results = verify(folder / path.name, cell, gates=PUBLISH_GATES, **plain_machine(folder))
 
-    assert refused(results), (how, name)
+    assert is_refused(results), (how, name)
 
 
 @QUIET
@@ -430,11 +430,11 @@ def test_a_byte_of_the_archive_that_changes_what_is_installed_is_refused(
     altered = folder / path.name
     altered.write_bytes(content)
     try:
-        results = verify(altered, cell, gates=ALONE, **plain_machine(folder))
+        results = verify(altered, cell, gates=PUBLISH_GATES, **plain_machine(folder))
     except Exception as error:  # whatever it is, it must be one for a person
         assert type(error).__name__ == "InputError", error
         return
-    assert refused(results) or (logical(altered) == logical(path) and may_differ(path, at)), at
+    assert is_refused(results) or (logical(altered) == logical(path) and may_differ(path, at)), at
 
 
 def may_differ(path: Path, at: int) -> bool:
@@ -454,6 +454,6 @@ def plain_machine(folder: Path) -> Given:
 
 
 def test_a_build_record_is_no_place_for_anything_else(tmp_path: Path) -> None:
-    written = build_record(TRITON).to_bytes().replace(b'"format"', b'"note": "evil", "format"')
-    found = findings(wheel(tmp_path, more={RECORD_NAME: written}), TRITON, tmp_path / "cache")
+    written = build_record(TRITON).as_bytes().replace(b'"format"', b'"note": "evil", "format"')
+    found = findings(wheel(tmp_path, more={BUILD_RECORD_NAME: written}), TRITON, tmp_path / "cache")
     assert "note" in found["identity"][0].found

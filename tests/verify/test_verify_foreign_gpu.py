@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.build.environments import build_environment, layered_environment, triton_environment
+from wheelfactory.build.environments import make_build_environment, make_layered_environment, make_triton_environment
 from wheelfactory.core.process import capture
 from wheelfactory.verify.proofs import PROGRAMS
 
@@ -77,9 +77,9 @@ print(json.dumps({{"before": before, "at first": at_first, "line": line, **after
 @pytest.fixture(scope="module")
 def said(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("foreign")
-    torch, triton = build_environment(cache), triton_environment(cache, "3.6.0")
+    torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.6.0")
     layers = [torch.site_packages, triton.site_packages]
-    environment = layered_environment(folder / "env", torch.python, torch.version, layers)
+    environment = make_layered_environment(folder / "env", torch.python, torch.version, layers)
     program = folder / "program.py"
     program.write_text(PROGRAM.format(programs=str(PROGRAMS)))
     home = dict.fromkeys(("HOME", "TRITON_CACHE_DIR"), str(folder))

@@ -24,7 +24,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.gates import EXTENDED, GATES, refused, required_gates, verify
+from wheelfactory.verify.gates import EXTENDED_GATES, GATES, is_refused, required_gates, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.rewrite import finish_wheel
 
@@ -68,14 +68,14 @@ def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cel
     results = verify(path, cell, **small_machine(tmp_path))
 
     assert statuses(results) == passing(cell)
-    assert not refused(results)
+    assert not is_refused(results)
     assert imported == [path.name]
 
 
 def test_what_the_factory_finishes_passes(tmp_path: Path, imported: list[str]) -> None:
     raw = keep_plain(tmp_path / "raw")
 
-    assert not refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), **small_machine(tmp_path)))
+    assert not is_refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), **small_machine(tmp_path)))
 
 
 def lying(folder: Path) -> Path:
@@ -101,7 +101,7 @@ def test_only_the_gates_concerned_fail_and_nothing_is_imported(
     assert statuses(results) == passing(CK) | {"import": NOT_RUN} | dict.fromkeys(failed, FAILED)
     (detail,) = (result.detail for result in results if result.gate == "import")
     assert detail == "an earlier gate refused the wheel"
-    assert refused(results)
+    assert is_refused(results)
     assert imported == []
 
 
@@ -133,7 +133,7 @@ def test_what_triton_kernels_compile_to_and_compute_is_required() -> None:
     assert required_gates(Backend.TRITON) == ("archive", "identity", "record", "contents", "import", *SLOW)
     assert [gate.name for gate in GATES if gate.slow] == list(SLOW)
     assert not set(SLOW) & set(required_gates(Backend.CK))
-    assert EXTENDED == ("gpu",)
+    assert EXTENDED_GATES == ("gpu",)
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
@@ -143,7 +143,7 @@ def test_quick_leaves_out_the_slow_gates_and_nothing_else(tmp_path: Path, import
     assert statuses(results) == passing(cell) | (dict.fromkeys(SLOW, NOT_RUN) if cell is TRITON else {})
     left_out = {result.gate: (result.required, result.detail) for result in results if result.gate in SLOW}
     assert left_out == (dict.fromkeys(SLOW, (False, "left out by --quick")) if cell is TRITON else {})
-    assert not refused(results)
+    assert not is_refused(results)
 
 
 def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
@@ -167,7 +167,7 @@ def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
 def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:
     path = finished_wheel(tmp_path, CK)
 
-    assert not refused(verify(path, **small_machine(tmp_path)))
+    assert not is_refused(verify(path, **small_machine(tmp_path)))
     assert statuses(verify(path, TRITON, **small_machine(tmp_path)))["identity"] is FAILED
 
 
@@ -179,16 +179,16 @@ def results(**changes: Status) -> list[GateResult]:
 @pytest.mark.parametrize("gate", REQUIRED)
 @pytest.mark.parametrize("status", [FAILED, NOT_RUN], ids=str)
 def test_a_required_gate_that_did_not_pass_refuses_the_wheel(gate: str, status: Status) -> None:
-    assert refused(results(**{gate: status}))
+    assert is_refused(results(**{gate: status}))
 
 
 def test_a_wheel_that_no_gate_looked_at_is_refused() -> None:
-    assert refused([])
+    assert is_refused([])
 
 
 def test_a_further_gate_refuses_by_failing_but_not_by_not_being_run() -> None:
-    assert refused([*results(), GateResult(gate="numbers on a GPU", status=FAILED, required=False)])
-    assert not refused([*results(), GateResult(gate="numbers on a GPU", status=NOT_RUN, required=False)])
+    assert is_refused([*results(), GateResult(gate="numbers on a GPU", status=FAILED, required=False)])
+    assert not is_refused([*results(), GateResult(gate="numbers on a GPU", status=NOT_RUN, required=False)])
 
 
 def test_not_run_is_written_as_such() -> None:
@@ -213,7 +213,7 @@ def test_a_wheel_without_a_build_record_is_refused(
     assert statuses(results) == {"archive": PASSED, "identity": FAILED}
     (finding,) = results[-1].findings
     assert (finding.file, finding.expected, finding.found) == (path.name, "a build record", "none")
-    assert "`wheelfactory build` or `repair`" in finding.cure
+    assert "`wheelfactory build` or `repair`" in finding.remedy
     assert imported == []
 
 

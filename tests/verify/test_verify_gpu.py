@@ -15,21 +15,21 @@ from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import gpu as module
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.gpu import gpu
-from wheelfactory.verify.numbers import STANDARDS, Case, Numbers
+from wheelfactory.verify.gpu import check_on_gpu
+from wheelfactory.verify.numbers import TOLERANCES, NumericCase, NumericReport
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.record import Toolchain
 
 
-def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> Numbers:
-    case = Case(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, error=None)
+def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericReport:
+    case = NumericCase(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, error=None)
     torch = f"{cell.torch}+rocm{cell.rocm}"
-    truth = Numbers(
+    truth = NumericReport(
         torch=torch,
         triton="3.7.1",
         gpu="gfx942",
-        backend=STANDARDS[cell.backend].module,
+        backend=TOLERANCES[cell.backend].module,
         file="/env/backend.py",
         installed=True,
         cases=(case,),
@@ -43,7 +43,7 @@ def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> Numbers:
 class Machine:
     """Stands in for the ROCm Python and the program: which Python has which torch, and what the program reports."""
 
-    def __init__(self, answer: Numbers | str) -> None:
+    def __init__(self, answer: NumericReport | str) -> None:
         self.answer = answer
         self.commands: list[tuple[str, ...]] = []
         self.environ: Mapping[str, str] = {}
@@ -61,14 +61,14 @@ class Machine:
         environment: Environment,
         environ: Mapping[str, str],
         **_: object,
-    ) -> Numbers | str:
+    ) -> NumericReport | str:
         self.commands.append(tuple(str(part) for part in command[1:]))
         self.environ = environ
         return self.answer
 
 
 def with_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell, answer: Numbers | str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell, answer: NumericReport | str
 ) -> tuple[GateResult, Machine]:
     """What the gate says on a machine with a gfx942 and a ROCm Python 3.11."""
     machine = Machine(answer)
@@ -82,7 +82,7 @@ def with_gpu(
     monkeypatch.setattr(module, "package_folders", lambda python, environ: [])
     monkeypatch.setattr(module, "wheel_environment", environment)
     monkeypatch.setattr(module, "ask", machine.ask)
-    return gpu(subject_of(tmp_path, cell, "gfx942")), machine
+    return check_on_gpu(subject_of(tmp_path, cell, "gfx942")), machine
 
 
 def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str] | None = None) -> Subject:
@@ -93,19 +93,19 @@ def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_without_a_gpu_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
-    result = gpu(subject_of(tmp_path, cell))
+    result = check_on_gpu(subject_of(tmp_path, cell))
     assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, and none is visible here")
 
 
 def test_on_a_gpu_that_the_wheel_does_not_promise_it_is_not_run(tmp_path: Path) -> None:
-    result = gpu(subject_of(tmp_path, CK, "gfx1036"))
+    result = check_on_gpu(subject_of(tmp_path, CK, "gfx1036"))
     assert result.status is Status.NOT_RUN
     assert result.detail == "the GPU here is gfx1036, which the wheel does not promise"
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
-    result = gpu(subject_of(tmp_path, cell, "gfx942", environ={"PATH": os.devnull}))
+    result = check_on_gpu(subject_of(tmp_path, cell, "gfx942", environ={"PATH": os.devnull}))
     assert result.status is Status.NOT_RUN
     assert f"needs torch {cell.torch} for ROCm {cell.rocm} on PATH" in result.detail
 
@@ -162,14 +162,14 @@ def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
     tmp_path: Path, rocm: Mapping[str, str], this_python: str
 ) -> None:
     """Real but for the GPU: the Python that is found, the wheel installed into it, the program, what it reports."""
-    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     interface = b"import flash_attn_2_cuda as flash_attn_gpu\nflash_attn_func = None\n"
     members = {"flash_attn/__init__.py": b"", "flash_attn/flash_attn_interface.py": interface}
     extension = b"def fwd(): ...\nbwd = varlen_fwd = varlen_bwd = fwd_kvcache = fwd\n"
     path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": extension})
     subject = Subject(Wheel.open(path), build_record(cell), cell, **small_machine(tmp_path / "cache", rocm))
 
-    result = gpu(replace(subject, host=replace(subject.host, gpu_archs=("gfx942",))))
+    result = check_on_gpu(replace(subject, host=replace(subject.host, gpu_archs=("gfx942",))))
 
     assert result.status is Status.NOT_RUN
     assert result.detail == "torch computes on no AMD GPU, and the wheel promises gfx942"

@@ -10,10 +10,10 @@ import pytest
 from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machine, toolchain_of
 from wheelfactory.core.cell import Cell
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.identity import identity
+from wheelfactory.verify.identity import check_identity
 from wheelfactory.verify.result import Finding, Status
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
-from wheelfactory.wheel.record import read_record
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+from wheelfactory.wheel.record import read_build_record
 
 CK_VERSION = "2.8.3+rocm64torch2.9"
 CK_STEM = f"flash_attn-{CK_VERSION}-cp311-cp311"
@@ -23,11 +23,11 @@ CK_FILE = f"flash_attn-{CK_VERSION}-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 def findings_of(path: Path, cell: Cell) -> tuple[Finding, ...]:
     wheel = Wheel.open(path)
-    record = read_record(wheel)
+    record = read_build_record(wheel)
     assert record
-    result = identity(Subject(wheel, record, cell, **small_machine(path.parent)))
+    result = check_identity(Subject(wheel, record, cell, **small_machine(path.parent)))
     assert result.status is (Status.FAILED if result.findings else Status.PASSED)
-    assert all(finding.cure for finding in result.findings)
+    assert all(finding.remedy for finding in result.findings)
     return result.findings
 
 
@@ -224,14 +224,14 @@ def test_a_tag_that_pins_no_commit_says_nothing_to_compare_with_but_a_commit_it_
 )
 def test_a_build_record_in_another_form(tmp_path: Path, old: bytes, new: bytes) -> None:
     """A reader that takes the first of two keys would read something else than one that takes the last."""
-    written = build_record(CK).to_bytes()
+    written = build_record(CK).as_bytes()
     assert old in written
-    (finding,) = findings_of(finished_wheel(tmp_path, more={RECORD_NAME: written.replace(old, new)}), CK)
+    (finding,) = findings_of(finished_wheel(tmp_path, more={BUILD_RECORD_NAME: written.replace(old, new)}), CK)
 
     assert (finding.file, finding.expected) == ("build record", "as the factory writes it")
 
 
 def test_a_finding_reads_as_one_line() -> None:
-    finding = Finding(file="WHEEL", expected="py3-none-any", found="nothing", cure="build it again")
+    finding = Finding(file="WHEEL", expected="py3-none-any", found="nothing", remedy="build it again")
 
     assert str(finding) == "WHEEL: expected py3-none-any, found nothing (build it again)"

@@ -18,10 +18,10 @@ from wheel_factory import (
     metadata_text,
     small_machine,
 )
-from wheelfactory.build.environments import build_environment, cpu_torch
+from wheelfactory.build.environments import make_build_environment, cpu_torch_requirement
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.importing import importing
+from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_wheel
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 LOOKS_AROUND = f"""
 import os, torch, triton
-assert "torch==" + torch.__version__ == "{cpu_torch()}"
+assert "torch==" + torch.__version__ == "{cpu_torch_requirement()}"
 assert triton.__version__ == "3.7.1", triton.__version__
 assert "FLASH_ATTENTION_TRITON_AMD_ENABLE" not in os.environ
 assert "FLASH_ATTN_LOCAL_VERSION" not in os.environ
@@ -40,7 +40,7 @@ assert "FLASH_ATTN_LOCAL_VERSION" not in os.environ
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str] = os.environ) -> GateResult:
-    return importing(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
+    return check_import(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
 
 
 def wheel_with(folder: Path, init: bytes) -> Path:
@@ -55,7 +55,7 @@ def test_a_package_that_imports_with_the_torch_and_triton_of_its_cell(tmp_path: 
     result = result_of(wheel_with(tmp_path, LOOKS_AROUND), TRITON, cache, environ)
 
     assert (result.gate, result.status, result.findings) == ("import", Status.PASSED, ())
-    assert result.detail == f"Triton 3.7.1, {cpu_torch()} in place of ROCm's"
+    assert result.detail == f"Triton 3.7.1, {cpu_torch_requirement()} in place of ROCm's"
 
 
 def test_what_a_package_prints_is_not_taken_for_its_version(tmp_path: Path, cache: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes
     (finding,) = result.findings
     assert result.status is Status.FAILED
     assert (finding.file, finding.expected, finding.found) == (path.name, "to import", found)
-    assert "correct the matrix" in finding.cure
+    assert "correct the matrix" in finding.remedy
 
 
 def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:
@@ -131,8 +131,8 @@ def test_ck_without_any_python_is_not_run(tmp_path: Path) -> None:
 
 
 def test_ck_with_a_torch_that_is_not_built_for_rocm_is_not_run(tmp_path: Path, cache: Path, this_python: str) -> None:
-    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
-    environ = {**os.environ, "PATH": f"{build_environment(cache).folder}/bin"}
+    cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    environ = {**os.environ, "PATH": f"{make_build_environment(cache).folder}/bin"}
 
     assert result_of(finished_wheel(tmp_path, cell), cell, tmp_path, environ).status is Status.NOT_RUN
 
@@ -140,7 +140,7 @@ def test_ck_with_a_torch_that_is_not_built_for_rocm_is_not_run(tmp_path: Path, c
 def test_ck_is_imported_with_the_rocm_torch_on_path_and_without_the_triton_variable(
     tmp_path: Path, rocm: Mapping[str, str], this_python: str
 ) -> None:
-    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     init = b"import os, torch\nassert torch.version.hip\nassert not [x for x in os.environ if 'TRITON_AMD' in x]\n"
     path = finished_wheel(tmp_path, cell, members={**PACKAGE, "flash_attn/__init__.py": init})
 

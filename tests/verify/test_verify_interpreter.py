@@ -12,8 +12,8 @@ import pytest
 from wheel_factory import TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.verify import interpreter as module
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.interpreter import interpreter
-from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.interpreter import check_in_interpreter
+from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 
@@ -24,7 +24,7 @@ KERNELS = "flash_attn/flash_attn_triton_amd"
 
 def result_of(folder: Path, cache: Path, members: Mapping[str, bytes], environ: Mapping[str, str]) -> GateResult:
     path = finished_wheel(folder, TRITON, members=members)
-    return interpreter(Subject(Wheel.open(path), build_record(TRITON), TRITON, **small_machine(cache, environ)))
+    return check_in_interpreter(Subject(Wheel.open(path), build_record(TRITON), TRITON, **small_machine(cache, environ)))
 
 
 def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes]) -> None:
@@ -47,8 +47,8 @@ def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream:
 def test_a_known_limit_is_left_out_and_said(
     tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grouped = Limit("grouped*", flash_attn=">=2", what="backward with grouped heads")
-    packed = Limit("packed*", flash_attn=">=2", what="packed sequences", whole=True)
+    grouped = KnownLimit("grouped*", flash_attn=">=2", reason="backward with grouped heads")
+    packed = KnownLimit("packed*", flash_attn=">=2", reason="packed sequences", skip_forward=True)
     monkeypatch.setattr(module, "limits_of", lambda subject: (grouped, packed))
 
     result = result_of(tmp_path, bare_cache, upstream, os.environ)
@@ -113,7 +113,7 @@ def test_a_wrong_kernel_is_found_out(
     assert " to be off by 0.00" in first.expected
     assert first.expected.endswith("at most in Triton's interpreter")
     assert float(first.found) > 0.003
-    assert "do not fit this Triton" in first.cure
+    assert "do not fit this Triton" in first.remedy
     assert not (bare_cache / "proofs").exists()
 
 

@@ -13,7 +13,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, find_limits, limits_of
+from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, find_limits, find_cell_limits
 from wheelfactory.wheel.read import Wheel
 
 GROUPED, LDS, BF16 = LIMITS
@@ -33,7 +33,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 
 
 def of(subject: Subject, cell: str, arch: str | None = None) -> tuple[object, ...]:
-    return limits_of(replace(subject, cell=Cell.parse(cell)), arch)
+    return find_cell_limits(replace(subject, cell=Cell.parse(cell)), arch)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from wheel_factory import CK, build_record, finished_wheel, read_zip, small_machine, tamper
 from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.members import record
+from wheelfactory.verify.members import check_record
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 
@@ -19,7 +19,7 @@ RECORD = "flash_attn-2.8.3+rocm64torch2.9.dist-info/RECORD"
 
 
 def result_of(path: Path) -> GateResult:
-    return record(Subject(Wheel.open(path), build_record(CK), CK, **small_machine(path.parent)))
+    return check_record(Subject(Wheel.open(path), build_record(CK), CK, **small_machine(path.parent)))
 
 
 @pytest.mark.parametrize("name", ["a, b.py", 'say "x".py', "\N{GREEK SMALL LETTER ALPHA}.py", "deep/er/a.py"])
@@ -63,7 +63,7 @@ def test_a_wheel_changed_after_it_was_built(
     assert result.status is Status.FAILED
     (finding,) = [one for one in result.findings if one.file == file]
     assert found in finding.found
-    assert "build or download it again" in finding.cure
+    assert "build or download it again" in finding.remedy
 
 
 def test_a_wheel_without_record_is_no_wheel(tmp_path: Path) -> None:

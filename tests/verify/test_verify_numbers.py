@@ -7,18 +7,18 @@ import math
 import pytest
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.verify.numbers import FALLBACK, STANDARDS, Case, Numbers, Standard, figures, find_faults
+from wheelfactory.verify.numbers import FALLBACK_TOLERANCE, TOLERANCES, NumericCase, NumericReport, Tolerance, worst_errors, find_numeric_faults
 from wheelfactory.verify.result import Finding
 
-CK, TRITON = STANDARDS[Backend.CK], STANDARDS[Backend.TRITON]
+CK, TRITON = TOLERANCES[Backend.CK], TOLERANCES[Backend.TRITON]
 WHEEL = "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
 
 
-def numbers(standard: Standard = TRITON, error: str | None = None, /, **errors: tuple[float, float]) -> Numbers:
+def numbers(standard: Tolerance = TRITON, error: str | None = None, /, **errors: tuple[float, float]) -> NumericReport:
     """What one case gave; by default output and gradients as far off as rounding alone is."""
     errors = errors or dict.fromkeys(("output", "dq", "dk", "dv"), (0.001, 0.001))
-    case = Case(name="causal float16", errors=errors, error=error)
-    return Numbers(
+    case = NumericCase(name="causal float16", errors=errors, error=error)
+    return NumericReport(
         torch="2.13.0",
         triton="3.7.1",
         gpu=None,
@@ -32,8 +32,8 @@ def numbers(standard: Standard = TRITON, error: str | None = None, /, **errors: 
     )
 
 
-def faults(answer: Numbers | str, standard: Standard = TRITON) -> list[Finding]:
-    return list(find_faults(WHEEL, standard, answer, "on gfx942"))
+def faults(answer: NumericReport | str, standard: Tolerance = TRITON) -> list[Finding]:
+    return list(find_numeric_faults(WHEEL, standard, answer, "on gfx942"))
 
 
 def test_errors_of_the_size_that_rounding_makes_are_right() -> None:
@@ -51,15 +51,15 @@ def test_errors_of_the_size_that_rounding_makes_are_right() -> None:
         pytest.param(CK, "output", 4.1, False, id="CK output above it"),
         pytest.param(CK, "dq", 10.0, True, id="CK gradient at the bound"),
         pytest.param(CK, "dq", 10.1, False, id="CK gradient above it"),
-        pytest.param(FALLBACK, "output", 2.1, False, id="fallback output above it"),
-        pytest.param(FALLBACK, "dv", 3.0, True, id="fallback gradient at the bound"),
+        pytest.param(FALLBACK_TOLERANCE, "output", 2.1, False, id="fallback output above it"),
+        pytest.param(FALLBACK_TOLERANCE, "dv", 3.0, True, id="fallback gradient at the bound"),
         pytest.param(TRITON, "dv", math.nan, False, id="no number"),
         pytest.param(TRITON, "dv", math.inf, False, id="infinite"),
         pytest.param(TRITON, "dv", -1.0, False, id="less than nothing"),
     ],
 )
 def test_the_bound_is_a_multiple_of_what_rounding_makes(
-    standard: Standard, result: str, times: float, right: bool
+    standard: Tolerance, result: str, times: float, right: bool
 ) -> None:
     found = faults(numbers(standard, **{result: (times * 0.25, 0.25)}), standard)
     assert (found == []) is right
@@ -71,7 +71,7 @@ def test_a_wrong_number_is_a_finding_with_its_bound() -> None:
     assert finding.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
     assert finding.expected == "dq of causal float16 to be off by 0.003 at most on gfx942"
     assert finding.found == "0.12"
-    assert "take the combination out of the matrix" in finding.cure
+    assert "take the combination out of the matrix" in finding.remedy
 
 
 def test_a_case_that_raised_is_a_finding() -> None:
@@ -87,7 +87,7 @@ def test_a_report_of_nothing_is_a_finding() -> None:
 def test_no_report_is_a_finding_with_the_reason() -> None:
     (finding,) = faults("killed by SIGSEGV; causal float16")
     assert (finding.expected, finding.found) == ("attention to run on gfx942", "killed by SIGSEGV; causal float16")
-    assert finding.cure.startswith("run the gate again")
+    assert finding.remedy.startswith("run the gate again")
 
 
 def test_a_wheel_that_calls_another_backend_is_refused() -> None:
@@ -103,7 +103,7 @@ def test_the_backend_of_another_installation_proves_nothing() -> None:
 
 def test_the_figures_are_of_the_result_nearest_to_its_bound() -> None:
     found = numbers(output=(0.0010512, 0.001), dq=(0.0012, 0.001), dk=(0.002, 0.01))
-    assert figures(found, TRITON) == {"causal float16 error": 0.0011, "causal float16 bound": 0.002}
+    assert worst_errors(found, TRITON) == {"causal float16 error": 0.0011, "causal float16 bound": 0.002}
 
 
 def test_a_bound_that_is_no_number_is_none() -> None:
@@ -115,6 +115,6 @@ def test_a_bound_that_is_no_number_is_none() -> None:
 
 
 @pytest.mark.parametrize("answer", ["it hung", numbers(output=(math.nan, 0.001)), numbers(TRITON, "no", output=(1, 0))])
-def test_what_is_no_number_is_no_figure(answer: Numbers | str) -> None:
+def test_what_is_no_number_is_no_figure(answer: NumericReport | str) -> None:
     """The manifest is JSON, which has none for it."""
-    assert figures(answer, TRITON) == {}
+    assert worst_errors(answer, TRITON) == {}

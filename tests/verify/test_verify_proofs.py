@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import CK, PACKAGE, TRITON, finished_wheel
-from wheelfactory.build.environments import Environment, empty_environment
+from wheelfactory.build.environments import Environment, make_empty_environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import proofs
-from wheelfactory.verify.proofs import Proofs, Question, Report, ask, payload_sha256, program_environ
+from wheelfactory.verify.proofs import ProofCache, ProofKey, ProgramReport, run_program, payload_sha256, program_environ
 from wheelfactory.wheel.read import Wheel
 
 OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
 
 
-class Answer(Report):
+class Answer(ProgramReport):
     number: int
 
 
-def question(folder: Path, text: str = "print(42)") -> Question:
+def question(folder: Path, text: str = "print(42)") -> ProofKey:
     program = folder / "program.py"
     program.write_text(text)
-    return Question(program, ("gfx942",), "a" * 64, ("torch==2.13.0+cpu", "triton==3.7.1"))
+    return ProofKey(program, ("gfx942",), "a" * 64, ("torch==2.13.0+cpu", "triton==3.7.1"))
 
 
 def payload(path: Path) -> str:
@@ -59,12 +59,12 @@ def test_names_and_contents_cannot_be_taken_for_one_another(tmp_path: Path) -> N
 
 def test_a_report_that_was_kept_is_found(tmp_path: Path) -> None:
     asked = question(tmp_path)
-    Proofs(tmp_path / "proofs").keep(asked, Answer(number=42))
-    assert Proofs(tmp_path / "proofs").find(asked, Answer) == Answer(number=42)
+    ProofCache(tmp_path / "proofs").write(asked, Answer(number=42))
+    assert ProofCache(tmp_path / "proofs").find(asked, Answer) == Answer(number=42)
 
 
 def test_nothing_is_found_of_a_question_that_was_not_asked(tmp_path: Path) -> None:
-    assert Proofs(tmp_path / "proofs").find(question(tmp_path), Answer) is None
+    assert ProofCache(tmp_path / "proofs").find(question(tmp_path), Answer) is None
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ def test_nothing_is_found_of_a_question_that_was_not_asked(tmp_path: Path) -> No
 )
 def test_a_report_answers_its_question_only(tmp_path: Path, changes: dict[str, str | tuple[str, ...]]) -> None:
     asked = question(tmp_path)
-    Proofs(tmp_path).keep(asked, Answer(number=42))
-    assert Proofs(tmp_path).find(replace(asked, **changes), Answer) is None  # type: ignore[arg-type]
+    ProofCache(tmp_path).write(asked, Answer(number=42))
+    assert ProofCache(tmp_path).find(replace(asked, **changes), Answer) is None  # type: ignore[arg-type]
 
 
 def test_a_program_that_was_changed_is_asked_again(tmp_path: Path) -> None:
-    Proofs(tmp_path).keep(question(tmp_path), Answer(number=42))
-    assert Proofs(tmp_path).find(question(tmp_path, "print(43)"), Answer) is None
+    ProofCache(tmp_path).write(question(tmp_path), Answer(number=42))
+    assert ProofCache(tmp_path).find(question(tmp_path, "print(43)"), Answer) is None
 
 
 def test_a_program_whose_sibling_was_changed_is_asked_again(tmp_path: Path) -> None:
     """It may import what lies beside it."""
-    Proofs(tmp_path).keep(question(tmp_path), Answer(number=42))
-    assert Proofs(tmp_path).find(question(tmp_path), Answer) == Answer(number=42)
+    ProofCache(tmp_path).write(question(tmp_path), Answer(number=42))
+    assert ProofCache(tmp_path).find(question(tmp_path), Answer) == Answer(number=42)
     (tmp_path / "sibling.py").write_text("number = 43")
-    assert Proofs(tmp_path).find(question(tmp_path), Answer) is None
+    assert ProofCache(tmp_path).find(question(tmp_path), Answer) is None
 
 
 @pytest.mark.parametrize(
@@ -106,27 +106,27 @@ def test_a_program_whose_sibling_was_changed_is_asked_again(tmp_path: Path) -> N
     ],
 )
 def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path, damage: object) -> None:
-    asked, kept = question(tmp_path), Proofs(tmp_path / "proofs")
-    kept.keep(asked, Answer(number=42))
+    asked, kept = question(tmp_path), ProofCache(tmp_path / "proofs")
+    kept.write(asked, Answer(number=42))
     (path,) = kept.folder.iterdir()
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
 
     assert kept.find(asked, Answer) is None
 
-    kept.keep(asked, Answer(number=43))
+    kept.write(asked, Answer(number=43))
     assert kept.find(asked, Answer) == Answer(number=43)
     assert len(list(kept.folder.iterdir())) == 1
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return empty_environment(tmp_path_factory.mktemp("python") / "env")
+    return make_empty_environment(tmp_path_factory.mktemp("python") / "env")
 
 
 def answer_of(python: Environment, folder: Path, text: str, timeout: float = 60) -> Answer | str:
     asked = question(folder, text)
     environ = {"PATH": os.defpath}
-    return ask(asked.command, Answer, python, environ, scratch=folder / "scratch", timeout=timeout)
+    return run_program(asked.command, Answer, python, environ, scratch=folder / "scratch", timeout=timeout)
 
 
 def test_the_report_is_the_last_line_whatever_is_printed_before(tmp_path: Path, python: Environment) -> None:
@@ -209,7 +209,7 @@ def test_a_program_gets_what_finds_gpus_and_nothing_that_changes_what_it_does(tm
 def test_a_question_says_what_it_depends_on(tmp_path: Path) -> None:
     """Who looks into the folder can tell what a proof is of."""
     asked = question(tmp_path)
-    Proofs(tmp_path / "proofs").keep(asked, Answer(number=42))
+    ProofCache(tmp_path / "proofs").write(asked, Answer(number=42))
     (path,) = (tmp_path / "proofs").iterdir()
     kept = json.loads(path.read_bytes())
 
@@ -217,5 +217,5 @@ def test_a_question_says_what_it_depends_on(tmp_path: Path) -> None:
     assert kept["question"]["program"].startswith("program.py sha256:")
     assert kept["question"]["arguments"] == ["gfx942"]
     assert kept["question"]["payload"] == f"sha256:{'a' * 64}"
-    assert proofs.stand_in("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in("3.7.1"))
+    assert proofs.stand_in_requirements("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+    assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in_requirements("3.7.1"))

@@ -13,4 +13,4 @@ from wheelfactory.verify.result import GateResult
 @pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])
 def test_a_figure_is_a_finite_number(figure: float) -> None:
     with pytest.raises(ValidationError, match="finite number"):
-        GateResult.of("numbers", [], figures={"error": figure})
+        GateResult.from_findings("numbers", [], figures={"error": figure})

@@ -14,12 +14,12 @@ import pytest
 
 from elf_factory import library
 from wheel_factory import CK, build_record, finished_wheel, payload, small_machine
-from wheelfactory.build.environments import build_environment
+from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.verify.symbols import explain, judge, symbols
+from wheelfactory.verify.symbols import explain, judge, check_symbols
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 from wheelfactory.wheel.elf.scope import Scope, load_scope
 from wheelfactory.wheel.read import Wheel
@@ -75,7 +75,7 @@ def test_what_is_defined_is_not_found_and_what_is_not_is_named() -> None:
     assert (finding.file, unknown) == ("x.so", 0)
     assert finding.expected == "only symbols that torch 2.9.1+rocm6.4 and HIP 6.4.43484 define"
     assert finding.found == "c10::Error::Error (_ZN3c105ErrorC1Ev)"
-    assert "build against the torch of the cell's index" in finding.cure
+    assert "build against the torch of the cell's index" in finding.remedy
 
 
 def test_a_weak_symbol_may_stay_undefined() -> None:
@@ -118,7 +118,7 @@ def test_the_scope_is_the_libraries_theirs_and_the_interpreter(tmp_path: Path) -
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> GateResult:
-    return symbols(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
+    return check_symbols(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
 
 
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path) -> None:
 def test_a_wheel_is_resolved_in_the_rocm_torch_on_path(
     tmp_path: Path, rocm: Mapping[str, str], this_python: str, undefined: tuple[str, ...], status: Status
 ) -> None:
-    cell = Cell.of("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
+    cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     needed = ("libc10.so", "libamdhip64.so.7")
     path = finished_wheel(tmp_path, cell, members=payload(cell, needed=needed, undefined=undefined))
 
@@ -164,7 +164,7 @@ OTHER_TORCH_SHA256 = "62b3fd888277946918cba4478cf849303da5359f0fb4e3bfb86b0533ba
 @pytest.fixture(scope="module")
 def torch(cache: Path) -> Path:
     """The folder of a real torch 2.13: headers and libraries."""
-    return build_environment(cache).site_packages / "torch"
+    return make_build_environment(cache).site_packages / "torch"
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_t
     found, _ = judge(made, scope_of(made, other_torch), Toolchain(torch="2.9.1", hip="6.4"))
 
     assert found
-    assert all("so this was built for another torch minor" in finding.cure for finding in found)
+    assert all("so this was built for another torch minor" in finding.remedy for finding in found)
     assert any(finding.found.startswith("c10::TensorImpl::decref_pyobject (") for finding in found)
 
 
@@ -231,4 +231,4 @@ def test_a_real_extension_of_the_old_abi_is_told_so(torch: Path, tmp_path: Path)
     found, _ = judge(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2"))
 
     (finding,) = (finding for finding in found if "torchCheckFail" in finding.found)
-    assert finding.cure.startswith("built with the old C++ ABI, torch 2.13.0 has the new")
+    assert finding.remedy.startswith("built with the old C++ ABI, torch 2.13.0 has the new")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import TRITON, finished_wheel
-from wheelfactory.build.environments import Environment, build_environment, triton_environment, wheel_environment
-from wheelfactory.wheel.activation.members import ACTIVATION
+from wheelfactory.build.environments import Environment, make_build_environment, make_triton_environment, open_wheel_environment
+from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +24,9 @@ TRITON_BACKEND = "flash_attn.flash_attn_triton_amd.interface_fa"
 def installed(upstream: Mapping[str, bytes], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A Python with the real Triton wheel of 2.8.3, its Triton, and a CPU torch in place of ROCm's."""
     wheel = finished_wheel(tmp_path_factory.mktemp("wheel"), TRITON, members=upstream)
-    torch, triton = build_environment(cache), triton_environment(cache, "3.7.1")
+    torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.7.1")
     layers = [torch.site_packages, triton.site_packages]
-    with wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
+    with open_wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
         yield environment.python
 
 
@@ -62,11 +62,11 @@ def test_who_imports_the_module_by_its_name_gets_a_whole_one(installed: Path) ->
 def test_without_the_module_the_wheel_needs_the_variable(
     upstream: Mapping[str, bytes], cache: Path, tmp_path: Path
 ) -> None:
-    members = {name: data for name, data in upstream.items() if name != ACTIVATION}
-    torch, triton = build_environment(cache), triton_environment(cache, "3.7.1")
+    members = {name: data for name, data in upstream.items() if name != ACTIVATION_MODULE}
+    torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.7.1")
     layers = [torch.site_packages, triton.site_packages]
     wheel = finished_wheel(tmp_path, TRITON, members=members)
-    with wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
+    with open_wheel_environment(cache, wheel, torch.python, torch.version, layers) as environment:
         assert "No module named 'flash_attn_2_cuda'" in python(environment.python, SAYS_BACKEND).stderr
         assert python(environment.python, SAYS_BACKEND, "TRUE").stdout.strip() == TRITON_BACKEND
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.archive import find_faults, open_archive
+from wheelfactory.wheel.archive import find_archive_faults, open_archive
 from zip_factory import STREAMED, Member, deflated, zip_bytes
 
 A, B = Member("a.py", b"x = 1\n"), Member("b.py", b"y = 2\n" * 40)
@@ -30,7 +30,7 @@ def faults(folder: Path, data: bytes) -> list[tuple[str, str, str]]:
     """Member, expectation and finding of each fault; an archive with any is not opened either."""
     path = folder / "x.whl"
     path.write_bytes(data)
-    found = find_faults(path)
+    found = find_archive_faults(path)
     if found and "unpack to what" not in found[0].expected:  # what members unpack to is not looked at to open them
         with pytest.raises(InputError, match="archive refused"), open_archive(path):
             pass
@@ -42,7 +42,7 @@ def refused(folder: Path, data: bytes) -> str:
     path = folder / "x.whl"
     path.write_bytes(data)
     with pytest.raises(InputError, match="damaged zip file") as found:
-        find_faults(path)
+        find_archive_faults(path)
     with pytest.raises(InputError, match="damaged zip file"), open_archive(path):
         pass
     return found.value.which

@@ -11,7 +11,7 @@ import pytest
 
 from bounded import outcome
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.archive import find_faults
+from wheelfactory.wheel.archive import find_archive_faults
 from zip_factory import Member, deflated, zip_bytes
 
 _DIRECTORY = struct.Struct("<4s6HIII5HII")
@@ -33,7 +33,7 @@ def outcome_of(folder: Path, data: bytes, megabytes: int = 128, seconds: int = 1
 
 def told(path: Path) -> None:
     """The faults of an archive, as an error."""
-    faults = find_faults(path)
+    faults = find_archive_faults(path)
     if faults:
         raise InputError(f"{len(faults)} faults", f"{faults[0].expected}, {faults[0].found}", "download it again")
 

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.wheel.metadata import NEVER_REQUIRED, labelled, protect
+from wheelfactory.wheel.metadata import NEVER_REQUIRED, label_version, protect_metadata
 
 LABEL = Label.parse("rocm62torch2.5")
 
@@ -53,13 +53,13 @@ def test_only_the_version_and_the_requirement_on_torch_change() -> None:
         'extra == "test"\n', 'extra == "test"\nRequires-Dist: torch==2.5.*\n', 1
     )
 
-    assert protect(UPSTREAM, LABEL) == expected
+    assert protect_metadata(UPSTREAM, LABEL) == expected
 
 
 def test_doing_it_again_changes_nothing() -> None:
-    once = protect(UPSTREAM, LABEL)
+    once = protect_metadata(UPSTREAM, LABEL)
 
-    assert protect(once, LABEL) == once
+    assert protect_metadata(once, LABEL) == once
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_doing_it_again_changes_nothing() -> None:
     ],
 )
 def test_any_requirement_on_torch_becomes_the_pin(requirement: str) -> None:
-    found = requirements(protect(with_requirement(requirement), LABEL))
+    found = requirements(protect_metadata(with_requirement(requirement), LABEL))
 
     assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
 
 
 def test_a_wheel_that_forgot_torch_gets_the_pin() -> None:
-    found = requirements(protect(with_requirement("Keywords: attention"), LABEL))
+    found = requirements(protect_metadata(with_requirement("Keywords: attention"), LABEL))
 
     assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
 
@@ -95,12 +95,12 @@ def test_a_wheel_that_forgot_torch_gets_the_pin() -> None:
     ["torchvision", "torch-geometric", "triton-model-analyzer", "pytorch-lightning", 'einops; extra == "torch"'],
 )
 def test_requirements_that_only_sound_like_torch_stay(requirement: str) -> None:
-    assert requirement in requirements(protect(with_requirement(f"Requires-Dist: {requirement}"), LABEL))
+    assert requirement in requirements(protect_metadata(with_requirement(f"Requires-Dist: {requirement}"), LABEL))
 
 
 @pytest.mark.parametrize("name", [*sorted(NEVER_REQUIRED), "Triton>=3.6.0", "pytorch_triton_rocm==3.5.1"])
 def test_triton_is_never_required(name: str) -> None:
-    assert "triton" not in "".join(requirements(protect(with_requirement(f"Requires-Dist: {name}"), LABEL))).lower()
+    assert "triton" not in "".join(requirements(protect_metadata(with_requirement(f"Requires-Dist: {name}"), LABEL))).lower()
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_triton_is_never_required(name: str) -> None:
     ],
 )
 def test_the_pin_is_a_header_even_in(metadata: str) -> None:
-    assert requirements(protect(metadata, LABEL)) == ["torch==2.5.*"]
+    assert requirements(protect_metadata(metadata, LABEL)) == ["torch==2.5.*"]
 
 
 def test_the_pin_comes_last_where_there_is_no_other_requirement() -> None:
-    assert protect("Name: flash_attn\nVersion: 2.8.3\n\n# Flash\n", LABEL) == (
+    assert protect_metadata("Name: flash_attn\nVersion: 2.8.3\n\n# Flash\n", LABEL) == (
         "Name: flash_attn\nVersion: 2.8.3+rocm62torch2.5\nRequires-Dist: torch==2.5.*\n\n# Flash\n"
     )
 
@@ -126,7 +126,7 @@ def test_the_pin_comes_last_where_there_is_no_other_requirement() -> None:
 def test_line_ends_are_kept() -> None:
     metadata = "Version: 2.8.3\r\nRequires-Dist: torch\r\n\r\nRequires-Dist: torch\r\n"
 
-    assert protect(metadata, LABEL) == (
+    assert protect_metadata(metadata, LABEL) == (
         "Version: 2.8.3+rocm62torch2.5\r\nRequires-Dist: torch==2.5.*\r\n\r\nRequires-Dist: torch\r\n"
     )
 
@@ -141,7 +141,7 @@ def test_line_ends_are_kept() -> None:
     ],
 )
 def test_the_pin_is_the_minor_that_the_label_names(label: str, pin: str) -> None:
-    assert pin in requirements(protect(UPSTREAM, Label.parse(label)))
+    assert pin in requirements(protect_metadata(UPSTREAM, Label.parse(label)))
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_the_pin_is_the_minor_that_the_label_names(label: str, pin: str) -> None
     ],
 )
 def test_the_label_replaces_a_local_version(version: str, expected: str) -> None:
-    metadata = protect(UPSTREAM.replace("Version: 2.8.3\n", f"Version: {version}\n", 1), LABEL)
+    metadata = protect_metadata(UPSTREAM.replace("Version: 2.8.3\n", f"Version: {version}\n", 1), LABEL)
 
-    assert labelled(Version(version), LABEL) == expected
+    assert label_version(Version(version), LABEL) == expected
     assert Parser().parsestr(metadata)["Version"] == expected
 
 
@@ -169,7 +169,7 @@ def test_the_label_replaces_a_local_version(version: str, expected: str) -> None
 )
 def test_metadata_that_cannot_be_read_is_an_input_error(line: str, header: str) -> None:
     with pytest.raises(InputError, match=f"damaged METADATA: {header}"):
-        protect(with_requirement(line), LABEL)
+        protect_metadata(with_requirement(line), LABEL)
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029"), max_size=30)
@@ -185,7 +185,7 @@ def test_whatever_else_metadata_says_is_kept(summary: str, body: list[str], name
     description = "\n" + "".join(f"{line}\n" for line in body)
     metadata = "".join(f"{line}\n" for line in [*before, "Version: 1.0", "Requires-Dist: torch"]) + description
 
-    after = protect(metadata, LABEL)
+    after = protect_metadata(metadata, LABEL)
 
     kept = (
         "".join(f"{line}\n" for line in [*before, f"Version: 1.0+{LABEL}", "Requires-Dist: torch==2.5.*"]) + description

@@ -10,15 +10,15 @@ import pytest
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
-from wheelfactory.wheel.record import BuildRecord, Toolchain, read_record
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+from wheelfactory.wheel.record import BuildRecord, Toolchain, read_build_record
 
-TRUTH = json.loads(build_record(CK).to_bytes())
+TRUTH = json.loads(build_record(CK).as_bytes())
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_what_is_written_is_read_back(tmp_path: Path, cell: Cell) -> None:
-    assert read_record(Wheel.open(finished_wheel(tmp_path, cell))) == build_record(cell)
+    assert read_build_record(Wheel.open(finished_wheel(tmp_path, cell))) == build_record(cell)
 
 
 def test_everything_that_compiled_a_wheel_survives(tmp_path: Path) -> None:
@@ -27,15 +27,15 @@ def test_everything_that_compiled_a_wheel_survives(tmp_path: Path) -> None:
     )
     record = build_record(CK, toolchain=toolchain, kernel_set="0123abcd")
 
-    assert read_record(Wheel.open(finished_wheel(tmp_path, record=record))) == record
+    assert read_build_record(Wheel.open(finished_wheel(tmp_path, record=record))) == record
 
 
 def test_equal_records_are_equal_bytes() -> None:
-    assert build_record(CK).to_bytes() == build_record(CK).to_bytes()
+    assert build_record(CK).as_bytes() == build_record(CK).as_bytes()
 
 
 def test_a_foreign_wheel_has_none(tmp_path: Path) -> None:
-    assert read_record(Wheel.open(make_wheel(tmp_path))) is None
+    assert read_build_record(Wheel.open(make_wheel(tmp_path))) is None
 
 
 def without(*fields: str) -> str:
@@ -58,12 +58,12 @@ def without(*fields: str) -> str:
     ],
 )
 def test_a_damaged_one_is_an_input_error_that_names_it(tmp_path: Path, text: str) -> None:
-    path = make_wheel(tmp_path, dist_info_members={RECORD_NAME: text.encode(errors="surrogateescape")})
+    path = make_wheel(tmp_path, dist_info_members={BUILD_RECORD_NAME: text.encode(errors="surrogateescape")})
 
     with pytest.raises(InputError, match="damaged build record") as caught:
-        read_record(Wheel.open(path))
+        read_build_record(Wheel.open(path))
 
-    assert RECORD_NAME in caught.value.which
+    assert BUILD_RECORD_NAME in caught.value.which
     assert path.name in caught.value.which
 
 

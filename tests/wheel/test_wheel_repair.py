@@ -29,22 +29,22 @@ from wheel_factory import (
 )
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError, VerificationError
-from wheelfactory.pipeline.build import finish
+from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.identity import identity
+from wheelfactory.verify.identity import check_identity
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel import repair
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import BuildRecord, read_record
-from wheelfactory.wheel.repair import OUTSIDE, find_platform, refuse_changed, refuse_unexpected
-from wheelfactory.wheel.twin import write_twin
+from wheelfactory.wheel.record import BuildRecord, read_build_record
+from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES, find_platform, require_unchanged, require_valid_platform
+from wheelfactory.wheel.twin import write_stripped_wheel
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{PYTHON.replace('.', '')}"
 MACHINE = platform.machine()
 LINUX = f"{TAG}-{TAG}-linux_{MACHINE}"
-CELL = Cell.of("2.8.3", PYTHON, "2.9.1", "6.4", Backend.CK)
+CELL = Cell.from_axes("2.8.3", PYTHON, "2.9.1", "6.4", Backend.CK)
 GLIBC = platform.libc_ver()[1]
 
 KNOWN = ("libamdhip64.so.6", "libtorch.so", "libc10.so")
@@ -98,7 +98,7 @@ def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> Path:
-    return finish(raw, record(), tmp_path_factory.mktemp("finished"), os.environ)
+    return finish_raw_wheel(raw, record(), tmp_path_factory.mktemp("finished"), os.environ)
 
 
 def test_the_name_gets_a_manylinux_tag_and_the_label(finished: Path) -> None:
@@ -133,7 +133,7 @@ def test_an_executable_bit_is_kept(finished: Path) -> None:
 
 def audited(path: Path, folder: Path) -> str:
     """The platform that auditwheel alone names."""
-    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
+    excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
     command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", *excludes, "--wheel-dir", folder, path]
     search = {**os.environ, "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run(command, env=search, capture_output=True, check=True)
@@ -142,7 +142,7 @@ def audited(path: Path, folder: Path) -> str:
 
 
 def test_the_light_twin_gets_the_tag_of_the_whole_wheel(raw: Path, finished: Path, tmp_path: Path) -> None:
-    twin = write_twin(raw, tmp_path)
+    twin = write_stripped_wheel(raw, tmp_path)
 
     assert twin
     assert Wheel.open(twin).sizes["flash_attn_2_cuda.so"] < Wheel.open(raw).sizes["flash_attn_2_cuda.so"] - 90_000
@@ -156,11 +156,11 @@ def test_where_nothing_can_be_cut_auditwheel_gets_the_whole_file(tmp_path: Path)
     raw = raw_wheel(tmp_path, data)
     (tmp_path / "twin").mkdir()
 
-    twin = write_twin(raw, tmp_path / "twin")
+    twin = write_stripped_wheel(raw, tmp_path / "twin")
 
     assert twin
     assert read_zip(twin)["flash_attn_2_cuda.so"] == data
-    assert "manylinux_2_" in finish(raw, record(), tmp_path, os.environ).name
+    assert "manylinux_2_" in finish_raw_wheel(raw, record(), tmp_path, os.environ).name
 
 
 def test_a_name_that_has_a_platform_gets_the_one_that_its_symbols_ask_for(
@@ -171,20 +171,20 @@ def test_a_name_that_has_a_platform_gets_the_one_that_its_symbols_ask_for(
         folder.mkdir()
         tagged = Path(shutil.copy(raw, folder / raw.name.replace(f"linux_{MACHINE}", before)))
 
-        again = finish(tagged, record(), folder / "dist", os.environ)
+        again = finish_raw_wheel(tagged, record(), folder / "dist", os.environ)
 
         assert again.name == finished.name
         assert again.read_bytes() == finished.read_bytes()
 
 
 def test_finishing_a_finished_wheel_changes_nothing(finished: Path, tmp_path: Path) -> None:
-    assert finish(finished, record(), tmp_path, os.environ).read_bytes() == finished.read_bytes()
+    assert finish_raw_wheel(finished, record(), tmp_path, os.environ).read_bytes() == finished.read_bytes()
 
 
 def test_libraries_of_torch_and_rocm_stay_outside_even_where_they_can_be_found(
     raw: Path, finished: Path, libraries: Path, tmp_path: Path
 ) -> None:
-    again = finish(raw, record(), tmp_path, {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+    again = finish_raw_wheel(raw, record(), tmp_path, {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
 
     assert again.read_bytes() == finished.read_bytes()
 
@@ -193,10 +193,10 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
     with WheelFile.open(finished) as source:
         source.validate_record(validate_contents=True)
     wheel = Wheel.open(finished)
-    found = read_record(wheel)
+    found = read_build_record(wheel)
     assert found
 
-    result = identity(Subject(wheel, found, CELL, **small_machine(tmp_path)))
+    result = check_identity(Subject(wheel, found, CELL, **small_machine(tmp_path)))
 
     assert [finding for finding in result.findings if "Requires-Python" not in finding.file] == []
     assert result.status is Status.PASSED
@@ -214,7 +214,7 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
 def test_what_is_exported_does_not_change_the_bytes(
     raw: Path, finished: Path, tmp_path: Path, exported: dict[str, str]
 ) -> None:
-    again = finish(raw, record(), tmp_path, {**os.environ, **exported})
+    again = finish_raw_wheel(raw, record(), tmp_path, {**os.environ, **exported})
 
     assert again.name == finished.name
     assert again.read_bytes() == finished.read_bytes()
@@ -227,7 +227,7 @@ def test_neither_the_time_of_the_file_nor_the_umask_changes_the_bytes(
     os.utime(copy, (0, 0))
     before = os.umask(0o077)
     try:
-        again = finish(copy, record(), tmp_path / "dist", os.environ)
+        again = finish_raw_wheel(copy, record(), tmp_path / "dist", os.environ)
     finally:
         os.umask(before)
 
@@ -236,14 +236,14 @@ def test_neither_the_time_of_the_file_nor_the_umask_changes_the_bytes(
 
 def test_a_wheel_without_compiled_code_keeps_its_platform(tmp_path: Path) -> None:
     assert find_platform(make_wheel(tmp_path), GLIBC, tmp_path, {}) is None
-    assert finish(make_wheel(tmp_path), record(), tmp_path, {}).name.endswith("-py3-none-any.whl")
+    assert finish_raw_wheel(make_wheel(tmp_path), record(), tmp_path, {}).name.endswith("-py3-none-any.whl")
 
 
 def test_a_library_that_neither_torch_nor_rocm_brings_is_refused(tmp_path: Path) -> None:
     raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN))
 
     with pytest.raises(VerificationError, match="auditwheel refused the wheel") as caught:
-        finish(raw, record(), tmp_path / "dist", os.environ)
+        finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert raw.name in caught.value.which
     assert f'"{UNKNOWN}" could not be located' in caught.value.which
@@ -258,7 +258,7 @@ def test_a_library_that_auditwheel_could_graft_is_refused_all_the_same(
     raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN, fatbin=fatbin))
 
     with pytest.raises(VerificationError, match="auditwheel grafted libraries") as caught:
-        finish(raw, record(), tmp_path / "dist", {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+        finish_raw_wheel(raw, record(), tmp_path / "dist", {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
 
     assert "libsomething" in caught.value.which
     assert "OUTSIDE" in caught.value.hint
@@ -269,7 +269,7 @@ def test_libpython_which_auditwheel_takes_out_of_needed_is_refused(tmp_path: Pat
     raw = raw_wheel(tmp_path, extension(f"libpython{PYTHON}.so.1.0"))
 
     with pytest.raises(VerificationError, match="auditwheel changed what is needed") as caught:
-        finish(raw, record(), tmp_path / "dist", os.environ)
+        finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert f"expected NEEDED libc.so.6, libm.so.6, libpython{PYTHON}.so.1.0" in caught.value.which
     assert "found NEEDED libc.so.6, libm.so.6 and" in caught.value.which
@@ -288,7 +288,7 @@ def test_a_wheel_of_something_else_is_told_as_such_whatever_auditwheel_thinks_of
     other = raw.rename(tmp_path / raw.name.replace("flash_attn", "numpy"))
 
     with pytest.raises(InputError, match=r"not a wheel of flash-attn 2\.8\.3"):
-        finish(other, record(), tmp_path / "dist", os.environ)
+        finish_raw_wheel(other, record(), tmp_path / "dist", os.environ)
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_whatever_else_auditwheel_could_do_is_refused(
     auditwheel(made)
 
     with pytest.raises(VerificationError, match=what) as caught:
-        finish(raw, record(), tmp_path / "dist", os.environ)
+        finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert caught.value.hint
     assert list((tmp_path / "dist").iterdir()) == []
@@ -359,7 +359,7 @@ def test_a_changed_extension_is_refused(tmp_path: Path, changed: Callable[[], by
     after = raw_wheel(tmp_path / "after", changed())
 
     with pytest.raises(VerificationError, match="auditwheel changed what is needed: flash_attn_2_cuda") as caught:
-        refuse_changed(Wheel.open(before), Wheel.open(after))
+        require_unchanged(Wheel.open(before), Wheel.open(after))
 
     assert "expected NEEDED libamdhip64.so.6, libc.so.6, libc10.so" in caught.value.which
 
@@ -380,7 +380,7 @@ def test_a_platform_between_the_symbols_and_the_machine_is_right(
 ) -> None:
     wheel = Wheel.open(make_wheel(tmp_path, tags=f"cp311-cp311-{tag}"))
 
-    refuse_unexpected(wheel, "x86_64", Version(needs) if needs else None, Version(built_on) if built_on else None)
+    require_valid_platform(wheel, "x86_64", Version(needs) if needs else None, Version(built_on) if built_on else None)
 
 
 ONE = "one platform, manylinux_X_Y_x86_64"
@@ -404,7 +404,7 @@ def test_any_other_platform_is_refused(tmp_path: Path, tag: str, expected: str) 
     wheel = Wheel.open(make_wheel(tmp_path, tags=f"cp311-cp311-{tag}"))
 
     with pytest.raises(VerificationError, match=re.escape(f"{wheel.path.name}: expected {expected}, found")) as caught:
-        refuse_unexpected(wheel, "x86_64", Version("2.28"), Version("2.31"))
+        require_valid_platform(wheel, "x86_64", Version("2.28"), Version("2.31"))
 
     assert caught.value.which.endswith(", ".join(wheel.platform_tags))
     assert caught.value.hint

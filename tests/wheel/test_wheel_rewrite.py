@@ -25,12 +25,12 @@ from wheel_factory import (
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.verify.gates import refused, verify
+from wheelfactory.verify.gates import is_refused, verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.activation.members import ACTIVATION
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
-from wheelfactory.wheel.record import read_record
-from wheelfactory.wheel.rewrite import finish_wheel, retagged
+from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+from wheelfactory.wheel.record import read_build_record
+from wheelfactory.wheel.rewrite import finish_wheel, replace_tags
 
 MEMBERS = {
     "flash_attn/__init__.py": b"x = 1\n",
@@ -89,7 +89,7 @@ def test_an_installer_finds_record_right(tmp_path: Path, raw: Path) -> None:
     with WheelFile.open(finish(raw, tmp_path / "dist")) as wheel:
         wheel.validate_record(validate_contents=True)
 
-        added = [ACTIVATION, "METADATA", "WHEEL", "RECORD", RECORD_NAME]
+        added = [ACTIVATION_MODULE, "METADATA", "WHEEL", "RECORD", BUILD_RECORD_NAME]
         assert len(list(wheel.get_contents())) == len(MEMBERS) + len(added)
 
 
@@ -110,7 +110,7 @@ def test_unchanged_members_stay_packed_as_they_are(tmp_path: Path, raw: Path) ->
 
 def test_what_is_new_is_stored_so_that_no_compressor_has_a_say_in_the_bytes(tmp_path: Path, raw: Path) -> None:
     with zipfile.ZipFile(finish(raw, tmp_path / "dist")) as archive:
-        new = [info for info in archive.infolist() if info.filename.endswith(("/METADATA", "/RECORD", RECORD_NAME))]
+        new = [info for info in archive.infolist() if info.filename.endswith(("/METADATA", "/RECORD", BUILD_RECORD_NAME))]
 
     assert [info.compress_type for info in new] == [zipfile.ZIP_STORED] * 3
 
@@ -121,7 +121,7 @@ def test_members_are_kept_byte_for_byte(tmp_path: Path, raw: Path) -> None:
     assert {name: data for name, data in finished.items() if name in MEMBERS} == MEMBERS
 
 
-@pytest.mark.parametrize(("cell", "added"), [(TRITON, {ACTIVATION}), (CK, set())], ids=["triton", "ck"])
+@pytest.mark.parametrize(("cell", "added"), [(TRITON, {ACTIVATION_MODULE}), (CK, set())], ids=["triton", "ck"])
 def test_a_triton_wheel_alone_gets_a_module(tmp_path: Path, raw: Path, cell: Cell, added: set[str]) -> None:
     finished = read_zip(finish_wheel(raw, build_record(cell), tmp_path / "dist"))
 
@@ -134,7 +134,7 @@ def test_dist_info_comes_last_and_record_at_its_end(tmp_path: Path, raw: Path) -
     assert [name.partition("/")[2] for name in names if ".dist-info/" in name] == [
         "METADATA",
         "WHEEL",
-        RECORD_NAME,
+        BUILD_RECORD_NAME,
         "RECORD",
     ]
     assert ".dist-info/" not in "".join(names[:-4])
@@ -143,7 +143,7 @@ def test_dist_info_comes_last_and_record_at_its_end(tmp_path: Path, raw: Path) -
 def test_it_holds_its_build_record_and_requires_its_torch(tmp_path: Path, raw: Path) -> None:
     wheel = Wheel.open(finish(raw, tmp_path / "dist"))
 
-    assert read_record(wheel) == build_record(TRITON)
+    assert read_build_record(wheel) == build_record(TRITON)
     assert [str(item) for item in wheel.requirements] == ["einops", "torch==2.13.*"]
 
 
@@ -260,7 +260,7 @@ def test_a_platform_replaces_the_one_in_the_name_and_in_wheel(
     ],
 )
 def test_wheel_keeps_all_but_its_tags(text: bytes) -> None:
-    found = retagged(text, ["cp311-cp311-linux_x86_64", "cp310-cp310-linux_x86_64"])
+    found = replace_tags(text, ["cp311-cp311-linux_x86_64", "cp310-cp310-linux_x86_64"])
 
     assert found == (b"Wheel-Version: 1.0\nBuild: 1\nTag: cp310-cp310-linux_x86_64\nTag: cp311-cp311-linux_x86_64\n")
 
@@ -292,7 +292,7 @@ def test_a_member_that_was_damaged_after_the_build_is_refused_by_a_gate(tmp_path
 
     results = verify(finish(stored, tmp_path / "dist"), **small_machine(tmp_path))
 
-    assert refused(results)
+    assert is_refused(results)
     assert "flash_attn/__init__.py" in results[0].findings[0].file
 
 

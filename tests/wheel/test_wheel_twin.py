@@ -13,7 +13,7 @@ from wheel_factory import PACKAGE, make_wheel, metadata_text, read_zip, wheel_te
 from wheelfactory.core.errors import InputError, VerificationError
 from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.twin import architecture, write_twin
+from wheelfactory.wheel.twin import parse_architecture, write_stripped_wheel
 
 DEVICE = hashlib.shake_256(b"device code").digest(100_000)
 LINUX = "cp311-cp311-linux_x86_64"
@@ -30,7 +30,7 @@ def program() -> bytes:
 
 def twin_of(raw: Path, folder: Path) -> Path:
     folder.mkdir()
-    twin = write_twin(raw, folder)
+    twin = write_stripped_wheel(raw, folder)
     assert twin
     assert list(folder.iterdir()) == [twin]
     return twin
@@ -89,7 +89,7 @@ def test_compiled_code_that_is_not_tagged_for_one_linux_is_refused(tmp_path: Pat
     raw = make_wheel(tmp_path, tags=f"cp311-cp311-{platform}", members={"flash_attn_2_cuda.so": extension()})
 
     with pytest.raises(VerificationError, match="expected linux_x86_64 or linux_aarch64, found") as caught:
-        write_twin(raw, tmp_path)
+        write_stripped_wheel(raw, tmp_path)
 
     assert raw.name in caught.value.which
     assert caught.value.which.endswith(", ".join(Wheel.open(raw).platform_tags))
@@ -99,18 +99,18 @@ def test_compiled_code_that_is_not_tagged_for_one_linux_is_refused(tmp_path: Pat
 def test_the_architecture_is_the_one_of_all_platform_tags(tmp_path: Path) -> None:
     tags = "cp311-cp311-manylinux_2_17_aarch64.manylinux2014_aarch64"
 
-    assert architecture(Wheel.open(make_wheel(tmp_path, tags=tags))) == "aarch64"
+    assert parse_architecture(Wheel.open(make_wheel(tmp_path, tags=tags))) == "aarch64"
 
 
 def test_a_wheel_without_compiled_code_has_none(tmp_path: Path) -> None:
-    assert write_twin(make_wheel(tmp_path), tmp_path) is None
+    assert write_stripped_wheel(make_wheel(tmp_path), tmp_path) is None
 
 
 def test_a_damaged_elf_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     raw = make_wheel(tmp_path, tags=LINUX, members={"flash_attn_2_cuda.so": extension()[:1000]})
 
     with pytest.raises(InputError, match=r"damaged ELF file: flash_attn_2_cuda\.so"):
-        write_twin(raw, tmp_path)
+        write_stripped_wheel(raw, tmp_path)
 
 
 def test_a_damaged_member_is_an_error_before_auditwheel_sees_it(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_a_damaged_member_is_an_error_before_auditwheel_sees_it(tmp_path: Path) 
     raw.write_bytes(data)
 
     with pytest.raises(InputError, match="damaged zip file"):
-        write_twin(raw, tmp_path)
+        write_stripped_wheel(raw, tmp_path)

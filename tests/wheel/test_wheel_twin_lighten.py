@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from elf_factory import library, object_file
 from wheelfactory.wheel.elf.dynamic import read_dynamic
-from wheelfactory.wheel.elf.image import DamagedElfError, Image
-from wheelfactory.wheel.twin import lighten
+from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
+from wheelfactory.wheel.twin import strip_device_code
 
 DEVICE = hashlib.shake_256(b"device code").digest(300_123)
 PAGE = 4096
@@ -67,7 +67,7 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def light_of(data: bytes) -> bytes:
-    return bytes(lighten(data))
+    return bytes(strip_device_code(data))
 
 
 def test_the_device_code_is_left_out(data: bytes) -> None:
@@ -79,9 +79,9 @@ def test_the_device_code_is_left_out(data: bytes) -> None:
 
 
 def test_it_says_to_the_loader_what_the_whole_one_says(data: bytes) -> None:
-    said = read_dynamic(Image(data))
+    said = read_dynamic(ElfImage(data))
 
-    assert read_dynamic(Image(light_of(data))) == said
+    assert read_dynamic(ElfImage(light_of(data))) == said
     assert {"libamdhip64.so.6", "libtorch.so"} <= set(said.needed)
     assert (said.soname, said.runpath) == ("libwhole.so.1", ("$ORIGIN/lib",))
     assert ("libm.so.6", "GLIBC_2.29") in said.versions
@@ -114,13 +114,13 @@ def test_whole_pages_are_cut(size: int) -> None:
 def test_a_file_without_device_code_is_left_as_it_is() -> None:
     data = library(source=SOURCE, flags=("-lm",))
 
-    assert lighten(data) is data
+    assert strip_device_code(data) is data
 
 
 def test_a_file_with_less_than_a_page_of_device_code_is_left_as_it_is() -> None:
     data = whole(device=DEVICE[: PAGE - 1])
 
-    assert lighten(data) is data
+    assert strip_device_code(data) is data
 
 
 def test_an_object_file_is_cut_too() -> None:
@@ -134,7 +134,7 @@ def test_a_file_whose_dynamic_tables_lie_behind_the_device_code_is_left_as_it_is
     """The loader goes by address, and behind the cut in the same segment other bytes would lie there."""
     data = placed("before all", tmp_path)
 
-    assert lighten(data) is data
+    assert strip_device_code(data) is data
 
 
 def section_of(data: bytes, name: str) -> tuple[int, int, int]:
@@ -159,7 +159,7 @@ def test_a_file_with_a_section_that_lies_partly_in_the_device_code_is_left_as_it
     _, device, _ = section_of(data, ".hip_fatbin")
     other = moved(data, name, device + place, 16)
 
-    assert lighten(other) is other
+    assert strip_device_code(other) is other
 
 
 @pytest.mark.parametrize("name", [".dynamic", ".dynstr", ".dynsym", ".gnu.version_r"])
@@ -167,9 +167,9 @@ def test_a_section_that_auditwheel_reads_is_compared_although_the_loader_does_no
     data = whole()
     _, device, size = section_of(data, ".hip_fatbin")
     other = moved(data, name, device - 16, size + 32)
-    assert read_dynamic(Image(other)) == read_dynamic(Image(data))
+    assert read_dynamic(ElfImage(other)) == read_dynamic(ElfImage(data))
 
-    assert lighten(other) is other
+    assert strip_device_code(other) is other
 
 
 def test_a_section_that_ends_where_the_device_code_begins_is_in_nobodys_way() -> None:
@@ -185,7 +185,7 @@ def test_a_file_with_its_tables_in_the_device_code_is_left_as_it_is() -> None:
 
     for offset, size in ((device, len(data) - device), (0, 2 * PAGE)):
         other = moved(data, ".hip_fatbin", offset, size)
-        assert lighten(other) is other
+        assert strip_device_code(other) is other
 
 
 def test_a_file_with_device_code_in_its_header_or_in_a_table_is_left_as_it_is() -> None:
@@ -195,14 +195,14 @@ def test_a_file_with_device_code_in_its_header_or_in_a_table_is_left_as_it_is() 
 
     for offset in (20, table + 70):
         other = moved(data, ".hip_fatbin", offset, 8)
-        assert lighten(other) is other
+        assert strip_device_code(other) is other
 
 
 def test_a_file_whose_device_code_is_said_to_lie_outside_of_it_is_left_as_it_is() -> None:
     data = whole()
     other = moved(data, ".hip_fatbin", len(data) + PAGE, 2 * PAGE)
 
-    assert lighten(other) is other
+    assert strip_device_code(other) is other
 
 
 @settings(max_examples=300)
@@ -214,10 +214,10 @@ def test_a_file_that_is_damaged_anywhere_is_lightened_or_an_error(changes: list[
         data[place if place < 1500 else place - 4000 - 1] = value
 
     with contextlib.suppress(DamagedElfError):
-        assert len(bytes(lighten(bytes(data)))) <= len(data)
+        assert len(bytes(strip_device_code(bytes(data)))) <= len(data)
 
 
 @pytest.mark.parametrize("length", [3, 63, 1000])
 def test_a_damaged_file_is_an_error(length: int) -> None:
     with pytest.raises(DamagedElfError):
-        lighten(whole()[:length])
+        strip_device_code(whole()[:length])

@@ -19,10 +19,10 @@ from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.zip_format import (
     ArchiveWriter,
     DateTime,
-    End,
-    Header,
-    pack_end,
-    pack_entry,
+    EndRecord,
+    MemberHeader,
+    pack_end_record,
+    pack_directory_entry,
     pack_header,
     read_header,
 )
@@ -241,11 +241,11 @@ class Holes(io.FileIO):
 
 def write_sparse(path: Path, size: int) -> None:
     """An archive of one member of so many zero bytes, which are a hole in the file."""
-    header = Header(b"large", 0, zipfile.ZIP_STORED, (0, 33), (0, size, size))
+    header = MemberHeader(b"large", 0, zipfile.ZIP_STORED, (0, 33), (0, size, size))
     with path.open("xb") as file:
         file.write(pack_header(header))
-        start, entry = file.seek(size, io.SEEK_CUR), pack_entry(header, 0o100644, 0)
-        file.write(entry + pack_end(End(1, start, len(entry))))
+        start, entry = file.seek(size, io.SEEK_CUR), pack_directory_entry(header, 0o100644, 0)
+        file.write(entry + pack_end_record(EndRecord(1, start, len(entry))))
 
 
 def test_a_member_behind_4_gib_is_found(tmp_path: Path) -> None:

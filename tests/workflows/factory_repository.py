@@ -15,7 +15,7 @@ from pathlib import Path
 from rocm_machine import NO_ENGINE, make_machine
 from small_release import SMALL_KERNELS, make_small_release
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.kernels.census import Census, keep_census
+from wheelfactory.kernels.census import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from workflows.expressions import Expressions
 from workflows.runner import Place
@@ -81,8 +81,8 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
     tree = make_repository(folder / "tree")
     matrix = make_small_release(machine.cache, folder)
     shutil.copy(matrix, tree / "matrix.yaml")
-    pin = load_matrix(matrix).flash_attn["2.8.3"].pin
-    keep_census(Census(tuple(sorted(SMALL_KERNELS)), 1000), pin, machine.cache)
+    pin = load_matrix(matrix).flash_attn["2.8.3"].source_pin
+    write_source_list(SourceList(tuple(sorted(SMALL_KERNELS)), 1000), pin, machine.cache)
     names = ("ROCM_PATH", "ROCM_HOME", "STAND_IN_TORCH", "DOCKER_HOST")
     return Place(
         tree=tree,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from small_release import SMALL_KERNELS
-from wheelfactory.kernels.kernel_set import kept_name, kernel_sets
+from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
@@ -142,8 +142,8 @@ def test_more_cells_than_one_matrix_takes_are_all_built_once(triton: Place) -> N
     """All cells of matrix.yaml, with kernels that are kept already; counted, not built."""
     matrix = load_matrix(triton.tree / "matrix.yaml")
     cells = expand(matrix).cells
-    for kernel_set in kernel_sets(matrix, cells):
-        kept = Path(triton.variables["WHEELFACTORY_TARGET"]) / "kernels" / kept_name(matrix, kernel_set)
+    for kernel_set in group_kernel_sets(matrix, cells):
+        kept = Path(triton.variables["WHEELFACTORY_TARGET"]) / "kernels" / stored_set_name(matrix, kernel_set)
         kept.mkdir(parents=True)
         (kept / "SHA256SUMS").write_text(f"{'0' * 64}  {kernel_set.id}.tar.zst\n")
         (kept / f"{kernel_set.id}.tar.zst").write_text("")

@@ -18,7 +18,7 @@ from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.http import http_session
-from wheelfactory.core.process import LINES_SAY_WHY, capture
+from wheelfactory.core.process import DEFAULT_HINT, capture
 from wheelfactory.core.progress import logger
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -64,19 +64,19 @@ def _requirements(name: str) -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def build_tools() -> tuple[str, ...]:
+def build_tool_requirements() -> tuple[str, ...]:
     """The build requirements without torch: a cell brings its own."""
-    return tuple(line for line in build_requirements() if line != cpu_torch())
+    return tuple(line for line in build_requirements() if line != cpu_torch_requirement())
 
 
-def cpu_torch() -> str:
+def cpu_torch_requirement() -> str:
     """The requirement on the CPU build of torch that stands in where only the import of torch matters."""
     return next(line for line in build_requirements() if line.startswith("torch=="))
 
 
 def cpu_torch_version() -> str:
     """The release of that CPU build, such as ``2.13.0``."""
-    return cpu_torch().removeprefix("torch==").removesuffix("+cpu")
+    return cpu_torch_requirement().removeprefix("torch==").removesuffix("+cpu")
 
 
 @cache
@@ -94,7 +94,7 @@ def cpu_torch_options() -> tuple[str, ...]:
     return ("--extra-index-url", CPU_INDEX)
 
 
-def build_environment(cache_dir: Path) -> Environment:
+def make_build_environment(cache_dir: Path) -> Environment:
     """The environment that builds wheels without compiled code, with a CPU build of torch.
 
     Raises `BuildError` if no CPU build of torch can be had for this Python.
@@ -103,12 +103,12 @@ def build_environment(cache_dir: Path) -> Environment:
         cache_dir,
         build_requirements(),
         cpu_torch_options(),
-        f"{cpu_torch()} must be installable for Python {PYTHON}: "
+        f"{cpu_torch_requirement()} must be installable for Python {PYTHON}: "
         f"let {CPU_INDEX} be reached, or run with another Python",
     )
 
 
-def triton_environment(cache_dir: Path, version: str) -> Environment:
+def make_triton_environment(cache_dir: Path, version: str) -> Environment:
     """An environment that holds one Triton version from PyPI, and nothing else.
 
     It stands in for pytorch-triton-rocm or triton-rocm of the same version, which ROCm's torch brings.
@@ -121,7 +121,7 @@ def triton_environment(cache_dir: Path, version: str) -> Environment:
     )
 
 
-def interpreter_environment(cache_dir: Path) -> Environment:
+def make_interpreter_environment(cache_dir: Path) -> Environment:
     """An environment that holds what Triton's interpreter needs beside Triton and torch, and nothing else."""
     hint = f"numpy must be installable for Python {PYTHON}"
     return _kept(cache_dir, interpreter_requirements(), ("--no-deps",), hint)
@@ -134,13 +134,13 @@ def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], 
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
             with scratch_dir(cache_dir) as scratch:
-                made = empty_environment(scratch / "env")
+                made = make_empty_environment(scratch / "env")
                 pip_install(made, *options, *requirements, hint=hint)
-                keep(made, folder)
+                keep_environment(made, folder)
     return Environment(folder)
 
 
-def keep(made: Environment, folder: Path) -> None:
+def keep_environment(made: Environment, folder: Path) -> None:
     """Move an environment to where it is kept, unless another run was faster; both hold the same.
 
     pip's scripts name the old place, so only `python -m` is used of it.
@@ -152,13 +152,13 @@ def keep(made: Environment, folder: Path) -> None:
             raise
 
 
-def empty_environment(folder: Path) -> Environment:
+def make_empty_environment(folder: Path) -> Environment:
     """A new environment without any package (not even pip), of the Python that runs the factory."""
     capture([sys.executable, "-m", "venv", "--symlinks", "--without-pip", folder])
     return Environment(folder)
 
 
-def layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
+def make_layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
     """A new environment of the Python `base` (of that version) that sees the packages in the folders `layers`."""
     capture([base, "-m", "venv", "--symlinks", "--without-pip", folder])
     environment = Environment(folder, version)
@@ -169,7 +169,7 @@ def layered_environment(folder: Path, base: Path, version: str, layers: Sequence
 
 
 @contextmanager
-def wheel_environment(
+def open_wheel_environment(
     cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path]
 ) -> Iterator[Environment]:
     """A layered environment with a wheel installed into it by pip, without what it requires; gone afterwards.
@@ -177,18 +177,18 @@ def wheel_environment(
     Raises `BuildError` if pip does not install the wheel.
     """
     with scratch_dir(cache_dir) as scratch:
-        environment = layered_environment(scratch / "env", base, version, layers)
+        environment = make_layered_environment(scratch / "env", base, version, layers)
         pip_install(environment, "--no-deps", "--no-index", wheel)
         yield environment
 
 
-def package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
+def find_package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
     """Where the packages of a Python are, as layers for another environment."""
     code = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
     return [Path(line) for line in capture([python, "-c", code], environ=environ).splitlines()]
 
 
-def pip_install(environment: Environment, *arguments: str | Path, hint: str = LINES_SAY_WHY) -> None:
+def pip_install(environment: Environment, *arguments: str | Path, hint: str = DEFAULT_HINT) -> None:
     """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
     _pip(environment, "install", arguments, hint=hint)
 
@@ -209,7 +209,7 @@ def _pip(
     environment: Environment,
     command: str,
     arguments: Sequence[str | Path],
-    hint: str = LINES_SAY_WHY,
+    hint: str = DEFAULT_HINT,
     environ: Mapping[str, str] | None = None,
 ) -> None:
     kept = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}

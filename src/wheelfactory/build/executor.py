@@ -11,22 +11,22 @@ from typing import Protocol
 from ninja import BIN_DIR
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import build_environment
-from wheelfactory.build.rocm_python import find_rocm_python, make_rocm_python
+from wheelfactory.build.environments import make_build_environment
+from wheelfactory.build.rocm_python import find_rocm_python, prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import run_logged
-from wheelfactory.core.progress import Part, logger
+from wheelfactory.core.progress import ProgressPart, logger
 from wheelfactory.matrix.facts import Matrix
 
 
 @dataclass(frozen=True)
-class Errand:
+class BuildCommand:
     """One program to run, with what it is handed. Paths of files are the same wherever it runs."""
 
     name: str
     """Of the cell, or of what else is made."""
-    command: tuple[str, ...]
+    argv: tuple[str, ...]
     environ: Mapping[str, str]
     log: Path
     reads: tuple[Path, ...]
@@ -38,10 +38,10 @@ class Errand:
 
 
 @dataclass(frozen=True)
-class Place:
+class BuildHost:
     """Where setup.py of a cell runs. Paths are those of the place."""
 
-    host: Host
+    machine: Host
     """What a build may use there; its ROCm is that of the place."""
     python: Path
     ninja: Path
@@ -49,7 +49,7 @@ class Place:
     """The compiler cache; empty if there is none."""
     environ: Mapping[str, str]
     """What every program there is given, PATH included."""
-    run: Callable[[Errand, Part], str]
+    run: Callable[[BuildCommand, ProgressPart], str]
     """Runs a program and gives what it prints. Raises `BuildError` with the last lines and the place of the log,
     `RunAgainError` at the deadline."""
 
@@ -58,24 +58,24 @@ class Executor(Protocol):
     """Gives each cell its place; where nothing else is said, on this machine and one cell at a time."""
 
     @property
-    def at_once(self) -> int:
+    def parallel_cells(self) -> int:
         """How many cells it may build at the same time."""
         return 1
 
-    def host(self, cell: Cell) -> Host:
+    def describe_host(self, cell: Cell) -> Host:
         """What a build of the cell may use, as far as it is known before anything is downloaded."""
 
-    def nearest(self, cells: Sequence[Cell]) -> Cell:
+    def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """The cell among these whose place takes least to make."""
 
-    def place(self, cell: Cell, part: Part) -> Place:
+    def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
         """The place of a cell, made if need be. Raises `BuildError` if it cannot be had."""
 
-    def elsewhere(self, _cell: Cell) -> Place | None:
+    def find_gate_host(self, _cell: Cell) -> BuildHost | None:
         """The place of a cell if it is not this machine."""
         return None
 
-    def divided(self, _count: int) -> Executor:
+    def split(self, _count: int) -> Executor:
         """One whose places have an equal part each of what this one has; itself if it builds one cell at a time."""
         return self
 
@@ -92,11 +92,11 @@ class LocalExecutor(Executor):
     environ: Mapping[str, str]
     cache: Path
 
-    def host(self, _cell: Cell) -> Host:
+    def describe_host(self, _cell: Cell) -> Host:
         """The machine itself."""
         return self.machine
 
-    def nearest(self, cells: Sequence[Cell]) -> Cell:
+    def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """One whose torch is at hand, else the first."""
 
         def at_hand(cell: Cell) -> Path | None:
@@ -105,19 +105,19 @@ class LocalExecutor(Executor):
 
         return next(filter(at_hand, cells), cells[0])
 
-    def place(self, cell: Cell, _part: Part) -> Place:
+    def prepare_host(self, cell: Cell, _part: ProgressPart) -> BuildHost:
         """This machine with a Python for the cell: any for Triton, one with the cell's torch for CK."""
         path = self.environ.get("PATH", "")
         if cell.backend is Backend.TRITON:
-            python, ccache = build_environment(self.cache).python, None
+            python, ccache = make_build_environment(self.cache).python, None
         else:
             index = self.matrix.rocm[cell.rocm].index
-            python = make_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
+            python = prepare_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
             ccache = shutil.which("ccache", path=path)
             if not ccache:
                 logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
-        return Place(
-            host=self.machine,
+        return BuildHost(
+            machine=self.machine,
             python=python,
             ninja=Path(BIN_DIR) / "ninja",
             ccache=ccache or "",
@@ -129,41 +129,41 @@ class LocalExecutor(Executor):
         """Nothing: what runs here ends with who waits for it."""
 
 
-def _run_here(errand: Errand, part: Part) -> str:
-    return run_logged(errand.command, errand.log, environ=errand.environ, part=part, deadline=errand.deadline)
+def _run_here(errand: BuildCommand, part: ProgressPart) -> str:
+    return run_logged(errand.argv, errand.log, environ=errand.environ, part=part, deadline=errand.deadline)
 
 
 @dataclass(frozen=True)
-class ByBackend:
+class PerBackendExecutor:
     """CK cells in containers, Triton cells on this machine: those hold no compiled code and build anywhere."""
 
     ck: Executor
     triton: Executor
 
     @property
-    def at_once(self) -> int:
+    def parallel_cells(self) -> int:
         """As many as containers; a Triton wheel is made once and quickly."""
-        return self.ck.at_once
+        return self.ck.parallel_cells
 
-    def host(self, cell: Cell) -> Host:
+    def describe_host(self, cell: Cell) -> Host:
         """That of the backend's executor."""
-        return self._of(cell).host(cell)
+        return self._of(cell).describe_host(cell)
 
-    def nearest(self, cells: Sequence[Cell]) -> Cell:
+    def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """The choice of the first cell's executor; kernel sets are of one backend."""
-        return self._of(cells[0]).nearest(cells)
+        return self._of(cells[0]).choose_cheapest(cells)
 
-    def place(self, cell: Cell, part: Part) -> Place:
+    def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
         """That of the backend's executor."""
-        return self._of(cell).place(cell, part)
+        return self._of(cell).prepare_host(cell, part)
 
-    def elsewhere(self, cell: Cell) -> Place | None:
+    def find_gate_host(self, cell: Cell) -> BuildHost | None:
         """That of the backend's executor."""
-        return self._of(cell).elsewhere(cell)
+        return self._of(cell).find_gate_host(cell)
 
-    def divided(self, count: int) -> ByBackend:
+    def split(self, count: int) -> PerBackendExecutor:
         """Both divided."""
-        return ByBackend(self.ck.divided(count), self.triton.divided(count))
+        return PerBackendExecutor(self.ck.split(count), self.triton.split(count))
 
     def stop(self) -> None:
         """Both stopped."""

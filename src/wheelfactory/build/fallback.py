@@ -15,13 +15,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from wheelfactory.build.environments import build_environment, build_requirements, pip_wheel
+from wheelfactory.build.environments import make_build_environment, build_requirements, pip_wheel
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.checkout import FALLBACK
+from wheelfactory.core.checkout import FALLBACK_SOURCES
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import atomic_path, read_file, scratch_dir
-from wheelfactory.core.models import FrozenModel, parse
+from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.rewrite import rewrite_wheel
 
@@ -45,7 +45,7 @@ class _Stated(FrozenModel):
 
 
 @dataclass(frozen=True)
-class Project:
+class FallbackProject:
     """The distribution as its sources have it."""
 
     version: str
@@ -77,26 +77,26 @@ class Project:
             path.write_bytes(data)
 
 
-def read_project() -> Project:
+def read_fallback_project() -> FallbackProject:
     """What the factory has.
 
     Raises `InputError` if a file that the build reads is missing, or pyproject.toml does not say what it must.
     """
-    stated = _stated(FALLBACK / "pyproject.toml")
-    package = FALLBACK / "src" / PACKAGE
+    stated = _stated(FALLBACK_SOURCES / "pyproject.toml")
+    package = FALLBACK_SOURCES / "src" / PACKAGE
     files = [*package.rglob("*.py"), package / "py.typed"]  # what else lies there, no build takes along
-    return Project(
+    return FallbackProject(
         version=stated.version,
         requires_python=stated.requires_python,
         requires=stated.dependencies,
-        build_files={name: _read(FALLBACK / name) for name in _BUILD_FILES},
+        build_files={name: _read(FALLBACK_SOURCES / name) for name in _BUILD_FILES},
         members={path.relative_to(package.parent).as_posix(): _read(path) for path in files},
     )
 
 
-def is_of_other_sources(name: str, version: str) -> bool:
+def is_unknown_fallback(name: str, version: str) -> bool:
     """Whether a project of this name and version is a fallback that the factory has not: it can verify none of that."""
-    return name == FALLBACK_NAME and version != read_project().version
+    return name == FALLBACK_NAME and version != read_fallback_project().version
 
 
 def _read(path: Path) -> bytes:
@@ -116,15 +116,15 @@ def _stated(path: Path) -> _Stated:
         stated = {name: json.loads(value) for name, _, value in pairs if name in _KEYS}
     except ValueError as error:
         raise InputError("cannot read the project", f"{path}: {error}", hint) from None
-    return parse(_Stated, stated, InputError("cannot read the project", str(path), hint))
+    return parse_model(_Stated, stated, InputError("cannot read the project", str(path), hint))
 
 
-EPOCH = 315532800
+ZIP_EPOCH = 315532800
 """The time of everything in it: the first that a zip file can tell, 1980-01-01. Its sources have no time of their own,
 as a checkout gives files that of the checkout."""
 
 
-def build_fallback(project: Project, folder: Path, cache: Path) -> Path:
+def build_fallback(project: FallbackProject, folder: Path, cache: Path) -> Path:
     """Write the wheel into `folder`, made by setuptools unless the cache has it. Raises `BuildError`."""
     content = "\n".join([project.identity, *build_requirements()])  # all that it is made from
     kept, path = cache / "raw" / content_key(content) / project.filename, folder / project.filename
@@ -135,12 +135,12 @@ def build_fallback(project: Project, folder: Path, cache: Path) -> Path:
     return path
 
 
-def _make(project: Project, kept: Path, cache: Path) -> None:
-    environment = build_environment(cache)
+def _make(project: FallbackProject, kept: Path, cache: Path) -> None:
+    environment = make_build_environment(cache)
     logger.info("building %s", FALLBACK_NAME)
     with scratch_dir(cache) as scratch:
         project.write_sources(scratch / "source")
-        raw = pip_wheel(environment, scratch / "source", scratch / "raw", EPOCH, {})
+        raw = pip_wheel(environment, scratch / "source", scratch / "raw", ZIP_EPOCH, {})
         if raw.name != project.filename:
             raise BuildError("the build made another wheel", raw.name, f"its sources promise {project.filename}")
         with atomic_path(kept) as written:

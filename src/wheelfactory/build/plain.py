@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.build.environments import build_environment, build_requirements, pip_wheel
-from wheelfactory.build.fallback import EPOCH, Project
-from wheelfactory.build.sources import Source, fetch_source, unpack
+from wheelfactory.build.environments import make_build_environment, build_requirements, pip_wheel
+from wheelfactory.build.fallback import ZIP_EPOCH, FallbackProject
+from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.digest import content_key, sha256_of
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
@@ -47,12 +47,12 @@ class PlainBuilds:
         """Where they are kept: a folder for each content, with one wheel."""
         return self.cache / "plain"
 
-    def digests(self) -> dict[str, str]:
+    def read_digests(self) -> dict[str, str]:
         """The sha256 of every file that is kept, by its path below `folder`."""
         files = (path for path in self.folder.rglob("*") if not path.is_dir())
-        return {path.relative_to(self.folder).as_posix(): sha256_of(path) for path in files}
+        return {path.relative_to(self.folder).as_posix(): file_sha256(path) for path in files}
 
-    def of_flash_attn(self, version: str, release: FlashAttn) -> Wheel:
+    def make_flash_attn_wheel(self, version: str, release: FlashAttn) -> Wheel:
         """The plain wheel of a release.
 
         Raises `SourceError` if its sources cannot be had, `BuildError` if it is missing and may not or cannot be made.
@@ -63,29 +63,29 @@ class PlainBuilds:
 
         def make(folder: Path) -> Path:
             source = fetch()
-            tree = unpack(source, folder / "source")
-            return pip_wheel(build_environment(self.cache), tree, folder, source.epoch, _NO_BACKEND)
+            tree = unpack_source(source, folder / "source")
+            return pip_wheel(make_build_environment(self.cache), tree, folder, source.epoch, _NO_BACKEND)
 
         # a tag without a commit says nothing of what it names today
-        identity = fetch().identity if release.pin.startswith("tag:") else release.pin
+        identity = fetch().identity if release.source_pin.startswith("tag:") else release.source_pin
         return self._kept(f"flash-attn {version}", identity, make)
 
-    def of_fallback(self, project: Project) -> Wheel:
+    def make_fallback_wheel(self, project: FallbackProject) -> Wheel:
         """The plain wheel of flash-attention-amd. Raises `BuildError` if it is missing and cannot be made."""
 
         def make(folder: Path) -> Path:
             project.write_sources(folder / "source")
-            return pip_wheel(build_environment(self.cache), folder / "source", folder, EPOCH, {})
+            return pip_wheel(make_build_environment(self.cache), folder / "source", folder, ZIP_EPOCH, {})
 
         return self._kept(f"{FALLBACK_NAME} {project.version}", project.identity, make)
 
-    def folder_of(self, what: str, identity: str) -> Path:
+    def wheel_folder(self, what: str, identity: str) -> Path:
         """Where the plain wheel of such sources is kept; `what` names them for a person."""
         content = [what, identity, *build_requirements(), str(sorted(_NO_BACKEND.items()))]
         return self.folder / content_key("\n".join(content))
 
     def _kept(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
-        folder = self.folder_of(what, identity)
+        folder = self.wheel_folder(what, identity)
         for path in sorted(folder.glob("*.whl")):
             return Wheel.open(path)
         if not self.may_build:

@@ -25,10 +25,10 @@ class Recipe:
     label: Label
     archs: tuple[str, ...]
     jobs: int
-    environment: dict[str, str]
+    setup_variables: dict[str, str]
 
 
-def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, str], *, by_hand: bool) -> Recipe:
+def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, str], *, local_build: bool) -> Recipe:
     """The recipe of a cell on a machine.
 
     ``MAX_JOBS`` in `environ` sets the number of compiles. A wheel built `by_hand` is for the archs that
@@ -36,9 +36,9 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     Raises `InputError` for an arch the release refuses, `BuildError` for a CK cell without its ROCm.
     """
     archs = matrix.archs(cell)
-    if by_hand:
+    if local_build:
         archs = choose_archs(matrix, cell, environ.get("PYTORCH_ROCM_ARCH", ""), host.gpu_archs)
-    _refuse_without_rocm(matrix, cell, host, by_hand=by_hand)
+    _refuse_without_rocm(matrix, cell, host, by_hand=local_build)
     jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
     label = matrix.label(cell)
     return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
@@ -78,14 +78,14 @@ def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, by_hand: boo
         )
 
 
-def choose_archs(matrix: Matrix, cell: Cell, asked: str, detected: tuple[str, ...]) -> tuple[str, ...]:
+def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str, ...]) -> tuple[str, ...]:
     """The offload archs to build for: those asked for, else those of the GPU, else all the cell can promise.
 
     `asked` is a PYTORCH_ROCM_ARCH text, separated by ``;``, ``,`` or blanks. Raises `InputError` for an arch
     that upstream's setup.py would refuse.
     """
     promised = matrix.archs(cell)
-    named = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", asked)))
+    named = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", requested)))
     wanted = named or (detected if cell.backend is Backend.CK else ())
     refused = [arch for arch in wanted if arch not in promised]
     if refused:
@@ -118,7 +118,7 @@ def choose_jobs(asked: str, otherwise: int) -> int:
     return int(asked)
 
 
-def find_rocm_version(matrix: Matrix, host: Host, asked: str) -> str:
+def resolve_rocm_version(matrix: Matrix, host: Host, asked: str) -> str:
     """The ROCm version of the matrix that `asked` means; ``auto`` is the one found on this machine.
 
     A patch release counts as its minor (7.2.1 is 7.2) where the matrix has no entry of its own for it.

@@ -10,18 +10,18 @@ from pathlib import Path
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
     Environment,
-    build_tools,
-    keep,
-    layered_environment,
-    package_folders,
+    build_tool_requirements,
+    keep_environment,
+    make_layered_environment,
+    find_package_folders,
     pip_install,
 )
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.models import parse
+from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.record import Toolchain
@@ -34,10 +34,10 @@ def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[st
     """
     made = _environment(cell, index, cache).python
     candidates = [*_on_path(cell, environ), *([made] if made.exists() else [])]
-    return next((python for python in candidates if _try(python, environ).fits(cell)), None)
+    return next((python for python in candidates if _try(python, environ).matches(cell)), None)
 
 
-def make_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
+def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
     """What `find_rocm_python` finds, or else one made with torch from the cell's index; with the pinned build tools.
 
     Raises `BuildError` if there is no Python of that version, or torch or the tools cannot be installed.
@@ -55,7 +55,7 @@ def make_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[st
     return _install_torch(bases[0], cell, index, cache, environ).python
 
 
-def probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
+def probe_python(python: Path, environ: Mapping[str, str]) -> Toolchain:
     """What torch and compiler a Python has."""
     return _probe(python, frozenset(clean_environ(environ).items()))
 
@@ -64,13 +64,13 @@ def probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
 def _probe(python: Path, environ: frozenset[tuple[str, str]]) -> Toolchain:
     """Asked once a process: it imports torch, which takes seconds, and cells by the dozen may share a Python."""
     refusal = BuildError("cannot examine this Python", str(python), "mend it, or take it off PATH")
-    return parse(Toolchain, capture([python, PROBE], environ=dict(environ)).encode(), refusal)
+    return parse_model(Toolchain, capture([python, TOOLCHAIN_PROBE], environ=dict(environ)).encode(), refusal)
 
 
 def _try(python: Path, environ: Mapping[str, str]) -> Toolchain:
     """What a Python has; nothing if it does not run, as pyenv's commands for versions that are not chosen."""
     try:
-        return probe(python, environ)
+        return probe_python(python, environ)
     except BuildError:
         return Toolchain()
 
@@ -83,7 +83,7 @@ def _on_path(cell: Cell, environ: Mapping[str, str]) -> list[Path]:
 
 
 def _environment(cell: Cell, index: str, cache: Path) -> Environment:
-    identity = "\n".join([cell.python, torch_requirement(cell), index, *build_tools()])
+    identity = "\n".join([cell.python, torch_requirement(cell), index, *build_tool_requirements()])
     return Environment(cache / f"rocm-{content_key(identity)}", cell.python)
 
 
@@ -94,15 +94,15 @@ def torch_requirement(cell: Cell) -> str:
 
 def _with_build_tools(base: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> Environment:
     """An environment over a Python of the user, whose own setuptools would write another METADATA."""
-    identity = "\n".join([str(base), cell.python, *build_tools()])
+    identity = "\n".join([str(base), cell.python, *build_tool_requirements()])
     environment = Environment(cache / f"tools-{content_key(identity)}", cell.python)
     if not environment.folder.is_dir():
         logger.info("installing the build tools for %s", base)
         with scratch_dir(cache) as scratch:
-            layers = package_folders(base, clean_environ(environ))
-            made = layered_environment(scratch / "env", base, cell.python, layers)
-            pip_install(made, *build_tools())
-            keep(made, environment.folder)
+            layers = find_package_folders(base, clean_environ(environ))
+            made = make_layered_environment(scratch / "env", base, cell.python, layers)
+            pip_install(made, *build_tool_requirements())
+            keep_environment(made, environment.folder)
     return environment
 
 
@@ -114,11 +114,11 @@ def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Map
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
         pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
-        pip_install(made, *build_tools())
-        found = probe(made.python, environ)
-        if not found.fits(cell):
+        pip_install(made, *build_tool_requirements())
+        found = probe_python(made.python, environ)
+        if not found.matches(cell):
             raise BuildError(
                 f"not the torch of {cell.id}", f"{index} gave {found.torch}, built for HIP {found.hip}", hint
             )
-        keep(made, environment.folder)
+        keep_environment(made, environment.folder)
     return environment

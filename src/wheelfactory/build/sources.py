@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir
-from wheelfactory.core.http import reason_of
-from wheelfactory.core.package_index import NO_INDEX, package_index
+from wheelfactory.core.http import http_error_reason
+from wheelfactory.core.package_index import INDEX_ERRORS, package_index
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn, GitTag
@@ -64,7 +64,7 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
     pip. Raises `SourceError`.
     """
     path = cache / sha256[:16] / filename
-    if path.is_file() and sha256_of(path) == sha256:
+    if path.is_file() and file_sha256(path) == sha256:
         return path
     logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
@@ -74,13 +74,13 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
             if filename not in packages:
                 raise SourceError("not on the index", f"{filename} of {project}", "check its name in matrix.yaml")
             client.download_package(packages[filename], written, verify=False)
-        except NO_INDEX as error:
+        except INDEX_ERRORS as error:
             raise SourceError(
                 "cannot download",
-                f"{filename}: {reason_of(error)}",
+                f"{filename}: {http_error_reason(error)}",
                 "check the network, or set PIP_INDEX_URL to an index that is reachable",
             ) from error
-        found = sha256_of(written)
+        found = file_sha256(written)
         if found != sha256:
             raise SourceError(
                 "sha256 mismatch",
@@ -174,7 +174,7 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
         tar.add(tree, tree.name, filter=normal)
 
 
-def unpack(source: Source, folder: Path) -> Path:
+def unpack_source(source: Source, folder: Path) -> Path:
     """Unpack sources into `folder` and give the folder that holds setup.py. Raises `SourceError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

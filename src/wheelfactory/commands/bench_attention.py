@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.bench_options import add_output, add_plot, add_python, names_of, plots_of
-from wheelfactory.commands.options import Environ, count, show, tell
+from wheelfactory.commands.bench_options import add_output, add_plot, add_python, name_list, read_plot_paths
+from wheelfactory.commands.options import Environ, positive_int, print_results, print_messages
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
 from wheelfactory.gpu.bench.describe import attention_lines
-from wheelfactory.gpu.bench.measure import ATTENTIONS, SEQLENS, measure_attention
+from wheelfactory.gpu.bench.measure import ATTENTION_IMPLEMENTATIONS, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.plot import plot_attention
 from wheelfactory.gpu.bench.reports import AttentionConfig
 from wheelfactory.gpu.torch_python import (
-    AUTOTUNE,
+    AUTOTUNE_VARIABLE,
     TorchPython,
     find_torch_python,
-    require_foreign_gpu,
+    require_non_amd_gpu,
     require_no_autotune,
 )
 
@@ -28,8 +28,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     shown = ",".join(map(str, SEQLENS))
     parser.add_argument("--seqlens", type=_seqlens, metavar="LIST", help=f"sequence lengths (default: {shown})")
     for name, default, what in (("--batch", 2, "sequences"), ("--heads", 8, "heads"), ("--head-dim", 64, "head dim")):
-        parser.add_argument(name, type=count, default=default, metavar="N", help=f"{what} (default: {default})")
-    parser.add_argument("--kv-heads", type=count, metavar="N", help="heads of keys and values (default: as many)")
+        parser.add_argument(name, type=positive_int, default=default, metavar="N", help=f"{what} (default: {default})")
+    parser.add_argument("--kv-heads", type=positive_int, metavar="N", help="heads of keys and values (default: as many)")
     parser.add_argument(
         "--dtype",
         choices=("float16", "bfloat16", "float32"),
@@ -42,17 +42,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backward", action="store_true", help="time forward and backward; else it is forward")
     parser.add_argument(
         "--implementations",
-        type=names_of(ATTENTIONS),
-        default=ATTENTIONS,
+        type=name_list(ATTENTION_IMPLEMENTATIONS),
+        default=ATTENTION_IMPLEMENTATIONS,
         metavar="LIST",
-        help=f"some of {','.join(ATTENTIONS)} (default: all)",
+        help=f"some of {','.join(ATTENTION_IMPLEMENTATIONS)} (default: all)",
     )
     add_output(parser)
     add_plot(parser, "time and memory over the sequence length")
 
 
 def _seqlens(text: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(map(count, text.split(","))))
+    return tuple(dict.fromkeys(map(positive_int, text.split(","))))
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -61,21 +61,21 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     1 if something failed that should have run, or nothing was measured; what is not installed, or needs more memory
     than there is, is told and is no failure.
     """
-    plots = plots_of(options)
+    plots = read_plot_paths(options)
     if options.heads % (options.kv_heads or options.heads):
         groups = f"{options.heads} heads, {options.kv_heads} of keys and values"
         raise InputError("heads in unequal groups", groups, "let --kv-heads divide --heads")
     python = find_torch_python(options.python, environ)
     if options.foreign_gpu:
-        require_foreign_gpu(python)
-        require_no_autotune(environ.get(AUTOTUNE, ""))
+        require_non_amd_gpu(python)
+        require_no_autotune(environ.get(AUTOTUNE_VARIABLE, ""))
     config = _config(options, python)
     with Steps(len(options.implementations)) as steps:
         report = measure_attention(config, options.implementations, python, environ, steps.step)
-    show(*attention_lines(report))
+    print_results(*attention_lines(report))
     failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
     if failed and report.hardware.vendor == "nvidia" and not options.foreign_gpu:
-        tell("a Triton wheel for AMD runs on this GPU in a test mode only: --foreign-gpu")
+        print_messages("a Triton wheel for AMD runs on this GPU in a test mode only: --foreign-gpu")
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
     plot_attention(report, plots)

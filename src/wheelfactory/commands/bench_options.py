@@ -24,7 +24,7 @@ def add_python(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """``--output-json FILE``"""
-    parser.add_argument("--output-json", type=new_file, metavar="FILE", help="write the report there, as JSON")
+    parser.add_argument("--output-json", type=parse_output_path, metavar="FILE", help="write the report there, as JSON")
 
 
 def add_plot(parser: argparse.ArgumentParser, what: str) -> None:
@@ -39,7 +39,7 @@ def add_plot(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def plots_of(options: argparse.Namespace) -> list[Path]:
+def read_plot_paths(options: argparse.Namespace) -> list[Path]:
     """The plots that are asked for. Raises `InputError` if there are some, and nothing to draw them with."""
     paths: list[Path] = options.plot
     if paths:
@@ -47,7 +47,7 @@ def plots_of(options: argparse.Namespace) -> list[Path]:
     return paths
 
 
-def new_file(text: str) -> Path:
+def parse_output_path(text: str) -> Path:
     """A file to write when all is measured, so that a name that cannot be one is refused before."""
     path = Path(text)
     if path.is_dir():
@@ -61,10 +61,10 @@ def new_file(text: str) -> Path:
 def _plot_file(text: str) -> Path:
     if Path(text).suffix not in SUFFIXES:
         raise argparse.ArgumentTypeError(f"not the name of a {' or '.join(SUFFIXES)}: {text!r}")
-    return new_file(text)
+    return parse_output_path(text)
 
 
-def names_of(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+def name_list(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     """The type of an argument that lists some of the known names, each once."""
 
     def names(text: str) -> tuple[str, ...]:

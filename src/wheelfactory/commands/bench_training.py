@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.bench_options import add_output, add_python, names_of
-from wheelfactory.commands.options import Environ, amount, count, show
+from wheelfactory.commands.bench_options import add_output, add_python, name_list
+from wheelfactory.commands.options import Environ, positive_number, positive_int, print_results
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
-from wheelfactory.gpu.bench.compare import compare, require_comparable, require_shared
+from wheelfactory.gpu.bench.compare import compare_training, require_comparable, require_common_implementation
 from wheelfactory.gpu.bench.describe import change_lines, training_lines
-from wheelfactory.gpu.bench.measure import PRESETS, SIZES, TRAININGS, measure_training
-from wheelfactory.gpu.bench.reports import TrainingConfig, read_training
-from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_foreign_gpu, require_no_autotune
-from wheelfactory.gpu.validate.report import hardware_of
+from wheelfactory.gpu.bench.measure import PRESETS, PRESET_FIELDS, TRAINING_IMPLEMENTATIONS, measure_training
+from wheelfactory.gpu.bench.reports import TrainingConfig, read_training_report
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_non_amd_gpu, require_no_autotune
+from wheelfactory.gpu.validate.report import as_hardware
 
 _BACKENDS = ("ck", "triton")
 _SMALL = (1, 128, 64, 2, 2, 1, 5)
@@ -26,9 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     add_python(parser)
     parser.add_argument("--preset", choices=PRESETS, help="the sizes that are not given (default: mi300x)")
-    for name in SIZES:
+    for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
-        parser.add_argument(_option(name), type=count, metavar="N", help=presets)
+        parser.add_argument(_option(name), type=positive_int, metavar="N", help=presets)
     parser.add_argument(
         "--dtype",
         choices=("bfloat16", "float16"),
@@ -37,10 +37,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--implementations",
-        type=names_of(TRAININGS),
+        type=name_list(TRAINING_IMPLEMENTATIONS),
         default=_BACKENDS,
         metavar="LIST",
-        help=f"some of {','.join(TRAININGS)} (default: {','.join(_BACKENDS)})",
+        help=f"some of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
     )
     parser.add_argument("--autotune", action="store_true", help="let the Triton backend look for its best settings")
     add_output(parser)
@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--compare", type=Path, metavar="FILE", help="an earlier report; exit code 1 if something is worse than there"
     )
     parser.add_argument(
-        "--threshold", type=amount, default=5.0, metavar="PERCENT", help="worse is by more than that (default: 5)"
+        "--threshold", type=positive_number, default=5.0, metavar="PERCENT", help="worse is by more than that (default: 5)"
     )
 
 
@@ -62,27 +62,27 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     1 if a training failed that should have run, if none was measured, or if something became worse. A backend that the
     wheel does not have is told and is no failure.
     """
-    old = read_training(options.compare) if options.compare else None
+    old = read_training_report(options.compare) if options.compare else None
     python = find_torch_python(options.python, environ)
     if options.foreign_gpu:
-        require_foreign_gpu(python)
+        require_non_amd_gpu(python)
         require_no_autotune("true" if options.autotune else "")
     config = _config(options, python)
     if old:
-        require_comparable(str(options.compare), old, config, hardware_of(python))
-        require_shared(old, options.implementations)
+        require_comparable(str(options.compare), old, config, as_hardware(python))
+        require_common_implementation(old, options.implementations)
     with Steps(len(options.implementations)) as steps:
         report = measure_training(
             config, options.implementations, python, environ, steps.step, preset=_preset(options, python)
         )
-    show(*training_lines(report))
+    print_results(*training_lines(report))
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
     worse = False
     if old:
-        changes = compare(old, report, options.threshold)
+        changes = compare_training(old, report, options.threshold)
         title = f"{options.compare} of {old.time:%Y-%m-%d}"
-        show("", *change_lines(title, changes, options.threshold))
+        print_results("", *change_lines(title, changes, options.threshold))
         worse = any(change.is_worse for change in changes)
     states = {result.status for result in report.results}
     return FAILED if worse or "failed" in states or "measured" not in states else DONE
@@ -90,11 +90,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
     """What sizes are taken from; None if all are given. Raises `InputError` on the CPU, where one takes hours."""
-    missing = [_option(name) for name in SIZES if getattr(options, name) is None]
+    missing = [_option(name) for name in PRESET_FIELDS if getattr(options, name) is None]
     if not missing:
         return None
     if not python.device:
-        example = " ".join(f"{_option(name)} {size}" for name, size in zip(SIZES, _SMALL, strict=True))
+        example = " ".join(f"{_option(name)} {size}" for name, size in zip(PRESET_FIELDS, _SMALL, strict=True))
         raise InputError(
             "the presets are for a GPU",
             f"torch of {python.python} has none, and these sizes are not given: {', '.join(missing)}",
@@ -105,7 +105,7 @@ def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
 
 def _config(options: argparse.Namespace, python: TorchPython) -> TrainingConfig:
     preset = _preset(options, python)
-    given = {name: getattr(options, name) for name in SIZES}
+    given = {name: getattr(options, name) for name in PRESET_FIELDS}
     sizes = {name: size or PRESETS[preset or ""][name] for name, size in given.items()}
     if sizes["d_model"] % sizes["n_heads"]:
         which = f"--d-model {sizes['d_model']} and --n-heads {sizes['n_heads']}"

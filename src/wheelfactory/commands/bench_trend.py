@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.bench_options import add_plot, plots_of
-from wheelfactory.commands.options import Environ, show
+from wheelfactory.commands.bench_options import add_plot, read_plot_paths
+from wheelfactory.commands.options import Environ, print_results
 from wheelfactory.core.errors import DONE
-from wheelfactory.gpu.bench.compare import trend
+from wheelfactory.gpu.bench.compare import trend_points
 from wheelfactory.gpu.bench.describe import trend_lines
 from wheelfactory.gpu.bench.plot import plot_trend
-from wheelfactory.gpu.bench.reports import read_training
+from wheelfactory.gpu.bench.reports import read_training_report
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """Print the table and draw the plot."""
-    plots = plots_of(options)
-    reports = {str(path): read_training(path) for path in options.reports}
-    points = trend(reports)
-    show(*trend_lines(points))
+    plots = read_plot_paths(options)
+    reports = {str(path): read_training_report(path) for path in options.reports}
+    points = trend_points(reports)
+    print_results(*trend_lines(points))
     plot_trend(points, next(iter(reports.values())), plots)
     return DONE

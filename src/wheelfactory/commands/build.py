@@ -5,28 +5,28 @@ from __future__ import annotations
 import argparse
 import time
 
-from wheelfactory.build.fallback import build_fallback, read_project
-from wheelfactory.build.recipe import find_rocm_version, make_recipe
-from wheelfactory.commands.executor_options import add_executor, add_kernels, any_compiled, executor_of, wanted_of
+from wheelfactory.build.fallback import build_fallback, read_fallback_project
+from wheelfactory.build.recipe import resolve_rocm_version, make_recipe
+from wheelfactory.commands.executor_options import add_executor, add_kernels, has_compiled_cell, open_executor, read_scope
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
     add_dest,
     add_matrix,
-    cache_of,
-    directory,
+    prepare_cache,
+    as_directory,
     require_cell,
-    show,
+    print_results,
 )
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.host import Host, read_host
-from wheelfactory.core.progress import Steps, announcing
+from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import require
+from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.pipeline.build import build_cell
 
 
@@ -49,21 +49,21 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true), or flash-attention-amd; print the paths of the wheels."""
     started = time.time()
-    cache, dest = cache_of(options, environ), directory(options.dest)
+    cache, dest = prepare_cache(options, environ), as_directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
-        with announcing():
-            show(str(build_fallback(read_project(), dest, cache)))
+        with log_to_stderr():
+            print_results(str(build_fallback(read_fallback_project(), dest, cache)))
         return DONE
-    wanted = wanted_of(options, started)
+    wanted = read_scope(options, started)
     matrix, host = load_matrix(options.matrix), read_host(environ)
     cells, by_hand = _cells_to_build(options, environ, matrix, host)
     remove_scratch(dest)
     paths = []
-    with executor_of(
-        options, compiled=any_compiled(cells), matrix=matrix, host=host, environ=environ, cache=cache
+    with open_executor(
+        options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
     ) as executor:
         for cell in cells:  # refuse all before the first download
-            make_recipe(matrix, cell, executor.host(cell), environ, by_hand=by_hand)
+            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=by_hand)
         with Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as part:
@@ -75,11 +75,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                         matrix=matrix,
                         environ=environ,
                         cache=cache,
-                        by_hand=by_hand,
-                        wanted=wanted,
+                        local_build=by_hand,
+                        scope=wanted,
                     )
                     paths.append(str(path))
-    show(*paths)
+    print_results(*paths)
     return DONE
 
 
@@ -97,11 +97,11 @@ def _cells_to_build(
             f"give a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {FALLBACK_NAME}",
         )
     flash_attn, python, torch, rocm = options.cell
-    rocm = find_rocm_version(matrix, host, rocm)
+    rocm = resolve_rocm_version(matrix, host, rocm)
     backends = [Backend(options.backend or "ck")]
     if _triton_too(environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)
-    return [require(expansion, Cell.of(flash_attn, python, torch, rocm, backend), python) for backend in backends], True
+    return [require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python) for backend in backends], True
 
 
 def _triton_too(environ: Environ) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wheelfactory.commands.options import show, tell
+from wheelfactory.commands.options import print_results, print_messages
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 
 if TYPE_CHECKING:
     from wheelfactory.matrix.refresh import image_tags, torch_support
 
 
-def run_chore(refresh: Callable[[], image_tags.Findings | torch_support.Findings]) -> int:
+def run_chore(refresh: Callable[[], image_tags.ImageChanges | torch_support.TorchChanges]) -> int:
     """Refresh and print what came of it; gives the exit code. All or nothing, so an interruption changes nothing."""
     import truststore  # many networks have an authority of their own
 
@@ -20,11 +20,11 @@ def run_chore(refresh: Callable[[], image_tags.Findings | torch_support.Findings
     try:
         findings = refresh()
     except FactoryError as error:
-        tell(f"error: {error}\nhint: {error.hint}")
+        print_messages(f"error: {error}\nhint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
-        tell("error: interrupted: by Ctrl-C\nhint: nothing was changed")
+        print_messages("error: interrupted: by Ctrl-C\nhint: nothing was changed")
         return FAILED
-    show(*findings.lines)
-    tell(findings.summary)
+    print_results(*findings.lines)
+    print_messages(findings.summary)
     return DONE

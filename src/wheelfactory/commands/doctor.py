@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, default_matrix, show, tell
-from wheelfactory.commands.targets import repository_of
-from wheelfactory.core.checkout import PROBE
-from wheelfactory.doctor.facts import Facts
-from wheelfactory.doctor.program import EXIT_CODES, add_options, perform
-from wheelfactory.gpu.torch_python import users_python
+from wheelfactory.commands.options import Environ, default_matrix, print_results, print_messages
+from wheelfactory.commands.targets import parse_repository
+from wheelfactory.core.checkout import TOOLCHAIN_PROBE
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.program import EXIT_CODES, add_options, diagnose_and_report
+from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.advice import pages_of
+from wheelfactory.site.advice import github_pages_url
 from wheelfactory.site.doctor_facts import doctor_facts
 
 
@@ -24,8 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Examine the Python that the user works with, not the one that this runs in."""
     site = options.site or ""
-    repository = repository_of(site)
-    site = pages_of(repository) if repository else site
-    facts = Facts.parse(doctor_facts(load_matrix(default_matrix())))
-    python = options.python or users_python(environ)
-    return perform(options, python, facts, PROBE.read_text(encoding="utf-8"), site, environ, show=show, tell=tell)
+    repository = parse_repository(site)
+    site = github_pages_url(repository) if repository else site
+    facts = DoctorFacts.parse(doctor_facts(load_matrix(default_matrix())))
+    python = options.python or find_user_python(environ)
+    return diagnose_and_report(options, python, facts, TOOLCHAIN_PROBE.read_text(encoding="utf-8"), site, environ, show=print_results, tell=print_messages)

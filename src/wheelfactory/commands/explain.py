@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, require_cell, show
+from wheelfactory.commands.options import Environ, add_matrix, require_cell, print_results
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
-from wheelfactory.explain.describe import describe, document
-from wheelfactory.explain.explanation import Explanation, explain
-from wheelfactory.explain.lines import read_lines
-from wheelfactory.explain.reading import read_log
+from wheelfactory.explain.describe import explanation_lines, as_json
+from wheelfactory.explain.explanation import Explanation, explain_log
+from wheelfactory.explain.lines import read_log_lines
+from wheelfactory.explain.reading import read_build_log
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -45,7 +45,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Explain a log, or say what a cell is; a cell that is not built is refused with the reasons."""
     if options.subject == STDIN or _is_log(options.subject):
         explanation = _explained(options, environ)
-        lines = [json.dumps(document(explanation), indent=2)] if options.json else describe(explanation)
+        lines = [json.dumps(as_json(explanation), indent=2)] if options.json else explanation_lines(explanation)
     else:
         try:
             Cell.parse(options.subject)
@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         pythons = sorted(expansion.pythons[cell], key=lambda text: int(text[2:]))
         told = _cell_document(facts, cell, pythons)
         lines = [json.dumps(told, indent=2)] if options.json else _cell_lines(facts, cell, pythons)
-    show(*lines)
+    print_results(*lines)
     return DONE
 
 
@@ -67,11 +67,11 @@ def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
     if options.subject == STDIN:
         if sys.stdin is None:  # closed by whoever started this
             raise InputError("no log", "stdin is closed", "name the file of the log")
-        reading = read_log(read_lines(sys.stdin.buffer, "stdin"), "stdin")
-        return explain("stdin", reading, options.jobs, cores)
+        reading = read_build_log(read_log_lines(sys.stdin.buffer, "stdin"), "stdin")
+        return explain_log("stdin", reading, options.jobs, cores)
     with Path(options.subject).open("rb") as stream:
-        reading = read_log(read_lines(stream, options.subject), options.subject)
-    return explain(options.subject, reading, options.jobs, cores)
+        reading = read_build_log(read_log_lines(stream, options.subject), options.subject)
+    return explain_log(options.subject, reading, options.jobs, cores)
 
 
 def _is_log(text: str) -> bool:

@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, directory, show, tell
-from wheelfactory.commands.targets import add_site, add_target, publisher_of, site_at
+from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_results, print_messages
+from wheelfactory.commands.targets import add_site, add_target, open_publisher, find_site_url
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.files import locked, write_atomic
-from wheelfactory.core.progress import announcing
+from wheelfactory.core.files import lock_folder, write_atomic
+from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.directory import DirectoryPublisher, index_pages, write_pages
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, write_rows
+from wheelfactory.release.directory import DirectoryPublisher, count_index_pages, write_pages
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, manifest_bytes
 from wheelfactory.release.transaction import Publisher
 from wheelfactory.site.markdown import count_text
 from wheelfactory.site.packages import packages_page
-from wheelfactory.site.site import make_site
+from wheelfactory.site.site import render_site
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -32,20 +32,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Write what is generated from a manifest: the index of a release directory, or a site for any target."""
-    publisher = publisher_of(options.target, environ)
+    publisher = open_publisher(options.target, environ)
     rows = _rows(publisher, options.target)
     if options.packages:
         write_atomic(options.packages, packages_page(rows, _site(options)).encode())
-        show(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
+        print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
-        folder = directory(options.dest)
+        folder = as_directory(options.dest)
         pages = _write_apart(folder, _with_urls(publisher, rows), options)
-        show(f"{folder}: {index_pages(pages)} pages")
+        print_results(f"{folder}: {count_index_pages(pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
-        pages = make_site(load_matrix(options.matrix), rows, options.site)
-        with locked(publisher.folder):
+        pages = render_site(load_matrix(options.matrix), rows, options.site)
+        with lock_folder(publisher.folder):
             write_pages(publisher.folder, pages)
-        show(f"{publisher.folder / 'simple'}: {index_pages(pages)} pages")
+        print_results(f"{publisher.folder / 'simple'}: {count_index_pages(pages)} pages")
     else:
         raise InputError("no place for the index", options.target, "say where with --dest DIR")
     return DONE
@@ -54,7 +54,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
     """What is published. Raises `InputError` for a directory that is no release: an index of it would be empty."""
     if not isinstance(publisher, DirectoryPublisher):
-        with announcing():
+        with log_to_stderr():
             return publisher.rows()
     if not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name a release directory")
@@ -64,16 +64,16 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
 def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Mapping[str, bytes]:
     """Write a site apart from the wheels, with a manifest that says where they are; one with docs/ links to them."""
     docs = (folder / "docs/index.html").is_file()
-    pages = make_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
-    with locked(folder):
-        write_atomic(folder / MANIFEST_NAME, write_rows(rows))
+    pages = render_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
+    with lock_folder(folder):
+        write_atomic(folder / MANIFEST_NAME, manifest_bytes(rows))
         write_pages(folder, pages)
     return pages
 
 
 def _site(options: argparse.Namespace) -> str:
     """Where what is written will be served; empty if nobody says."""
-    return site_at(options.target, options.site) or ""
+    return find_site_url(options.target, options.site) or ""
 
 
 def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
@@ -84,8 +84,8 @@ def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
     if not isinstance(publisher, DirectoryPublisher):
         for row in rows:
             if row.url is None:
-                tell(f"left out, no release has it any more: {row.filename}")
+                print_messages(f"left out, no release has it any more: {row.filename}")
         return [row for row in rows if row.url]
-    wheels = publisher.wheels.resolve()
-    tell(f"warning: this site leads to files of this machine, {wheels}; others can use the release directory, served")
+    wheels = publisher.wheels_dir.resolve()
+    print_messages(f"warning: this site leads to files of this machine, {wheels}; others can use the release directory, served")
     return [row.model_copy(update={"url": (wheels / row.filename).as_uri()}) for row in rows]

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, show
+from wheelfactory.commands.options import Environ, print_results
 from wheelfactory.core.errors import DONE
 from wheelfactory.wheel.inspect.describe import describe
 from wheelfactory.wheel.inspect.look import inspect
@@ -23,5 +23,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the facts of each file."""
     for path in options.files:
         facts = inspect(path, environ)
-        show(*([json.dumps(facts.as_json())] if options.json else describe(facts)))
+        print_results(*([json.dumps(facts.as_json())] if options.json else describe(facts)))
     return DONE

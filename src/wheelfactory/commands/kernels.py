@@ -6,19 +6,19 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_budget, add_executor, deadline_of, executor_of
-from wheelfactory.commands.options import Environ, add_cache, add_dest, add_matrix, cache_of, directory, show
-from wheelfactory.commands.targets import shelf_of
+from wheelfactory.commands.executor_options import add_budget, add_executor, read_deadline, open_executor
+from wheelfactory.commands.options import Environ, add_cache, add_dest, add_matrix, prepare_cache, as_directory, print_results
+from wheelfactory.commands.targets import open_archive_host
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.host import read_host
-from wheelfactory.core.progress import Steps, announcing
+from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.earlier import join_set
-from wheelfactory.kernels.handover import Wanted, kernels_folder
-from wheelfactory.kernels.kernel_set import kept_name, kernel_sets, require_set
-from wheelfactory.kernels.shelf import keep_set, take_set
+from wheelfactory.kernels.earlier import merge_set
+from wheelfactory.kernels.handover import CompileScope, store_folder
+from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets, require_set
+from wheelfactory.kernels.shelf import upload_set, download_set
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
@@ -62,24 +62,24 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Compile a kernel set or one shard of it, join its shards, or take it from a shelf; print the archive's path."""
     started = time.time()
     _refuse_odd(options)
-    matrix, cache, dest = load_matrix(options.matrix), cache_of(options, environ), directory(options.dest)
-    kernel_set = require_set(kernel_sets(matrix, expand(matrix).cells), options.set)
+    matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
+    kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)
     if options.take:
-        name = kept_name(matrix, kernel_set, slim=options.slim)
-        with announcing():
-            archive = take_set(shelf_of(options.take, environ), name, kernel_set.id, dest)
+        name = stored_set_name(matrix, kernel_set, slim=options.slim)
+        with log_to_stderr():
+            archive = download_set(open_archive_host(options.take, environ), name, kernel_set.id, dest)
     elif options.join:
-        with announcing():
-            archive = join_set(dest, kernel_set.id, kernels_folder(cache))
+        with log_to_stderr():
+            archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.keep:
-                name = kept_name(matrix, kernel_set, slim=options.slim)
-                keep_set(shelf_of(options.keep, environ), name, archive)
+                name = stored_set_name(matrix, kernel_set, slim=options.slim)
+                upload_set(open_archive_host(options.keep, environ), name, archive)
     else:
-        wanted = Wanted(shard=options.shard, cut_by=options.ledger, deadline=deadline_of(options, started))
+        wanted = CompileScope(shard=options.shard, shard_ledger=options.ledger, deadline=read_deadline(options, started))
 
         with (
-            executor_of(
+            open_executor(
                 options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
             ) as executor,
             Steps(1) as steps,
@@ -88,7 +88,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             archive = compile_kernels(
                 executor, kernel_set, wanted, dest, part, matrix=matrix, environ=environ, cache=cache
             )
-    show(str(archive))
+    print_results(str(archive))
     return DONE
 
 

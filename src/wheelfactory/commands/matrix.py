@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, show, tell
+from wheelfactory.commands.options import Environ, add_matrix, add_only, print_results, print_messages
 from wheelfactory.core.errors import DONE
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explanation, github_matrix, select, unpublished
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explain_selection, github_matrix, select_cells, unpublished_cells
 from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
 from wheelfactory.site.supported import supported_tables
 
@@ -35,21 +35,21 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
     if options.table:
-        show(*supported_tables(facts, expansion))
+        print_results(*supported_tables(facts, expansion))
         return DONE
-    selected = select(expansion, options.only)
+    selected = select_cells(expansion, options.only)
     published = _published(options.published) if options.published else frozenset()
-    cells = unpublished(selected, published)
+    cells = unpublished_cells(selected, published)
     if options.explain:
-        tell(*explanation(expansion, cells, published, options.only))
+        print_messages(*explain_selection(expansion, cells, published, options.only))
     if not cells:
-        tell("nothing to build: every cell selected is published")
+        print_messages("nothing to build: every cell selected is published")
     if len(cells) > GITHUB_MATRIX_LIMIT and not options.shards:
-        tell(
+        print_messages(
             f"warning: {len(cells)} cells are more than the {GITHUB_MATRIX_LIMIT} that GitHub takes in one matrix; "
             "use --shards, or select with --only"
         )
-    show(github_matrix(facts, cells, shards=options.shards))
+    print_results(github_matrix(facts, cells, shards=options.shards))
     return DONE
 
 

@@ -14,7 +14,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Expansion
-from wheelfactory.matrix.select import require
+from wheelfactory.matrix.select import require_in_matrix
 
 Environ: TypeAlias = Mapping[str, str]
 
@@ -73,7 +73,7 @@ def add_quick(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def cache_of(options: argparse.Namespace, environ: Environ) -> Path:
+def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
     """The folder of downloads, environments and logs; everything in it can be made again.
 
     Who has a cache downloads: from here on that trusts what the system trusts, as pip's downloads do, since many
@@ -83,10 +83,10 @@ def cache_of(options: argparse.Namespace, environ: Environ) -> Path:
 
     truststore.inject_into_ssl()
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return directory(options.cache or home / "wheelfactory")
+    return as_directory(options.cache or home / "wheelfactory")
 
 
-def directory(path: Path) -> Path:
+def as_directory(path: Path) -> Path:
     """The directory, there or still to be made, that an argument names. Raises `InputError` if it is something else."""
     if os.path.lexists(path) and not path.is_dir():
         raise InputError("not a directory", str(path), "name one; it is made if it is not there")
@@ -99,31 +99,31 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
     Raises `InputError` with the reason if it is none or is not built.
     """
     named = Cell.parse(text)
-    cell = Cell.of(named.flash_attn, named.python, named.torch, named.rocm, named.backend)
-    return require(expansion, cell, named.python)
+    cell = Cell.from_axes(named.flash_attn, named.python, named.torch, named.rocm, named.backend)
+    return require_in_matrix(expansion, cell, named.python)
 
 
-def count(text: str) -> int:
+def positive_int(text: str) -> int:
     """The whole number of an argument. Raises `argparse.ArgumentTypeError` if it is none from 1 to 999999."""
     if not re.fullmatch("0*[1-9][0-9]{0,5}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"not a number from 1 to 999999: {text!r}")
     return int(text)
 
 
-def amount(text: str) -> float:
+def positive_number(text: str) -> float:
     """A number above zero, as an argument's type."""
     if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
         raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
     return float(text)
 
 
-def show(*lines: str) -> None:
+def print_results(*lines: str) -> None:
     """Lines of the result, on stdout."""
     for line in lines:
         print(line)
 
 
-def tell(*lines: str) -> None:
+def print_messages(*lines: str) -> None:
     """Lines for the person who waits, on stderr."""
     for line in lines:
         print(line, file=sys.stderr)

@@ -8,20 +8,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.fit import image_outlooks, outlook_lines
+from wheelfactory.build.container.fit import estimate_images, render_image_estimates
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, amount, cache_of, count, show, tell
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, positive_number, prepare_cache, positive_int, print_results, print_messages
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
-from wheelfactory.kernels.kernel_set import kernel_sets
-from wheelfactory.kernels.outlook import Wish, entry_of, lines_of, make_outlooks, read_knowledge
+from wheelfactory.kernels.kernel_set import group_kernel_sets
+from wheelfactory.kernels.outlook import Sharding, estimate_to_json, render_estimate, estimate_sets, read_cost_model
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +33,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     cutting = parser.add_mutually_exclusive_group()
     cutting.add_argument("--shards", type=_shards, metavar="N", help="cut each kernel set into N shards")
     cutting.add_argument(
-        "--budget", type=amount, default="5", metavar="HOURS", help="or into as few as end in time (default: 5)"
+        "--budget", type=positive_number, default="5", metavar="HOURS", help="or into as few as end in time (default: 5)"
     )
     for name, kind, default, what in (
-        ("--runners", count, Runners.count, "machines that compile at once"),
-        ("--cores", count, Runners.cores, "cores of each"),
-        ("--memory", amount, Runners.memory_gib, "GiB of each"),
-        ("--disk", amount, Runners.disk_gb, "GB of each, which hold the image as well"),
+        ("--runners", positive_int, Runners.count, "machines that compile at once"),
+        ("--cores", positive_int, Runners.cores, "cores of each"),
+        ("--memory", positive_number, Runners.memory_gib, "GiB of each"),
+        ("--disk", positive_number, Runners.disk_gb, "GB of each, which hold the image as well"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
     parser.add_argument(
@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _shards(text: str) -> int:
     """A number of shards that one job's matrix can hold."""
-    shards = count(text)
+    shards = positive_int(text)
     if shards > GITHUB_MATRIX_LIMIT:
         raise argparse.ArgumentTypeError(f"{shards} is more than the {GITHUB_MATRIX_LIMIT} that a GitHub matrix takes")
     return shards
@@ -61,40 +61,40 @@ def _shards(text: str) -> int:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print each selected cell, its archs and whether it can be built here, then what each kernel set will take."""
     runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
-    wish = Wish(runners, options.shards, options.budget)
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
-    cells = select(expand(matrix), options.only)
+    wish = Sharding(runners, options.shards, options.budget)
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    cells = select_cells(expand(matrix), options.only)
     entries = [_plan_entry(matrix, host, environ, cell) for cell in cells]
     if not options.json:
-        show(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}" for entry in entries))
+        print_results(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}" for entry in entries))
         here = sum(entry["here"].startswith("builds here") for entry in entries)
-        tell(
+        print_messages(
             f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, "
             f"{host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'})"
         )
-    sets = kernel_sets(matrix, cells)
-    knowledge = read_knowledge(options.ledger, ledger_path(cache))
-    outlooks = make_outlooks(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
+    sets = group_kernel_sets(matrix, cells)
+    knowledge = read_cost_model(options.ledger, ledger_path(cache))
+    outlooks = estimate_sets(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
     # the images in which these sets and their cells can be built, and whether the runners' disk holds each
     kernel_bytes = {
         cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
         for kernel_set, outlook in zip(sets, outlooks, strict=True)
         for cell in kernel_set.cells
     }
-    images = image_outlooks(matrix, kernel_bytes, runners.disk_gb)
+    images = estimate_images(matrix, kernel_bytes, runners.disk_gb)
     if options.json:
-        kernels = [entry_of(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)]
-        show(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.entry for image in images]}))
+        kernels = [estimate_to_json(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)]
+        print_results(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.to_json for image in images]}))
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
-        show(*lines_of(kernel_set, outlook, runners))
-    show(*outlook_lines(images, runners.disk_gb))
+        print_results(*render_estimate(kernel_set, outlook, runners))
+    print_results(*render_image_estimates(images, runners.disk_gb))
     return DONE
 
 
 def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict[str, Any]:
     try:
-        make_recipe(facts, cell, host, environ, by_hand=False)
+        make_recipe(facts, cell, host, environ, local_build=False)
         here = "builds here"
     except BuildError as error:
         found = _has_engine(environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", ""))
@@ -112,10 +112,10 @@ def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict
 @cache
 def _has_engine(host: str, runtime: str) -> bool:
     # takes a third of a second to import, and is not always wanted
-    from wheelfactory.build.container.engine import connect
+    from wheelfactory.build.container.engine import connect_engine
 
     try:
-        connect({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})
+        connect_engine({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})
     except BuildError:
         return False
     return True

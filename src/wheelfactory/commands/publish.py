@@ -8,26 +8,26 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_place, any_with_platform, executor_of
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, cache_of, show, tell
-from wheelfactory.commands.targets import add_site, add_target, publisher_of, repository_of, site_at
+from wheelfactory.commands.executor_options import add_gate_executor, has_platform_wheel, open_executor
+from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, prepare_cache, print_results, print_messages
+from wheelfactory.commands.targets import add_site, add_target, open_publisher, parse_repository, find_site_url
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.host import Host, read_host
-from wheelfactory.core.progress import Steps, announcing
+from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.additions import addition, missing_dependencies, recorded, without_published
+from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions, split_published
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Addition, Publisher, add_evidence, stage, unseen_step
+from wheelfactory.release.transaction import Addition, Publisher, add_evidence, stage, silent_step
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.markdown import count_text
 from wheelfactory.site.notes import release_notes
-from wheelfactory.site.site import make_site
-from wheelfactory.verify.gates import named
+from wheelfactory.site.site import render_site
+from wheelfactory.verify.gates import parse_extended
 from wheelfactory.verify.gates import verify as run_gates
 
 
@@ -50,23 +50,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_cache(parser)
     add_extended(parser)
-    add_place(parser)
+    add_gate_executor(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Verify and publish wheels, yank one, or add evidence; the site of a directory is rewritten with it."""
     target: str = options.target
     matrix = load_matrix(options.matrix)
-    notes = partial(release_notes, matrix=matrix, site=site_at(target, options.site), repository=repository_of(target))
-    publisher = publisher_of(target, environ, tag=options.tag, notes=notes, show=show if options.dry_run else None)
+    notes = partial(release_notes, matrix=matrix, site=find_site_url(target, options.site), repository=parse_repository(target))
+    publisher = open_publisher(target, environ, tag=options.tag, notes=notes, show=print_results if options.dry_run else None)
     _require_one_job(options, publisher)
-    host, cache = read_host(environ), cache_of(options, environ)
+    host, cache = read_host(environ), prepare_cache(options, environ)
     additions = _additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
     validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
     with _held(publisher, dry_run=options.dry_run):
         if options.yank or validations:
-            with announcing():
+            with log_to_stderr():
                 rows = (
                     yank_wheel(publisher, options.yank, options.reason)
                     if options.yank
@@ -75,12 +75,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         else:
             rows = _bring(publisher, additions, matrix.dependencies, cache, environ, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.index(make_site(matrix, rows, options.site))
+            publisher.write_site(render_site(matrix, rows, options.site))
     if options.dry_run:
-        tell("dry run: nothing was changed")
+        print_messages("dry run: nothing was changed")
     else:
         place = publisher.folder if isinstance(publisher, DirectoryPublisher) else target
-        show(f"{place}: {count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}")
+        print_results(f"{place}: {count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}")
     return DONE
 
 
@@ -103,23 +103,23 @@ def _verified(
     options: argparse.Namespace, *, matrix: Matrix, host: Host, environ: Environ, cache: Path
 ) -> list[Addition]:
     """The wheels among the arguments, with what the gates say of them."""
-    extended = tuple(named(options.extended))
+    extended = tuple(parse_extended(options.extended))
     wheels = [path for path in options.wheels if not path.is_dir()]
-    compiled = any_with_platform(wheels)
+    compiled = has_platform_wheel(wheels)
     given: list[Addition] = []
-    with executor_of(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
+    with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
         for path in wheels:
-            with announcing():
+            with log_to_stderr():
                 results = run_gates(
                     path,
                     extended=extended,
-                    elsewhere=executor.elsewhere,
+                    find_gate_host=executor.find_gate_host,
                     matrix=matrix,
                     host=host,
                     environ=environ,
                     cache=cache,
                 )
-                given.append(addition(path, results))
+                given.append(as_addition(path, results))
     return given
 
 
@@ -139,15 +139,15 @@ def _additions(
     expected = None if options.expect is None else frozenset(options.expect.split())
     given = _verified(options, matrix=matrix, host=host, environ=environ, cache=cache)
     folders = [path for path in options.wheels if path.is_dir()]
-    with announcing():
+    with log_to_stderr():
         handed = [
             added
             for path in folders
-            for added in recorded(path, expected, matrix=matrix, host=host, environ=environ, cache=cache)
+            for added in read_additions(path, expected, matrix=matrix, host=host, environ=environ, cache=cache)
         ]
-    kept, left_out = without_published(handed, publisher.rows() if handed else ())
+    kept, left_out = split_published(handed, publisher.rows() if handed else ())
     for name in left_out:
-        tell(f"left out, it is published already with other bytes: {name}")
+        print_messages(f"left out, it is published already with other bytes: {name}")
     given += kept
     given.sort(key=lambda added: added[1] is None)
     return list({(row.filename, row.sha256): (row, path) for row, path in reversed(given)}.values())[::-1]
@@ -159,7 +159,7 @@ def _held(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
     if dry_run or not isinstance(publisher, DirectoryPublisher):
         yield
         return
-    with locked(publisher.folder):
+    with lock_folder(publisher.folder):
         remove_scratch(publisher.folder)
         yield
 
@@ -176,11 +176,11 @@ def _bring(
     """Stage or publish the additions and the dependencies that are missing; gives the rows staged, or all published."""
     brought = [row.filename for row, _ in additions]
     silent = isinstance(publisher, DirectoryPublisher)
-    with nullcontext() if silent else announcing():
-        missing = missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ)
+    with nullcontext() if silent else log_to_stderr():
+        missing = fetch_missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ)
     everything = [*missing, *additions]
     with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
-        step = steps.step if steps else unseen_step
+        step = steps.step if steps else silent_step
         if not stage_only:
             return publish_wheels(publisher, everything, step)
         stage(publisher, everything, step)

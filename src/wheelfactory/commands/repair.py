@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.build.recipe import choose_archs
-from wheelfactory.commands.options import Environ, add_matrix, directory, require_cell, show
+from wheelfactory.commands.options import Environ, add_matrix, as_directory, require_cell, print_results
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.models import parse
+from wheelfactory.core.models import parse_model
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.build import finish
+from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.wheel.record import BuildRecord, Toolchain
 
 
@@ -39,10 +39,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     record = BuildRecord(
         cell=cell.id,
         label=str(facts.label(cell)),
-        source=release.pin,
+        source=release.source_pin,
         offload_archs=choose_archs(facts, cell, options.archs, ()),
         # what the build wrote beside the wheel; empty if it is not there, as for a wheel without compiled code
-        toolchain=parse(Toolchain, probed.read_bytes(), refusal) if probed.is_file() else Toolchain(),
+        toolchain=parse_model(Toolchain, probed.read_bytes(), refusal) if probed.is_file() else Toolchain(),
     )
-    show(str(finish(options.wheel, record, directory(options.dest), environ)))
+    print_results(str(finish_raw_wheel(options.wheel, record, as_directory(options.dest), environ)))
     return DONE

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, add_kernels, any_compiled, executor_of, wanted_of
+from wheelfactory.commands.executor_options import add_executor, add_kernels, has_compiled_cell, open_executor, read_scope
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -17,26 +17,26 @@ from wheelfactory.commands.options import (
     add_matrix,
     add_only,
     add_quick,
-    cache_of,
-    directory,
-    show,
-    tell,
+    prepare_cache,
+    as_directory,
+    print_results,
+    print_messages,
 )
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
-from wheelfactory.core.files import locked, remove_scratch
+from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.host import read_host
-from wheelfactory.explain.failure import hint_of
+from wheelfactory.explain.failure import find_hint
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import select
-from wheelfactory.pipeline.run import Failure, Job, exit_code, plan_job, run_job
+from wheelfactory.matrix.select import select_cells
+from wheelfactory.pipeline.run import Failure, Worklist, exit_code, make_worklist, run_worklist
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.verified import unverified
+from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site import advice
 from wheelfactory.site.markdown import count_text
-from wheelfactory.verify.gates import named
+from wheelfactory.verify.gates import parse_extended
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,21 +54,21 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with its index; print how to install."""
     started = time.time()
-    extended = tuple(named(options.extended))
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), cache_of(options, environ)
-    cells = select(expand(matrix), options.only)
-    publisher = DirectoryPublisher(directory(options.dest))
+    extended = tuple(parse_extended(options.extended))
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    cells = select_cells(expand(matrix), options.only)
+    publisher = DirectoryPublisher(as_directory(options.dest))
     with (
-        locked(publisher.folder),
-        executor_of(
-            options, compiled=any_compiled(cells), matrix=matrix, host=host, environ=environ, cache=cache
+        lock_folder(publisher.folder),
+        open_executor(
+            options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
         ) as executor,
     ):
         remove_scratch(publisher.folder)
         remove_scratch(cache)
-        job = plan_job(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
-        wanted = wanted_of(options, started)
-        failures = run_job(
+        job = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
+        wanted = read_scope(options, started)
+        failures = run_worklist(
             executor,
             job,
             publisher,
@@ -81,47 +81,47 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             cache=cache,
         )
     _report(job, failures, publisher, matrix if host.rocm is None else None)
-    if failures or job.refusals:
+    if failures or job.unbuildable:
         return exit_code(failures) or BUILD_FAILED
-    return DONE if job.todo or job.to_verify else NOTHING_TO_DO
+    return DONE if job.to_build or job.to_verify else NOTHING_TO_DO
 
 
-def _report(job: Job, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None) -> None:
+def _report(job: Worklist, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None) -> None:
     rows = publisher.rows()
-    if not (job.todo or job.to_verify) and job.already:
-        tell(f"nothing to build: {len(job.already)} of the cells selected are published already")
+    if not (job.to_build or job.to_verify) and job.published:
+        print_messages(f"nothing to build: {len(job.published)} of the cells selected are published already")
     if rows:
-        show(f"wheels: {publisher.wheels} ({sum(row.cell is not None for row in rows)})")
-        show(*_unverified_lines(rows))
-        show(f"index: {publisher.folder / 'simple'}")
-        show(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
-    wanted = {*(cell.id for cell in (*job.todo, *job.already)), *(row.cell for row in job.to_verify)}
+        print_results(f"wheels: {publisher.wheels_dir} ({sum(row.cell is not None for row in rows)})")
+        print_results(*_unverified_lines(rows))
+        print_results(f"index: {publisher.folder / 'simple'}")
+        print_results(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
+    wanted = {*(cell.id for cell in (*job.to_build, *job.published)), *(row.cell for row in job.to_verify)}
     _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, without_rocm)
     _tell_failures(job, failures)
 
 
 def _unverified_lines(rows: Sequence[WheelRow]) -> list[str]:
     """How many of the wheels are not verified, for each reason."""
-    reasons = Counter(filter(None, (unverified(row) for row in rows if row.cell and row.yanked is None)))
+    reasons = Counter(filter(None, (unverified_reason(row) for row in rows if row.cell and row.yanked is None)))
     cure = "run again without --quick to verify them"
     return [f"{count_text(number, 'wheel')} {reason}; {cure}" for reason, number in reasons.items()]
 
 
 def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:
     """The lines that install what was selected; on a machine `without_rocm`, with its matrix, one that works first."""
-    row = advice.pick_for_trial(rows, without_rocm) if without_rocm else None
+    row = advice.pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
     if row and without_rocm:
-        show("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
-        show(f"  {advice.trial_line(row, folder, without_rocm)}")
-    if lines := advice.install_lines(rows, folder):
-        show("install where that torch for that ROCm is installed already:", *(f"  {line}" for line in lines))
+        print_results("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
+        print_results(f"  {advice.smoke_test_line(row, folder, without_rocm)}")
+    if lines := advice.directory_install_lines(rows, folder):
+        print_results("install where that torch for that ROCm is installed already:", *(f"  {line}" for line in lines))
 
 
-def _tell_failures(job: Job, failures: Sequence[Failure]) -> None:
+def _tell_failures(job: Worklist, failures: Sequence[Failure]) -> None:
     for failure in failures:
-        tell(f"error: {failure.name}: {failure.error}")
-        tell(f"hint: {hint_of(failure.error)}")
-    for reason, count in Counter(refusal.error.which for refusal in job.refusals).items():
-        first = next(refusal for refusal in job.refusals if refusal.error.which == reason)
-        tell(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.name})")
-        tell(f"hint: {first.error.hint}; or select others: --only '*-triton' builds anywhere")
+        print_messages(f"error: {failure.name}: {failure.error}")
+        print_messages(f"hint: {find_hint(failure.error)}")
+    for reason, count in Counter(refusal.error.which for refusal in job.unbuildable).items():
+        first = next(refusal for refusal in job.unbuildable if refusal.error.which == reason)
+        print_messages(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.name})")
+        print_messages(f"hint: {first.error.hint}; or select others: --only '*-triton' builds anywhere")

@@ -11,21 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfactory.commands.options import Environ, directory
+from wheelfactory.commands.options import Environ, as_directory
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.progress import announcing
-from wheelfactory.release.directory import DirectoryPublisher, DirectoryRehearsal
+from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.release.directory import DirectoryPublisher, DirectoryDryRun
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Publisher
-from wheelfactory.site.advice import pages_of, site_of
+from wheelfactory.site.advice import github_pages_url, file_url
 
 if TYPE_CHECKING:
-    from wheelfactory.kernels.shelf import Shelf
+    from wheelfactory.kernels.shelf import ArchiveHost
     from wheelfactory.release.github.client import Client
-    from wheelfactory.release.github.publisher import Notes
+    from wheelfactory.release.github.publisher import WriteNotes
 
 GITHUB = "github:"
-REPOSITORY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
+REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
 """``OWNER/REPO``."""
 
 
@@ -34,22 +34,22 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="release directory, or github:OWNER/REPO")
 
 
-def repository_of(text: str) -> str | None:
+def parse_repository(text: str) -> str | None:
     """``OWNER/REPO`` of a target on GitHub, None for a directory. Raises `InputError` for what is no repository."""
     if not text.startswith(GITHUB):
         return None
     repository = text.removeprefix(GITHUB)
-    if not REPOSITORY.fullmatch(repository):
+    if not REPOSITORY_PATTERN.fullmatch(repository):
         raise InputError("not a repository", text, "write github:OWNER/REPO")
     return repository
 
 
-def publisher_of(
+def open_publisher(
     text: str,
     environ: Environ,
     *,
     tag: str | None = None,
-    notes: Notes | None = None,
+    notes: WriteNotes | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Publisher:
     """The place that a target names. GITHUB_TOKEN and GITHUB_API_URL are read from `environ`.
@@ -58,43 +58,43 @@ def publisher_of(
     `show` nothing is changed: it is given each call or file that would be. Raises `InputError` for what is no target
     or cannot have that tag.
     """
-    repository = repository_of(text)
+    repository = parse_repository(text)
     if repository is None:
-        folder = directory(Path(text))
-        return DirectoryRehearsal(folder, show) if show else DirectoryPublisher(folder)
+        folder = as_directory(Path(text))
+        return DirectoryDryRun(folder, show) if show else DirectoryPublisher(folder)
     from wheelfactory.release.github.publisher import GitHubPublisher
-    from wheelfactory.release.github.rehearsal import Rehearsal
+    from wheelfactory.release.github.rehearsal import DryRunReleases
     from wheelfactory.release.github.releases import Releases
 
     client = _client(repository, environ)
-    releases = Rehearsal(client, show) if show else Releases(client)
+    releases = DryRunReleases(client, show) if show else Releases(client)
     return GitHubPublisher(releases, tag, notes)
 
 
-def shelf_of(text: str, environ: Environ) -> Shelf:
+def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
     """Where a target keeps kernel archives. Raises `InputError` for what is no target."""
-    repository = repository_of(text)
+    repository = parse_repository(text)
     if repository is None:
-        from wheelfactory.kernels.shelf import DirectoryShelf
+        from wheelfactory.kernels.shelf import DirectoryArchiveHost
 
-        return DirectoryShelf(directory(Path(text)))
+        return DirectoryArchiveHost(as_directory(Path(text)))
     from wheelfactory.release.github.releases import Releases
-    from wheelfactory.release.github.shelf import GitHubShelf
+    from wheelfactory.release.github.shelf import GitHubArchiveHost
 
-    return GitHubShelf(Releases(_client(repository, environ)))
+    return GitHubArchiveHost(Releases(_client(repository, environ)))
 
 
 def _client(repository: str, environ: Environ) -> Client:
     """Calls to a repository, with certificates as the system has them."""
     import truststore  # it and requests take a while to import, and a directory needs neither
 
-    from wheelfactory.release.github.client import API, Client
+    from wheelfactory.release.github.client import API_URL, Client
 
     truststore.inject_into_ssl()
-    return Client(environ.get("GITHUB_API_URL") or API, repository, environ.get("GITHUB_TOKEN"))
+    return Client(environ.get("GITHUB_API_URL") or API_URL, repository, environ.get("GITHUB_TOKEN"))
 
 
-def add_published(parser: argparse.ArgumentParser) -> None:
+def add_read_target(parser: argparse.ArgumentParser) -> None:
     """The place of what is published as an argument."""
     parser.add_argument("target", metavar="TARGET", help="a release directory, a manifest file, or github:OWNER/REPO")
 
@@ -109,20 +109,20 @@ def add_site(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
+def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
     """The rows of a target. Raises `InputError` if it cannot be read."""
-    if repository_of(target):
-        with announcing():
-            return publisher_of(target, environ).rows()
+    if parse_repository(target):
+        with log_to_stderr():
+            return open_publisher(target, environ).rows()
     return read_manifest(Path(target))
 
 
-def site_at(target: str, site: str) -> str | None:
+def find_site_url(target: str, site: str) -> str | None:
     """The address of the indexes: `site` if it is given, else that of a directory or of a repository's Pages.
 
     None where there are none.
     """
-    repository = repository_of(target)
+    repository = parse_repository(target)
     if site or repository:
-        return site or pages_of(str(repository))
-    return site_of(Path(target)) if Path(target).is_dir() else None
+        return site or github_pages_url(str(repository))
+    return file_url(Path(target)) if Path(target).is_dir() else None

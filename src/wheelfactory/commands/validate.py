@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, show
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, print_results
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED
 from wheelfactory.core.host import read_host
-from wheelfactory.core.progress import announcing
-from wheelfactory.gpu.validate.describe import describe
+from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.gpu.validate.describe import validation_lines
 from wheelfactory.gpu.validate.validate import validate
 from wheelfactory.matrix.load import load_matrix
 
@@ -31,18 +31,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what was computed, and how far off it is; exit code 3 if anything is wrong."""
     path = None if options.target == INSTALLED else Path(options.target)
-    with announcing():
+    with log_to_stderr():
         found = validate(
             path,
             options.python,
-            foreign=options.foreign_gpu,
+            non_amd_gpu=options.foreign_gpu,
             matrix=load_matrix(options.matrix),
             host=read_host(environ),
             environ=environ,
-            cache=cache_of(options, environ),
+            cache=prepare_cache(options, environ),
         )
     if options.json:
-        show(found.model_dump_json(indent=2))
+        print_results(found.model_dump_json(indent=2))
     else:
-        show(*describe(found))
+        print_results(*validation_lines(found))
     return VERIFICATION_REFUSED if found.failed else DONE

@@ -30,7 +30,7 @@ class Backend(str, Enum):
         return self.value
 
     @property
-    def spoken(self) -> str:
+    def display_name(self) -> str:
         """As people write it: ``CK``, ``Triton``."""
         return "CK" if self is Backend.CK else "Triton"
 
@@ -57,7 +57,7 @@ class Cell:
         return f"fa{self.flash_attn}-rocm{self.rocm}-torch{self.torch}-{self.python_tag}-{self.backend}"
 
     @classmethod
-    def of(cls, flash_attn: str, python: str, torch: str, rocm: str, backend: Backend) -> Cell:
+    def from_axes(cls, flash_attn: str, python: str, torch: str, rocm: str, backend: Backend) -> Cell:
         """The cell that a combination of the five axes belongs to.
 
         A Triton wheel holds no compiled code and is built once for every Python (facts: it comes out of

@@ -9,7 +9,7 @@ SHA256 = "[0-9a-f]{64}"
 """The form of a sha256 in hex, as a regular expression."""
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """The sha256 of a file's bytes, in hex; the file may be larger than memory. Raises `OSError`."""
     digest = hashlib.sha256()
     with path.open("rb") as file:

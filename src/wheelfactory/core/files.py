@@ -80,13 +80,13 @@ def remove_scratch(folder: Path) -> None:
     """
     for parent, names, _ in os.walk(folder):
         for name in [name for name in names if name.startswith(_SCRATCH)]:
-            with contextlib.suppress(FactoryError), locked(Path(parent, name)):
+            with contextlib.suppress(FactoryError), lock_folder(Path(parent, name)):
                 shutil.rmtree(Path(parent, name), ignore_errors=True)
         names[:] = [name for name in names if not name.startswith((_SCRATCH, "env-", "rocm-"))]
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; the kernel lets go when the process ends, however it ends.
 
     Raises `FactoryError` if another process holds it.

@@ -58,12 +58,12 @@ KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 """Where the amdgpu driver lists the compute nodes of a machine."""
 
 
-def by_generation(arch: str) -> tuple[int, str]:
+def arch_sort_key(arch: str) -> tuple[int, str]:
     """To sort archs by: gfx90a before gfx1030, as minor version and stepping are one character each (LLVM AMDGPU)."""
     return len(arch), arch
 
 
-def product(arch: str) -> str:
+def product_names(arch: str) -> str:
     """The GPUs of an offload arch in one line, a brand said once; features such as ``:xnack-`` ignored.
 
     Empty if the arch is not known here.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.ask import ask
+from wheelfactory.core.ask import query_program
 from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs
 
 MIB = 1 << 20
@@ -135,6 +135,6 @@ def _rocm_version(rocm_path: Path) -> str | None:
     try:
         text = (rocm_path / ".info/version").read_text(encoding="utf-8")
     except OSError:
-        text = ask([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).output.partition("HIP version:")[2]
+        text = query_program([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).stdout.partition("HIP version:")[2]
     match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
     return match[1] if match else None

@@ -73,7 +73,7 @@ _CONNECTION = r"(?:\w+\([^)]*\)|<[^>]*>)"
 """How urllib3 begins what it says of a connection: ``HTTPConnection(host='127.0.0.1', port=9)``."""
 
 
-def reason_of(error: Exception) -> str:
+def http_error_reason(error: Exception) -> str:
     """What went wrong, in the words of the innermost of the errors that wrap each other, in one line.
 
     Queries of addresses are left out, because those of downloads are keys to them.
@@ -83,7 +83,7 @@ def reason_of(error: Exception) -> str:
     return re.sub(rf"^{_CONNECTION}: |\?\S*", "", line) or type(error).__name__
 
 
-def next_page(answer: requests.Response, home: str, refusal: FactoryError) -> str | None:
+def next_page_url(answer: requests.Response, home: str, refusal: FactoryError) -> str | None:
     """Where a list goes on, as the Link header of an answer says (RFC 8288); None at its end.
 
     Raises an error of the type of `refusal` if that is another host than that of `home`: it would get our token.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from wheelfactory.core.ask import ask
+from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
 
 _ASK_PACKAGES = r"""
@@ -32,14 +32,14 @@ print("answer:" + json.dumps({"path": sys.path, "origins": {name: origin(name) f
 class Packages:
     """What a Python finds when it imports."""
 
-    path: tuple[str, ...]
+    search_path: tuple[str, ...]
     """Where it looks, in its order; not the folder that it was started in."""
     origins: Mapping[str, str | None]
     """The file of each module that was asked for; None for one that it does not find."""
 
     def distributions(self, name: str) -> Iterator[metadata.Distribution]:
         """The distributions of that name, however it is spelt; Python takes the first."""
-        return iter(metadata.distributions(name=name, path=list(self.path)))
+        return iter(metadata.distributions(name=name, path=list(self.search_path)))
 
 
 def find_packages(
@@ -49,9 +49,9 @@ def find_packages(
 
     Raises `InputError` if it cannot be asked.
     """
-    answer = ask([*python, "-c", _ASK_PACKAGES, *modules], environ, seconds)
-    if "path" not in answer.said:
+    answer = query_program([*python, "-c", _ASK_PACKAGES, *modules], environ, seconds)
+    if "path" not in answer.answers:
         which = f"{python[0]} ({answer.last_line or 'it said nothing'})"
         raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
     importlib.invalidate_caches()  # it may be asked again after something was installed
-    return Packages(tuple(answer.said["path"]), answer.said["origins"])
+    return Packages(tuple(answer.answers["path"]), answer.answers["origins"])

@@ -62,7 +62,7 @@ class Label:
         return f"{self.rocm_text}{self.torch_text}{suffix}{commit}"
 
     @classmethod
-    def of(cls, cell: Cell, commit: str = "") -> Label:
+    def from_cell(cls, cell: Cell, commit: str = "") -> Label:
         """The label of the wheel that `cell` makes; `commit` is a full or short commit id, empty for a release."""
         return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, commit[:7])
 

@@ -18,7 +18,7 @@ class FrozenModel(BaseModel):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parse(kind: type[_Model], document: object, refusal: FactoryError) -> _Model:
+def parse_model(kind: type[_Model], document: object, refusal: FactoryError) -> _Model:
     """The value that a document holds: JSON as bytes, or what JSON was parsed to.
 
     If it holds none, raises an error of the type of `refusal` with its `what` and `hint`; its `which` is followed by

@@ -9,7 +9,7 @@ from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeEr
 
 from wheelfactory.core.http import http_session
 
-NO_INDEX = (
+INDEX_ERRORS = (
     requests.RequestException,
     NoSuchProjectError,
     UnsupportedContentTypeError,

@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from wheelfactory.core.ask import NOTE, killed_by
+from wheelfactory.core.ask import NOTICE_PREFIX, describe_signal
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
-from wheelfactory.core.progress import Part, logger
+from wheelfactory.core.progress import ProgressPart, logger
 
 LAST_LINES = 15
 """How much of a failed command's output the error shows; the whole is in the log."""
-LINES_SAY_WHY = "fix what the last lines of its output name, then run the same command again"
+DEFAULT_HINT = "fix what the last lines of its output name, then run the same command again"
 """The hint for a failed command, unless its caller knows a better one."""
 
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\] (?:(\d\S*/min, .*?): )?")
@@ -73,7 +73,7 @@ def _endable(process: subprocess.Popen[str]) -> Iterator[None]:
         _running.discard(process)
 
 
-def end_all() -> None:
+def kill_running() -> None:
     """End the programs that other threads wait for; those are told as of any that was killed."""
     for process in list(_running):
         _end(process)
@@ -93,7 +93,7 @@ def capture(
     failure: type[FactoryError] = BuildError,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    hint: str = LINES_SAY_WHY,
+    hint: str = DEFAULT_HINT,
 ) -> str:
     """What a short command prints on stdout; raises `failure` with the end of its output if it fails."""
     done = run(command, failure=failure, environ=environ, cwd=cwd)
@@ -103,18 +103,18 @@ def capture(
     return done.stdout
 
 
-def reason(done: subprocess.CompletedProcess[str]) -> str:
+def failure_reason(done: subprocess.CompletedProcess[str]) -> str:
     """Why a command failed, in one line: the signal that ended it, else the last line it said."""
     said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     return said[-1] if said and done.returncode > 0 else _ending(done.returncode)
 
 
 def _ending(returncode: int) -> str:
-    return killed_by(-returncode) if returncode < 0 else f"exit status {returncode}"
+    return describe_signal(-returncode) if returncode < 0 else f"exit status {returncode}"
 
 
 def run_logged(
-    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str], part: Part, deadline: float | None = None
+    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str], part: ProgressPart, deadline: float | None = None
 ) -> str:
     """Run a long command with its stderr in `log` and return its stdout; ninja's ``[n/m]`` lines feed `part`.
 
@@ -140,15 +140,15 @@ def run_logged(
         with (
             process,
             _endable(process),
-            ending_at(deadline, partial(_end, process)) as was_ended,
+            deadline_timer(deadline, partial(_end, process)) as was_ended,
         ):
-            last = follow(process.stderr, file, part)
+            last = log_output(process.stderr, file, part)
         if was_ended():
-            raise time_is_up(name)
+            raise deadline_error(name)
         output.seek(0)
         said = output.read()
     if process.returncode:
-        raise failed_build(name, _ending(process.returncode), log, last)
+        raise build_failure(name, _ending(process.returncode), log, last)
     return said
 
 
@@ -159,7 +159,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def ending_at(deadline: float | None, end: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+def deadline_timer(deadline: float | None, end: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Call `end` at a time (seconds since 1970) if the block still runs then; gives whether that has happened."""
     happened = threading.Event()
 
@@ -177,25 +177,25 @@ def ending_at(deadline: float | None, end: Callable[[], None]) -> Iterator[Calla
         timer.cancel()
 
 
-def follow(lines: Iterable[str], log: TextIO, part: Part) -> list[str]:
+def log_output(lines: Iterable[str], log: TextIO, part: ProgressPart) -> list[str]:
     """Write what a build says to its log as it comes, tell a person what is for them, and give the last lines."""
     last: deque[str] = deque(maxlen=LAST_LINES)
     for line in lines:
         log.write(line)
         log.flush()
         last.append(line.rstrip())
-        if line.startswith(NOTE):
-            logger.warning("%s", line.removeprefix(NOTE).rstrip())
+        if line.startswith(NOTICE_PREFIX):
+            logger.warning("%s", line.removeprefix(NOTICE_PREFIX).rstrip())
         if match := _NINJA.match(line):
             part(int(match[1]), int(match[2]), match[3] or "")
     return list(last)
 
 
-def failed_build(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
+def build_failure(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
     """The error for a build that failed by itself: the last lines, and its log, which tells the cause."""
     return ProgramError("build failed", "\n".join([f"{name} ({ending})", *last]), "", log=log)
 
 
-def time_is_up(name: str) -> RunAgainError:
+def deadline_error(name: str) -> RunAgainError:
     """The error for a build that was ended at its deadline."""
     return RunAgainError("the time is up", name, "run the same command again: what was compiled is kept")

@@ -22,14 +22,14 @@ from rich.progress import (
 )
 
 
-class Part(Protocol):
+class ProgressPart(Protocol):
     """Says how far the running step is."""
 
     def __call__(self, done: int, total: int, told: str = "", /) -> None:
         """`done` of `total`, in any unit (bytes, objects); `told` is what else there is to say, as the time left."""
 
 
-def unseen(_done: int, _total: int, _told: str = "") -> None:
+def ignore_progress(_done: int, _total: int, _told: str = "") -> None:
     """A `Part` for what nobody waits for."""
 
 
@@ -53,7 +53,7 @@ class _Announcements(logging.Handler):
 
 
 @contextmanager
-def announcing(console: Console | None = None) -> Iterator[None]:
+def log_to_stderr(console: Console | None = None) -> Iterator[None]:
     """Show what stages announce, for a command that is short unless a stage begins something long."""
     handler = _Announcements(console or _stderr())
     logger.addHandler(handler)
@@ -81,7 +81,7 @@ class Steps:
         self._all: TaskID | None = None
 
     def __enter__(self) -> Steps:
-        self._open.enter_context(announcing(self._console))
+        self._open.enter_context(log_to_stderr(self._console))
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._bars = Progress(
                 TextColumn("{task.description}", markup=False),
@@ -105,7 +105,7 @@ class Steps:
         self._open.close()
 
     @contextmanager
-    def step(self, text: str) -> Iterator[Part]:
+    def step(self, text: str) -> Iterator[ProgressPart]:
         """Run one step under the name `text`; what is yielded takes its parts, if it can count them."""
         start = time.monotonic()
         bar = self._bars.add_task(text, total=None) if self._bars else None
@@ -124,7 +124,7 @@ class Steps:
                 self._bars.remove_task(bar)
                 self._bars.advance(self._all)
 
-    def _parts(self, bar: TaskID | None, text: str, start: float) -> Part:
+    def _parts(self, bar: TaskID | None, text: str, start: float) -> ProgressPart:
         said = start
 
         def part(done: int, total: int, told: str = "") -> None:

@@ -86,7 +86,7 @@ def _has_form(field: str, value: object) -> bool:
     return isinstance(value, str) and len(value) <= longest and ROW_FORMS[field].fullmatch(value) is not None
 
 
-def read_rows(data: bytes, refusal: InputError) -> Iterator[tuple[InputError, dict[str, Any]]]:
+def parse_lines(data: bytes, refusal: InputError) -> Iterator[tuple[InputError, dict[str, Any]]]:
     """The rows of a manifest's bytes in their order, without their format, and for each the refusal with its place.
 
     A manifest is UTF-8, one JSON object a line and nothing else, no blank line, carriage return or byte order mark;
@@ -219,7 +219,7 @@ def _check_cell(version: str, cell: str | None, label: str | None) -> None:
             known = Cell.parse(cell)
         except InputError as error:
             raise ValueError(f"cell: {error.what}: {cell!a}") from None
-        agrees = known.flash_attn == public and Label.of(known, named.commit) == named
+        agrees = known.flash_attn == public and Label.from_cell(known, named.commit) == named
         _expect(agrees, "cell", f"not that of {version}", cell)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.doctor.diagnosis import TAKE_FITTING, Diagnosis, shown_torch
-from wheelfactory.doctor.fit import named_gpu, seen_gpus
-from wheelfactory.doctor.machine import Device, Installed, Machine
-from wheelfactory.doctor.origin import archs_of, is_compiled, shown
-from wheelfactory.doctor.torches import triton_in_use
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, format_torch
+from wheelfactory.doctor.fit import format_gpu, list_visible_gpus
+from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
+from wheelfactory.doctor.origin import list_compiled_archs, is_compiled, format_flash_attn
+from wheelfactory.doctor.torches import uses_triton
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
@@ -17,26 +17,26 @@ _HIP_NUMBERS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Those that count as HIP does; the second is HIP's too, for programs of CUDA."""
 
 
-def about_code(machine: Machine, installed: Installed) -> Iterator[Diagnosis]:
+def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
     """GPUs that a compiled flash-attn has no code object for; Triton compiles for the GPU that is there."""
-    archs = archs_of(installed)
-    if not is_compiled(installed) or triton_in_use(machine, installed) or not archs:
+    archs = list_compiled_archs(installed)
+    if not is_compiled(installed) or uses_triton(machine, installed) or not archs:
         return
     if any(arch.endswith("generic") or arch == "amdgcnspirv" for arch in archs):
         return  # code for whole families; which GPUs they take is ROCm's to say
-    gpus = [arch for arch, _ in seen_gpus(machine)]
+    gpus = [arch for arch, _ in list_visible_gpus(machine)]
     lacking = [number for number, arch in enumerate(gpus) if arch not in archs]
     if not lacking:
         return
-    named = ", ".join(dict.fromkeys(named_gpu(gpus[number]) for number in lacking))
-    what = f"{shown(installed)} has code for {', '.join(archs)}, and none for {named}"
+    named = ", ".join(dict.fromkeys(format_gpu(gpus[number]) for number in lacking))
+    what = f"{format_flash_attn(installed)} has code for {', '.join(archs)}, and none for {named}"
     override = machine.environ.get(_OVERRIDE)
     overridden = override is not None and any(gpus[number] not in machine.gpus for number in lacking)
     if overridden:
         what = f"{what}, which {_OVERRIDE}={override} makes of {', '.join(dict.fromkeys(machine.gpus))}"
     if len(lacking) == len(gpus):
         fits = overridden and all(arch in archs for arch in machine.gpus)
-        yield Diagnosis("no code for this GPU", what, f"unset {_OVERRIDE}" if fits else TAKE_FITTING)
+        yield Diagnosis("no code for this GPU", what, f"unset {_OVERRIDE}" if fits else INSTALL_MATCHING_WHEEL)
     else:
         yield _one_of_several(machine, what, len(gpus), lacking)
 
@@ -50,7 +50,7 @@ def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[i
     return Diagnosis("no code for one of the GPUs", what, f"export HIP_VISIBLE_DEVICES={good}")
 
 
-def about_access(machine: Machine) -> Iterator[Diagnosis]:
+def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
     """What keeps torch from the GPUs; nothing if it sees one."""
     if machine.torch and machine.torch.sees_gpu:
         return
@@ -116,8 +116,8 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
 
 
 def _not_seen(machine: Machine) -> Diagnosis:
-    listed = ", ".join(map(named_gpu, dict.fromkeys(machine.gpus)))
-    what = f"the driver lists {listed}, {shown_torch(machine)} sees no GPU"
+    listed = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
+    what = f"the driver lists {listed}, {format_torch(machine)} sees no GPU"
     hiding = [name for name in _HIDING if name in machine.environ]
     if hiding:
         said = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)

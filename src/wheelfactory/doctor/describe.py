@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.doctor.fit import named_gpu, seen_gpus
-from wheelfactory.doctor.machine import Machine, Torch
-from wheelfactory.doctor.report import Offer, Report
+from wheelfactory.doctor.fit import format_gpu, list_visible_gpus
+from wheelfactory.doctor.machine import Machine, InstalledTorch
+from wheelfactory.doctor.report import Offer, DoctorReport
 
-SHOWN_NEAR_MISSES = 5
+MAX_NEAR_MISSES = 5
 _BACKENDS = {Backend.CK: "CK, compiled kernels", Backend.TRITON: "Triton, kernels that are compiled when first used"}
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: DoctorReport) -> Iterator[str]:
     """Everything, in the order in which one asks: what is there, what is wrong, what fits, or why nothing does."""
     yield from machine_lines(report.machine)
     for diagnosis in report.diagnoses:
@@ -23,7 +23,7 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"Wrong: {diagnosis.what}"
         # where the line for a better torch follows, a second one would only confuse
         below = report.torch is not None and diagnosis.name in ("no torch", "torch is not for ROCm")
-        yield f"Cure:  {'install the torch that is named below' if below else diagnosis.cure}"
+        yield f"Cure:  {'install the torch that is named below' if below else diagnosis.remedy}"
     if report.site is None:
         yield ""
         yield "No site was named, so no wheel is looked for: name the address of one, or a manifest.jsonl."
@@ -34,7 +34,7 @@ def report_lines(report: Report) -> Iterator[str]:
 
 def machine_lines(machine: Machine) -> Iterator[str]:
     """What was found out about the machine."""
-    python, installed = machine.python, machine.installed
+    python, installed = machine.python, machine.flash_attn
     library = f"glibc {python.glibc}" if python.glibc else "no glibc"
     inside = f", in {machine.container}" if machine.container else ""
     yield f"Python      {python.version} ({python.tag}), {python.executable}"
@@ -48,7 +48,7 @@ def machine_lines(machine: Machine) -> Iterator[str]:
         yield f"{name}={shlex.quote(value)}"
 
 
-def _torch_text(torch: Torch | None) -> str:
+def _torch_text(torch: InstalledTorch | None) -> str:
     if torch is None:
         return "none"
     version = torch.version or "of unknown version"
@@ -63,21 +63,21 @@ def _torch_text(torch: Torch | None) -> str:
 def _gpu_text(machine: Machine) -> str:
     """Each kind once, with how many there are: ``8 x gfx942 (AMD Instinct MI300X)``."""
     names = [*machine.gpu_names, *[""] * len(machine.gpus)]
-    kinds = Counter(map(named_gpu, machine.gpus, names))
+    kinds = Counter(map(format_gpu, machine.gpus, names))
     return "; ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items()) or "none found"
 
 
-def _fitting_lines(report: Report) -> Iterator[str]:
+def _fitting_lines(report: DoctorReport) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
         yield from _wheel_lines("The wheel that fits is installed", best)
     else:
         yield from _wheel_lines("Fits", best)
         yield from _command_lines(best)
-        yield from (f"But {text}" for text in report.hindrances)
+        yield from (f"But {text}" for text in report.blockers)
     if best.condition:
         yield f"But {best.condition}"
-    if not seen_gpus(report.machine):
+    if not list_visible_gpus(report.machine):
         yield "No GPU is seen here, so nobody has looked whether it has code for yours."
     for offer in others:
         yield ""
@@ -106,26 +106,26 @@ def _command_lines(offer: Offer) -> Iterator[str]:
     yield f"    {shlex.join(offer.uv)}"
 
 
-def _nothing_fits_lines(report: Report) -> Iterator[str]:
+def _nothing_fits_lines(report: DoctorReport) -> Iterator[str]:
     assert report.fit  # there would be no site
     misses = report.fit.near_misses
     if report.torch:
         yield f"No wheel fits. {report.torch.wheel.filename} does with the torch that this installs:"
         yield from [f"  {report.torch.unverified}"] if report.torch.unverified else []
         yield from _command_lines(report.torch)
-        yield from (f"But {text}" for text in report.hindrances)
+        yield from (f"But {text}" for text in report.blockers)
         yield ""
         yield "The nearest, and why they do not fit:"
     else:
         yield "No wheel fits. The nearest, and why they do not:" if misses else "There is no such wheel at all."
-    for miss in misses[:SHOWN_NEAR_MISSES]:
+    for miss in misses[:MAX_NEAR_MISSES]:
         yield f"  {miss.wheel.filename}"
         yield from (f"    {reason}" for reason in miss.reasons)
-    if len(misses) > SHOWN_NEAR_MISSES:
-        yield f"  and {len(misses) - SHOWN_NEAR_MISSES} more, which --json lists"
+    if len(misses) > MAX_NEAR_MISSES:
+        yield f"  and {len(misses) - MAX_NEAR_MISSES} more, which --json lists"
     if report.fallback:
         yield ""
         yield "Without a wheel: the same functions in pure PyTorch, for any GPU that your torch runs on."
         yield from _command_lines(report.fallback)
         if not report.torch:  # with it they are said above
-            yield from (f"But {text}" for text in report.hindrances)
+            yield from (f"But {text}" for text in report.blockers)

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wheelfactory.core.ask import ask
+from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
-from wheelfactory.doctor.installed import read_installed
-from wheelfactory.doctor.machine import Device, Machine, Python, Torch
+from wheelfactory.doctor.installed import read_flash_attn
+from wheelfactory.doctor.machine import Device, Machine, Python, InstalledTorch
 
-IMPORT_SECONDS = 120.0
+IMPORT_TIMEOUT_S = 120.0
 """The first import of ROCm's torch reads some gigabytes, from a network's disk sometimes."""
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -73,13 +73,13 @@ print("answer:" + json.dumps({
 """
 
 
-def detect(
+def detect_machine(
     executable: str,
     environ: Mapping[str, str],
     probe: str,
     tritons: Sequence[str],
     root: Path = Path("/"),
-    seconds: float = IMPORT_SECONDS,
+    seconds: float = IMPORT_TIMEOUT_S,
 ) -> Machine:
     """Examine a Python, and the machine whose file system is at `root`; each import may take `seconds`.
 
@@ -87,14 +87,14 @@ def detect(
     Triton for ROCm. Raises `InputError` if that Python cannot be run.
     """
     packages = ("triton", *tritons, "einops", "amd-aiter", "rocm-sdk-core", "rocm")
-    python, torch, found = ask_python(executable, packages, environ, seconds)
+    python, torch, found = read_python(executable, packages, environ, seconds)
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)
     user, groups = read_user()
     return Machine(
         python,
-        torch=None if torch is None else ask_torch(executable, torch, probe, environ, seconds),
-        installed=read_installed(executable, environ, seconds),
+        torch=None if torch is None else read_torch(executable, torch, probe, environ, seconds),
+        flash_attn=read_flash_attn(executable, environ, seconds),
         packages=found,
         rocm=rocm or found.get("rocm-sdk-core") or found.get("rocm"),  # ROCm as wheels has no folder of its own
         rocm_path=rocm_path,
@@ -108,16 +108,16 @@ def detect(
     )
 
 
-def ask_python(
+def read_python(
     executable: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
 ) -> tuple[Python, str | None, Mapping[str, str]]:
     """What an interpreter is, the version of its torch (empty if it has no metadata), and of those `packages` it has.
 
     Raises `InputError` if it cannot be asked.
     """
-    answer = ask([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
-    said = answer.said
-    if answer.trouble or not said:
+    answer = query_program([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
+    said = answer.answers
+    if answer.error or not said:
         which = f"{executable} ({answer.last_line or 'it said nothing'})"
         raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
     torch = said["torch"] if said["torch"] is not None or not said["torch_found"] else ""
@@ -125,16 +125,16 @@ def ask_python(
     return Python(**{name: said[name] for name in fields}), torch, said["packages"]
 
 
-def ask_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> Torch:
+def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
     """What the torch of an interpreter says of itself to the program `probe`; `version` is what its metadata says.
 
     The import and the question for GPUs may each crash or hang; what was said before that is kept.
     """
-    answer = ask([executable, "-c", probe, "gpus"], environ, seconds)
-    said = answer.said
+    answer = query_program([executable, "-c", probe, "gpus"], environ, seconds)
+    said = answer.answers
     if "torch" not in said:
-        return Torch(version, error=answer.last_line or "it ended without a word")
-    return Torch(
+        return InstalledTorch(version, error=answer.last_line or "it ended without a word")
+    return InstalledTorch(
         version or said["torch"],
         hip=said["hip"],
         cuda=said["cuda"],
@@ -176,8 +176,8 @@ def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:
     """What one of ROCm's programs prints; nothing if there is none or it does not end well."""
     search = os.pathsep.join(filter(None, [f"{rocm_path}/bin" if rocm_path else "", environ.get("PATH", "")]))
     program = shutil.which(name, path=search)
-    answer = ask([program], environ, _TOOL_SECONDS) if program else None
-    return "" if answer is None or answer.trouble else answer.output
+    answer = query_program([program], environ, _TOOL_SECONDS) if program else None
+    return "" if answer is None or answer.error else answer.stdout
 
 
 def find_rocm(root: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -7,13 +7,13 @@ import shlex
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import major_minor
-from wheelfactory.core.installer import Installer, pip_of, uv_of
+from wheelfactory.core.installer import Installer, pip_for, uv_for
 from wheelfactory.doctor.machine import Machine
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
 """Below it PyTorch has an index for each ROCm: ``rocm6.4``."""
 
-TAKE_FITTING = "install the wheel that fits: the doctor prints its line when it is given a site, and --install runs it"
+INSTALL_MATCHING_WHEEL = "install the wheel that fits: the doctor prints its line when it is given a site, and --install runs it"
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class Diagnosis:
     """The kind, a few words; docs/how-to/mend-an-install.md has a section of that name."""
     what: str
     """What was seen, and why that does not work."""
-    cure: str
+    remedy: str
     """The next command, or what to do if there is none."""
 
 
-def installer_of(machine: Machine) -> Installer:
+def choose_installer(machine: Machine) -> Installer:
     """What installs into the Python of the machine: uv if that has no pip."""
     python = machine.python
-    return uv_of(python.executable) if python.pip is None else pip_of(python.executable)
+    return uv_for(python.executable) if python.pip is None else pip_for(python.executable)
 
 
-def uninstall(machine: Machine, *names: str) -> str:
+def uninstall_command(machine: Machine, *names: str) -> str:
     """The command that removes packages from the Python of the machine."""
-    return shlex.join([*installer_of(machine).uninstall, *names])
+    return shlex.join([*choose_installer(machine).uninstall_command, *names])
 
 
-def torch_index(version: str) -> str | None:
+def find_torch_index(version: str) -> str | None:
     """The index that a torch such as ``2.9.1+rocm6.4`` is from; None for one that is of another place.
 
     PyTorch names two numbers, and three for ROCm 6.2.4 alone; AMD's own builds are ``2.9.1+rocm7.1.1.lw.git351ff442``
@@ -49,17 +49,17 @@ def torch_index(version: str) -> str | None:
     return f"{TORCH_INDEX}/rocm{rocm[1]}" if rocm else None
 
 
-def numbers(version: str) -> tuple[int, int] | None:
+def find_major_minor(version: str) -> tuple[int, int] | None:
     """The first two numbers of a version; None if it has none, as nobody promises what another machine says."""
     return major_minor(version) if re.match(r"\d", version, re.ASCII) else None
 
 
-def dotted(version: tuple[int, int]) -> str:
+def format_major_minor(version: tuple[int, int]) -> str:
     """``2.9`` of (2, 9)."""
     return f"{version[0]}.{version[1]}"
 
 
-def shown_torch(machine: Machine) -> str:
+def format_torch(machine: Machine) -> str:
     """The torch of the machine for a sentence: ``torch 2.10.0+rocm7.0``."""
     return f"torch {machine.torch.version or '(without metadata)'}" if machine.torch else "no torch"
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
-from wheelfactory.core.gpus import product
-from wheelfactory.doctor.diagnosis import abi_age, dotted, numbers
-from wheelfactory.doctor.facts import Facts
-from wheelfactory.doctor.machine import Machine, Python, Torch
-from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.core.gpus import product_names
+from wheelfactory.doctor.diagnosis import abi_age, format_major_minor, find_major_minor
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.machine import Machine, Python, InstalledTorch
+from wheelfactory.doctor.wheels import PublishedWheel
 
-PROJECT = "flash-attn"
+FLASH_ATTN_PROJECT = "flash-attn"
 
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """ROCm goes by the first, then HIP by the second, or else by the third."""
@@ -28,7 +28,7 @@ _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES
 class NearMiss:
     """A wheel that does not fit, and why."""
 
-    wheel: Wheel
+    wheel: PublishedWheel
     reasons: tuple[str, ...]
 
 
@@ -36,23 +36,23 @@ class NearMiss:
 class Fit:
     """What a manifest has for a machine."""
 
-    fitting: tuple[Wheel, ...]
+    fitting: tuple[PublishedWheel, ...]
     """Best first."""
     near_misses: tuple[NearMiss, ...]
     """All others, those with the fewest reasons first."""
-    with_other_torch: Wheel | None
+    with_other_torch: PublishedWheel | None
     """The best wheel that would fit with the torch it is built for, if there is that torch for the Python; else None.
 
     None too if torch is not what stands in the way.
     """
-    fallback: Wheel | None = None
+    fallback: PublishedWheel | None = None
     """Where no wheel fits: the newest fallback that the torch which is there can run."""
 
 
 def find_fit(
-    wheels: Sequence[Wheel],
+    wheels: Sequence[PublishedWheel],
     machine: Machine,
-    facts: Facts,
+    facts: DoctorFacts,
     *,
     backend: Backend | None = None,
     flash_attn: str | None = None,
@@ -61,12 +61,12 @@ def find_fit(
     asked = [
         wheel
         for wheel in wheels
-        if wheel.project == PROJECT
+        if wheel.project == FLASH_ATTN_PROJECT
         and wheel.label
         and backend in (None, wheel.label.backend)
         and flash_attn in (None, wheel.version.partition("+")[0], wheel.version)
     ]
-    asked.sort(key=lambda wheel: (not condition(wheel, machine), *_merit(wheel)), reverse=True)
+    asked.sort(key=lambda wheel: (not find_condition(wheel, machine), *_merit(wheel)), reverse=True)
     judged = [(wheel, tuple(_torch_reasons(wheel, machine)), tuple(_other_reasons(wheel, machine))) for wheel in asked]
     fitting = tuple(wheel for wheel, of_torch, others in judged if not of_torch and not others)
     misses = [NearMiss(wheel, of_torch + others) for wheel, of_torch, others in judged if of_torch or others]
@@ -81,31 +81,31 @@ def find_fit(
     return Fit((), tuple(misses), next(possible, None), find_fallback(wheels, machine, facts))
 
 
-def _has_torch(cell: Cell, python: Python, facts: Facts) -> bool:
+def _has_torch(cell: Cell, python: Python, facts: DoctorFacts) -> bool:
     """Whether PyTorch has the torch of a cell for that Python: for CPython on Linux, x86_64 and glibc alone."""
-    have, (oldest, newest) = numbers(python.version), facts.torch(major_minor(cell.torch)).pythons
+    have, (oldest, newest) = find_major_minor(python.version), facts.find_torch(major_minor(cell.torch)).pythons
     system = (python.system, python.machine) == ("Linux", "x86_64") and python.glibc is not None
     return system and python.tag.startswith("cp") and have is not None and oldest <= have <= newest
 
 
-def dependencies(wheels: Iterable[Wheel], machine: Machine) -> tuple[Wheel, ...]:
+def find_missing_dependencies(wheels: Iterable[PublishedWheel], machine: Machine) -> tuple[PublishedWheel, ...]:
     """The newest of each other project that a manifest lists and the machine has not; what is there is kept.
 
     flash-attn does not need the fallback.
     """
-    found: dict[str, Wheel] = {}
+    found: dict[str, PublishedWheel] = {}
     for wheel in sorted(wheels, key=lambda wheel: version_key(wheel.version)):
-        if wheel.project in (PROJECT, FALLBACK_NAME) or wheel.yanked is not None:
+        if wheel.project in (FLASH_ATTN_PROJECT, FALLBACK_NAME) or wheel.yanked is not None:
             continue
         if wheel.project not in machine.packages:
             found[wheel.project] = wheel
     return tuple(found[project] for project in sorted(found))
 
 
-def find_fallback(wheels: Iterable[Wheel], machine: Machine, facts: Facts) -> Wheel | None:
+def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: DoctorFacts) -> PublishedWheel | None:
     """The newest fallback of a manifest, if the torch that is there imports and is new enough for it, of any build."""
     torch = machine.torch
-    have = numbers(torch.version) if torch and not torch.error else None
+    have = find_major_minor(torch.version) if torch and not torch.error else None
     if have is None or have < facts.fallback_torch:
         return None
     found = (wheel for wheel in wheels if wheel.project == FALLBACK_NAME and wheel.yanked is None)
@@ -122,42 +122,42 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
     return numbers, int(later[1]) + 1 if later else -1 if earlier else 0, public
 
 
-def _merit(wheel: Wheel) -> tuple[object, ...]:
+def _merit(wheel: PublishedWheel) -> tuple[object, ...]:
     assert wheel.label  # others are not judged
     version = version_key(wheel.version)
     label = wheel.label
     return label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
 
 
-def _torch_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
+def _torch_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     """What of torch is not as the wheel needs it."""
     assert wheel.label
     torch = machine.torch
     if torch is None:
         yield "no torch"
         return
-    built, have = wheel.label.torch, numbers(torch.version)
+    built, have = wheel.label.torch, find_major_minor(torch.version)
     if have != built:
-        yield f"built for torch {dotted(built)}, you have {dotted(have) if have else torch.version or 'an unknown one'}"
-    rocm = torch_rocm(torch)
+        yield f"built for torch {format_major_minor(built)}, you have {format_major_minor(have) if have else torch.version or 'an unknown one'}"
+    rocm = find_torch_rocm(torch)
     if rocm is None:
-        yield torch_build(torch)
+        yield torch_build_text(torch)
     elif rocm != wheel.label.rocm:
-        yield f"for ROCm {dotted(wheel.label.rocm)}, your torch is of {dotted(rocm)}"
+        yield f"for ROCm {format_major_minor(wheel.label.rocm)}, your torch is of {format_major_minor(rocm)}"
     if None not in (wheel.cxx11_abi, torch.cxx11_abi) and wheel.cxx11_abi != torch.cxx11_abi:
         wants, has = abi_age(new=wheel.cxx11_abi), abi_age(new=torch.cxx11_abi)
         yield f"built with the {wants} C++ ABI, your torch has the {has} one"
 
 
-def torch_rocm(torch: Torch) -> tuple[int, int] | None:
+def find_torch_rocm(torch: InstalledTorch) -> tuple[int, int] | None:
     """The ROCm that torch is built for: what it says, or its version if it cannot be asked; None for another build."""
     if torch.hip:
-        return numbers(torch.hip)
+        return find_major_minor(torch.hip)
     named = re.search(r"\+rocm(\d+\.\d+)", torch.version) if torch.error else None
-    return numbers(named[1]) if named else None
+    return find_major_minor(named[1]) if named else None
 
 
-def torch_build(torch: Torch) -> str:
+def torch_build_text(torch: InstalledTorch) -> str:
     """What a torch that is not known to be ROCm's is."""
     local = torch.version.partition("+")[2]
     if torch.cuda or (torch.error and re.match(r"cu\d", local)):
@@ -167,24 +167,24 @@ def torch_build(torch: Torch) -> str:
     return "torch is a CPU build"
 
 
-def _other_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
+def _other_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     """What else is not as the wheel needs it: the Python, the system, the GPUs; or that it is yanked."""
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
-    if not condition(wheel, machine):  # else those that it is for can be used alone
+    if not find_condition(wheel, machine):  # else those that it is for can be used alone
         yield from _lacking(wheel, machine)
     if wheel.yanked is not None:
         yield f"yanked: {wheel.yanked or 'no reason is given'}"
 
 
-def _python_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
+def _python_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     python = machine.python
     if wheel.python_tag not in (None, python.tag):
         yield f"for Python {_tag_text(str(wheel.python_tag))}, this is {_tag_text(python.tag)}"
     least = re.search(r">=\s*(\d+)\.(\d+)", wheel.requires_python)
-    have = numbers(python.version)
+    have = find_major_minor(python.version)
     if least and have and have < (int(least[1]), int(least[2])):
-        yield f"needs Python {least[1]}.{least[2]} or newer, this is {dotted(have)}"
+        yield f"needs Python {least[1]}.{least[2]} or newer, this is {format_major_minor(have)}"
 
 
 def _tag_text(tag: str) -> str:
@@ -195,7 +195,7 @@ def _tag_text(tag: str) -> str:
     return f"{'PyPy ' if match[1] == 'pp' else ''}{match[2]}.{match[3]}{' free-threaded' if match[4] else ''}"
 
 
-def _system_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
+def _system_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     """A wheel without compiled code asks for no system; torch for ROCm does, and says so itself."""
     python = machine.python
     if wheel.machine is None:
@@ -210,12 +210,12 @@ def _system_reasons(wheel: Wheel, machine: Machine) -> Iterator[str]:
         yield f"needs glibc {wheel.glibc}, this is {python.glibc}"
 
 
-def condition(wheel: Wheel, machine: Machine) -> str:
+def find_condition(wheel: PublishedWheel, machine: Machine) -> str:
     """What must be done on a machine with several kinds of GPU before a program uses a wheel that is for some of them.
 
     Empty if there is nothing to do, or nothing to be done.
     """
-    seen = seen_gpus(machine)
+    seen = list_visible_gpus(machine)
     covered = [number for number, (arch, _) in enumerate(seen) if arch in _archs(wheel)]
     if not covered or len(covered) == len(seen) or any(machine.environ.get(name) for name in _VISIBLE):
         return ""  # where some are hidden already, the numbers would not be those that are seen
@@ -223,25 +223,25 @@ def condition(wheel: Wheel, machine: Machine) -> str:
     return f"first `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: it {why}"
 
 
-def _archs(wheel: Wheel) -> set[str]:
+def _archs(wheel: PublishedWheel) -> set[str]:
     """Its offload archs without features."""
     return {arch.partition(":")[0] for arch in wheel.archs}
 
 
-def _lacking(wheel: Wheel, machine: Machine) -> Iterator[str]:
+def _lacking(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     assert wheel.label
     lacks = "has no code for" if wheel.label.backend is Backend.CK else "was not checked for"  # Triton compiles for any
-    for arch, name in dict(gpu for gpu in seen_gpus(machine) if gpu[0] not in _archs(wheel)).items():
-        yield f"{lacks} {named_gpu(arch, name)}"
+    for arch, name in dict(gpu for gpu in list_visible_gpus(machine) if gpu[0] not in _archs(wheel)).items():
+        yield f"{lacks} {format_gpu(arch, name)}"
 
 
-def named_gpu(arch: str, name: str = "") -> str:
+def format_gpu(arch: str, name: str = "") -> str:
     """A GPU for a sentence: its arch, and the product if the driver's `name` or ROCm's list tells it."""
-    told = name or product(arch)
+    told = name or product_names(arch)
     return f"{arch} ({told})" if told else arch
 
 
-def seen_gpus(machine: Machine) -> list[tuple[str, str]]:
+def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
     """The offload arch and the name of each GPU that programs see.
 
     As torch says, if it sees any. Else as the driver does, less what HIP_VISIBLE_DEVICES and its like hide, and as

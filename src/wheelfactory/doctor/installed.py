@@ -13,10 +13,10 @@ from importlib.machinery import PathFinder
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from wheelfactory.core.ask import ask
+from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.installed import Packages, find_packages
-from wheelfactory.doctor.machine import Installed
+from wheelfactory.doctor.machine import InstalledFlashAttn
 
 _ASK_IMPORT = r"""
 import json, sys, traceback
@@ -39,7 +39,7 @@ _MOST_ENTRIES_OF_BUNDLE = 256
 """There are some forty archs."""
 
 
-def read_installed(python: str, environ: Mapping[str, str], seconds: float = 60) -> Installed | None:
+def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60) -> InstalledFlashAttn | None:
     """The flash-attn of the interpreter `python`, with what importing it says; None if it has none or cannot be asked.
 
     The import may take `seconds`; that it crashed or took longer is told as its error.
@@ -51,11 +51,11 @@ def read_installed(python: str, environ: Mapping[str, str], seconds: float = 60)
         return None
     if found is None:
         return None
-    archs = read_archs(Path(found.extension)) if found.extension else ()
-    return replace(found, extension_archs=archs, error=import_error(python, environ, seconds))
+    archs = read_extension_archs(Path(found.extension)) if found.extension else ()
+    return replace(found, extension_archs=archs, error=find_import_error(python, environ, seconds))
 
 
-def _of_metadata(packages: Packages) -> Installed | None:
+def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
     """The first flash-attn of a Python, as files tell it; None if there is none."""
     found: dict[tuple[Path, str], Distribution] = {}
     for one in packages.distributions("flash-attn"):
@@ -65,7 +65,7 @@ def _of_metadata(packages: Packages) -> Installed | None:
     (place, _), dist = next(iter(found.items()))
     origin = packages.origins["flash_attn"]
     folder = Path(origin).resolve().parents[1] if origin else place
-    compiled = _compiled([*map(Path, packages.path), folder])  # an editable install may be found without a path
+    compiled = _compiled([*map(Path, packages.search_path), folder])  # an editable install may be found without a path
     listed = {path for path in compiled if path.parent == folder}
     if folder == place and dist.read_text("RECORD") is not None:
         # that of an editable install lists no code, and an egg, as `setup.py install` makes it, its sources at best
@@ -76,17 +76,17 @@ def _of_metadata(packages: Packages) -> Installed | None:
     record: object = None
     with suppress(ValueError):
         record = json.loads(dist.read_text("wheelfactory.json") or "{}")
-    return Installed(
+    return InstalledFlashAttn(
         version=dist.version or "",
         location=str(folder),
         requires=requires,
-        record=record if isinstance(record, dict) else {},
+        build_record=record if isinstance(record, dict) else {},
         extension=str(own[0]) if own else None,
-        triton=(folder / "flash_attn/flash_attn_triton_amd").is_dir(),
-        strays=tuple(str(path) for path in compiled if path not in own),
-        others=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
-        missing=tuple(name for name in sorted(names) if not _is_there(name, packages)),
-        shadow=str(Path.cwd()) if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder else "",
+        has_triton_backend=(folder / "flash_attn/flash_attn_triton_amd").is_dir(),
+        stray_modules=tuple(str(path) for path in compiled if path not in own),
+        other_installs=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
+        missing_requirements=tuple(name for name in sorted(names) if not _is_there(name, packages)),
+        shadowing_dir=str(Path.cwd()) if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder else "",
     )
 
 
@@ -106,19 +106,19 @@ def _compiled(folders: Sequence[Path]) -> list[Path]:
 
 def _is_there(name: str, packages: Packages) -> bool:
     module = re.sub("[-.]", "_", name)
-    return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.path)) is not None
+    return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.search_path)) is not None
 
 
-def import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:
+def find_import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:
     """Why flash-attn does not import in the interpreter `python`, in one line; empty if it does."""
-    answer = ask([python, "-c", _ASK_IMPORT], environ, seconds)
-    if "error" in answer.said:
+    answer = query_program([python, "-c", _ASK_IMPORT], environ, seconds)
+    if "error" in answer.answers:
         # what happens at its end, after the import, is another matter
-        return str(answer.said["error"])[:_LONGEST_ERROR]
+        return str(answer.answers["error"])[:_LONGEST_ERROR]
     return answer.last_line or "it ended without a word"
 
 
-def read_archs(extension: Path) -> tuple[str, ...]:
+def read_extension_archs(extension: Path) -> tuple[str, ...]:
     """The offload archs, without features, that an extension holds code for.
 
     Empty if it has none, cannot be read, or packs it: what is in a packed bundle, nobody can see without zstd.

@@ -21,12 +21,12 @@ class Python:
     """``2.36``; None where it is not glibc, as on Alpine."""
     pip: str | None = None
     """Its version; None in an environment that uv made."""
-    managed: bool = False
+    externally_managed: bool = False
     """Whether its distribution owns it (PEP 668), so that pip refuses to install into it."""
 
 
 @dataclass(frozen=True)
-class Torch:
+class InstalledTorch:
     """The torch of that Python."""
 
     version: str
@@ -44,7 +44,7 @@ class Torch:
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledFlashAttn:
     """The flash-attn of that Python."""
 
     version: str
@@ -53,7 +53,7 @@ class Installed:
     """The folder that holds ``flash_attn``."""
     requires: tuple[str, ...] = ()
     """Its ``Requires-Dist`` lines."""
-    record: Mapping[str, object] = field(default_factory=dict)
+    build_record: Mapping[str, object] = field(default_factory=dict)
     """The build record in its dist-info; empty for a wheel of another factory."""
     extension: str | None = None
     """The compiled ``flash_attn_2_cuda`` beside it; None in a Triton wheel."""
@@ -61,15 +61,15 @@ class Installed:
     """Offload archs that the extension names; empty if it holds no device code, or packs it so that none is seen."""
     error: str = ""
     """What importing it printed last, if that failed."""
-    triton: bool = False
+    has_triton_backend: bool = False
     """Whether it holds upstream's Triton backend, as every wheel from 2.7.4 to 2.8.3 does, compiled ones too."""
-    strays: tuple[str, ...] = ()
+    stray_modules: tuple[str, ...] = ()
     """Compiled ``flash_attn_2_cuda`` files on Python's path that this flash-attn did not bring."""
-    others: tuple[str, ...] = ()
+    other_installs: tuple[str, ...] = ()
     """Further flash-attn on Python's path, as ``2.7.4.post1 in FOLDER``; Python takes the first."""
-    missing: tuple[str, ...] = ()
+    missing_requirements: tuple[str, ...] = ()
     """What it requires that this Python does not have, by name."""
-    shadow: str = ""
+    shadowing_dir: str = ""
     """The folder the doctor was started in, if that has a ``flash_attn`` which Python would take when started there."""
 
 
@@ -90,8 +90,8 @@ class Machine:
     """All that was found out. What could not be is None or empty, never guessed."""
 
     python: Python
-    torch: Torch | None = None
-    installed: Installed | None = None
+    torch: InstalledTorch | None = None
+    flash_attn: InstalledFlashAttn | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of what else matters: ``triton``, ``pytorch-triton-rocm``, ``triton-rocm``, ``einops`` ..."""
     rocm: str | None = None

@@ -17,17 +17,17 @@ from typing import NoReturn, TextIO
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
-from wheelfactory.core.installer import Command
+from wheelfactory.core.installer import InstallCommand
 from wheelfactory.doctor.describe import report_lines
-from wheelfactory.doctor.detect import IMPORT_SECONDS, detect
-from wheelfactory.doctor.diagnose import diagnose
-from wheelfactory.doctor.facts import Facts
+from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
+from wheelfactory.doctor.diagnose import diagnose_machine
+from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.installed import read_installed
+from wheelfactory.doctor.installed import read_flash_attn
 from wheelfactory.doctor.machine import Machine
-from wheelfactory.doctor.report import Offer, Report, as_json, make_report, managed_trouble
-from wheelfactory.doctor.source import MANIFEST_FILE, find_source, read_source
-from wheelfactory.doctor.wheels import read_wheels
+from wheelfactory.doctor.report import Offer, DoctorReport, as_json, make_report, externally_managed_error
+from wheelfactory.doctor.source import MANIFEST_FILE, resolve_site, read_manifest_bytes
+from wheelfactory.doctor.wheels import parse_wheels
 
 SITE = ""
 """The address of the site beside whose index this file is served; filled in where the file is made (`single_file`)."""
@@ -60,10 +60,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flash-attn", metavar="VERSION", help="wheels of this release only, such as 2.8.3")
 
 
-def perform(
+def diagnose_and_report(
     options: argparse.Namespace,
     python: str,
-    facts: Facts,
+    facts: DoctorFacts,
     probe: str,
     site: str,
     environ: Mapping[str, str],
@@ -81,12 +81,12 @@ def perform(
     if options.install and not site:
         raise InputError("no site to install from", "--install", "name the address of a site, or a release directory")
     tell(f"examining {python}: this imports torch, which may take a minute")
-    machine = detect(python, environ, probe, facts.rocm_tritons, root)
-    report, error = Report(machine, diagnose(machine, facts), site or None), None
+    machine = detect_machine(python, environ, probe, facts.rocm_triton_packages, root)
+    report, error = DoctorReport(machine, diagnose_machine(machine, facts), site or None), None
     try:
         if site:
-            source = find_source(site)
-            wheels = read_wheels(read_source(source), source.manifest, source.base)
+            source = resolve_site(site)
+            wheels = parse_wheels(read_manifest_bytes(source), source.manifest, source.base)
             backend = Backend(options.backend) if options.backend else None
             fit = find_fit(wheels, machine, facts, backend=backend, flash_attn=options.flash_attn)
             report = make_report(machine, report.diagnoses, source.manifest, wheels, fit, facts)
@@ -118,9 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own = globals().get("__file__")  # not there if the file is piped to Python
         folder = Path(own).resolve().parent if own else None  # a release or a copy of a site, if a manifest is there
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
-        python, facts = options.python or sys.executable, Facts.parse(FACTS)
+        python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
         show, tell = partial(_write_line, sys.stdout), partial(_write_line, sys.stderr)
-        code = perform(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
+        code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain when it ends
@@ -148,7 +148,7 @@ def _fail_with(error: FactoryError) -> int:
     return error.exit_code
 
 
-def install_best(report: Report, facts: Facts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
+def install_best(report: DoctorReport, facts: DoctorFacts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
     """Run the command of the best wheel, if the answer on stdin is yes; gives the exit code.
 
     That is `DONE` if the wheel is installed and imports in the end. Raises `FactoryError` if there is no answer,
@@ -169,23 +169,23 @@ def install_best(report: Report, facts: Facts, environ: Mapping[str, str], show:
     code = subprocess.call(command, env=dict(environ))
     if code:
         raise FactoryError("the installation failed", f"{command[0]} ended with exit code {code}", "it said why above")
-    installed = read_installed(report.machine.python.executable, environ, IMPORT_SECONDS)
+    installed = read_flash_attn(report.machine.python.executable, environ, IMPORT_TIMEOUT_S)
     if installed is None:
         raise FactoryError("the installation failed", "flash-attn is not there afterwards", "it said why above")
     if not installed.error:
         show(f"flash-attn {installed.version} is installed and imports.")
         return DONE
     show(f"flash-attn {installed.version} is installed and does not import: {installed.error}")
-    for diagnosis in diagnose(replace(report.machine, installed=installed), facts):
+    for diagnosis in diagnose_machine(replace(report.machine, installed=installed), facts):
         show(f"Wrong: {diagnosis.what}")
-        show(f"Cure:  {diagnosis.cure}")
+        show(f"Cure:  {diagnosis.remedy}")
     return FAILED
 
 
-def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> Command:
+def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> InstallCommand:
     """By pip, or by uv in an environment without pip."""
-    if machine.python.managed:
-        raise FactoryError("cannot install", *managed_trouble(machine.python))
+    if machine.python.externally_managed:
+        raise FactoryError("cannot install", *externally_managed_error(machine.python))
     if machine.python.pip is not None:
         return offer.pip
     if shutil.which("uv", path=environ.get("PATH")) is None:

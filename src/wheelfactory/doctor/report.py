@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
-from wheelfactory.core.installer import Command, pip_of, uv_of, with_digest
+from wheelfactory.core.installer import InstallCommand, pip_for, uv_for, url_with_sha256
 from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.diagnosis import TORCH_INDEX, Diagnosis
-from wheelfactory.doctor.facts import Facts
-from wheelfactory.doctor.fit import Fit, condition, dependencies
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.fit import Fit, find_condition, find_missing_dependencies
 from wheelfactory.doctor.machine import Machine, Python
-from wheelfactory.doctor.wheels import Wheel
+from wheelfactory.doctor.wheels import PublishedWheel
 
 FORMAT = 1
 """Of the JSON; grows when a key changes its meaning or goes."""
@@ -24,9 +24,9 @@ FORMAT = 1
 class Offer:
     """A wheel, and the commands that bring it about: that install it, or the torch that it needs."""
 
-    wheel: Wheel
-    pip: Command
-    uv: Command
+    wheel: PublishedWheel
+    pip: InstallCommand
+    uv: InstallCommand
     installed: bool = False
     """Whether that very wheel is installed and works, so that nothing is to be done."""
     condition: str = ""
@@ -36,7 +36,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """All that the doctor has to say."""
 
     machine: Machine
@@ -53,11 +53,11 @@ class Report:
     """Where no wheel fits: what computes without one, if the site has it and the torch that is there can run it."""
 
     @property
-    def hindrances(self) -> tuple[str, ...]:
+    def blockers(self) -> tuple[str, ...]:
         """Why the commands cannot be run as they are, each with what to do about it."""
         python, found = self.machine.python, []
-        if python.managed:
-            found.append(": ".join(managed_trouble(python, torch=self.machine.torch is not None)))
+        if python.externally_managed:
+            found.append(": ".join(externally_managed_error(python, torch=self.machine.torch is not None)))
         if python.pip is None:
             found.append(f"this Python has no pip: use the uv line, or first `{python.executable} -m ensurepip`")
         return tuple(found)
@@ -68,7 +68,7 @@ class Report:
 
         Where no site was named either, whether nothing is wrong with the machine.
         """
-        if self.machine.installed or self.fit is None:
+        if self.machine.flash_attn or self.fit is None:
             return FAILED if self.diagnoses else DONE
         return DONE if self.offers else FAILED
 
@@ -77,18 +77,18 @@ def make_report(
     machine: Machine,
     diagnoses: tuple[Diagnosis, ...],
     site: str | None,
-    wheels: Sequence[Wheel],
+    wheels: Sequence[PublishedWheel],
     fit: Fit,
-    facts: Facts,
-) -> Report:
+    facts: DoctorFacts,
+) -> DoctorReport:
     """The report of a machine and the wheels of the manifest at `site`, of which `fit` says which are for it."""
-    needed = dependencies(wheels, machine)
-    best: dict[Backend, Wheel] = {}
+    needed = find_missing_dependencies(wheels, machine)
+    best: dict[Backend, PublishedWheel] = {}
     for wheel in fit.fitting:
         assert wheel.label  # what fits is judged by it
         best.setdefault(wheel.label.backend, wheel)
     other, fallback = fit.with_other_torch, fit.fallback
-    return Report(
+    return DoctorReport(
         machine,
         diagnoses,
         site,
@@ -99,34 +99,34 @@ def make_report(
     )
 
 
-def _offer(wheel: Wheel, needed: Sequence[Wheel], machine: Machine, facts: Facts) -> Offer:
+def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Machine, facts: DoctorFacts) -> Offer:
     """A wheel is named by its address and digest: nothing is chosen, so nothing else can be taken."""
-    installed, python = machine.installed, machine.python.executable
+    installed, python = machine.flash_attn, machine.python.executable
     again = installed is not None and installed.version == wheel.version
-    wheels = [(one.project, with_digest(one.url, one.sha256)) for one in (*needed, wheel)]
+    wheels = [(one.project, url_with_sha256(one.url, one.sha256)) for one in (*needed, wheel)]
     return Offer(
         wheel,
-        pip_of(python).exactly(*(address for _, address in wheels), again=again),
+        pip_for(python).install_without_dependencies(*(address for _, address in wheels), again=again),
         # uv takes a file: address with a digest only after a name (uv 0.13.8)
-        uv_of(python).exactly(*(f"{project} @ {address}" for project, address in wheels), again=again),
+        uv_for(python).install_without_dependencies(*(f"{project} @ {address}" for project, address in wheels), again=again),
         installed=installed is not None and again and not installed.error,
-        condition=condition(wheel, machine),
+        condition=find_condition(wheel, machine),
         unverified=_unverified(wheel, facts),
     )
 
 
-def _torch_offer(wheel: Wheel, cell: Cell, machine: Machine, facts: Facts) -> Offer:
+def _torch_offer(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: DoctorFacts) -> Offer:
     """The torch of a cell with its local version, which a CUDA build that is there cannot satisfy."""
     requirement, index = f"torch=={cell.torch}+rocm{cell.rocm}", f"{TORCH_INDEX}/rocm{cell.rocm}"
-    pip, uv = (one(machine.python.executable).torch(requirement, index) for one in (pip_of, uv_of))
+    pip, uv = (one(machine.python.executable).install_torch(requirement, index) for one in (pip_for, uv_for))
     return Offer(wheel, pip, uv, unverified=_unverified(wheel, facts))
 
 
-def _unverified(wheel: Wheel, facts: Facts) -> str:
-    return why_unverified(facts.required[str(wheel.label.backend)], wheel.gates) if wheel.label else ""
+def _unverified(wheel: PublishedWheel, facts: DoctorFacts) -> str:
+    return why_unverified(facts.required_gates[str(wheel.label.backend)], wheel.gates) if wheel.label else ""
 
 
-def managed_trouble(python: Python, *, torch: bool = True) -> tuple[str, str]:
+def externally_managed_error(python: Python, *, torch: bool = True) -> tuple[str, str]:
     """Why nothing is installed into a Python that its distribution owns (PEP 668), and what to do; `torch`: it has one.
 
     Where a wheel fits, it has.
@@ -139,7 +139,7 @@ def managed_trouble(python: Python, *, torch: bool = True) -> tuple[str, str]:
     )
 
 
-def as_json(report: Report, error: FactoryError | None = None) -> dict[str, object]:
+def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str, object]:
     """Everything for a program; docs/reference/doctor.md lists the keys. `error` is why there is no manifest."""
     fit = report.fit
     return {
@@ -162,7 +162,7 @@ def as_json(report: Report, error: FactoryError | None = None) -> dict[str, obje
         ],
         "torch": _named("for", report.torch),
         "fallback": _named("filename", report.fallback),
-        "hindrances": list(report.hindrances),
+        "hindrances": list(report.blockers),
         "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
         "exit_code": error.exit_code if error else report.exit_code,
     }
@@ -176,7 +176,7 @@ def _commands_json(offer: Offer) -> dict[str, object]:
     return {"pip": shlex.join(offer.pip), "uv": shlex.join(offer.uv)}
 
 
-def _wheel_json(wheel: Wheel) -> dict[str, object]:
+def _wheel_json(wheel: PublishedWheel) -> dict[str, object]:
     cell, label = wheel.cell, wheel.label
     return {
         "filename": wheel.filename,

@@ -24,15 +24,15 @@ from urllib.request import (
 from wheelfactory.core.errors import InputError
 
 MANIFEST_FILE = "manifest.jsonl"
-LARGEST_MANIFEST = 1 << 28
+MAX_MANIFEST_BYTES = 1 << 28
 """Bytes; a row has up to 10 KB, so that this is room for 25,000 wheels."""
-SILENCE_SECONDS = 30.0
-DOWNLOAD_SECONDS = 300.0
+READ_TIMEOUT_S = 30.0
+DOWNLOAD_TIMEOUT_S = 300.0
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Source:
+class ManifestSource:
     """Where wheels are listed."""
 
     manifest: str
@@ -41,7 +41,7 @@ class Source:
     """The address of the folder that it is in, which ends in a slash."""
 
 
-def find_source(site: str) -> Source:
+def resolve_site(site: str) -> ManifestSource:
     """The manifest of a site's URL, a manifest's URL, a release directory, or a manifest file.
 
     Raises `InputError` for something else.
@@ -50,15 +50,15 @@ def find_source(site: str) -> Source:
         address = site.partition("#")[0].partition("?")[0]
         folder = address[: address.rindex("/") + 1]
         if address.endswith(".jsonl"):
-            return Source(address, folder)
+            return ManifestSource(address, folder)
         base = folder if address.endswith(".html") else address.rstrip("/") + "/"
-        return Source(base + MANIFEST_FILE, base)
+        return ManifestSource(base + MANIFEST_FILE, base)
     path = Path(site).absolute()
     if "://" in site or not path.exists():
         hint = "name the address of a site, with https:// before it, a release directory, or a manifest file"
         raise InputError("no such site", site, hint)
     manifest = path / MANIFEST_FILE if path.is_dir() else path
-    return Source(manifest.as_uri(), manifest.parent.as_uri() + "/")
+    return ManifestSource(manifest.as_uri(), manifest.parent.as_uri() + "/")
 
 
 def _is_address(site: str) -> bool:
@@ -68,7 +68,7 @@ def _is_address(site: str) -> bool:
         return False
 
 
-def read_source(source: Source) -> bytes:
+def read_manifest_bytes(source: ManifestSource) -> bytes:
     """The bytes of a manifest. Raises `InputError`, with the address, if they cannot be had whole."""
     try:
         if urlsplit(source.manifest).scheme == "file":
@@ -86,7 +86,7 @@ def read_source(source: Source) -> bytes:
         raise _unreadable(source, strerror or str(error) or type(error).__name__) from None
 
 
-def _unreadable(source: Source, why: str) -> InputError:
+def _unreadable(source: ManifestSource, why: str) -> InputError:
     shown = unquote(source.manifest) if source.manifest.startswith("file:") else source.manifest
     hint = "check the address and the network; a copy of manifest.jsonl can be named instead"
     return InputError("cannot read the manifest", f"{shown} ({why})", hint)
@@ -117,21 +117,21 @@ def _download(address: str) -> bytes:
         opener.add_handler(handler)
     headers = {"User-Agent": "wheelfactory-doctor", "Cache-Control": "no-cache"}
     request = Request(address, headers=headers)  # noqa: S310 (the handlers above speak http and https alone)
-    with opener.open(request, timeout=SILENCE_SECONDS) as response:
+    with opener.open(request, timeout=READ_TIMEOUT_S) as response:
         length = response.headers.get("Content-Length")
         return _bounded(response, int(length) if length else None)
 
 
 def _bounded(file: IO[bytes], length: int | None) -> bytes:
     """All bytes of a file. Raises `ValueError` if they are too many, take too long, or are fewer than was said."""
-    parts, size, deadline = [], 0, time.monotonic() + DOWNLOAD_SECONDS
+    parts, size, deadline = [], 0, time.monotonic() + DOWNLOAD_TIMEOUT_S
     while part := file.read(_CHUNK):
         parts.append(part)
         size += len(part)
-        if size > LARGEST_MANIFEST:
-            raise ValueError(f"more than {LARGEST_MANIFEST >> 20} MiB")
+        if size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"more than {MAX_MANIFEST_BYTES >> 20} MiB")
         if time.monotonic() > deadline:
-            raise ValueError(f"not there within {DOWNLOAD_SECONDS:g} s")
+            raise ValueError(f"not there within {DOWNLOAD_TIMEOUT_S:g} s")
     if length is not None and size != length:
         raise ValueError(f"cut off after {size} of {length} bytes")
     return b"".join(parts)

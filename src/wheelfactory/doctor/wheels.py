@@ -15,13 +15,13 @@ from urllib.parse import quote
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import by_generation
+from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.label import Label
-from wheelfactory.core.row import read_rows
+from wheelfactory.core.row import parse_lines
 
 
 @dataclass(frozen=True)
-class Wheel:
+class PublishedWheel:
     """A published wheel, as far as one chooses by it."""
 
     project: str
@@ -63,7 +63,7 @@ class Wheel:
         return self.filename[: -len(".whl")].split("-")[-3:]
 
 
-def read_wheels(data: bytes, which: str, base: str) -> tuple[Wheel, ...]:
+def parse_wheels(data: bytes, which: str, base: str) -> tuple[PublishedWheel, ...]:
     """The wheels of a manifest's bytes. `which` names it in errors; `base` is the address of the folder it is in.
 
     Raises `InputError` with `which` and the line for a row that is none (`wheelfactory.core.row.read_rows`).
@@ -71,14 +71,14 @@ def read_wheels(data: bytes, which: str, base: str) -> tuple[Wheel, ...]:
     if data.lstrip()[:1] == b"<":
         raise InputError("not a manifest but a page", which, "name the site whose manifest.jsonl it is, or that file")
     refusal = InputError("not a manifest row", which, "it may be damaged, or cut off; get it again")
-    return tuple(_wheel(row, base, place) for place, row in read_rows(data, refusal))
+    return tuple(_wheel(row, base, place) for place, row in parse_lines(data, refusal))
 
 
-def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> Wheel:
+def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWheel:
     cell, label, url = row.get("cell"), row.get("label"), row.get("url")
     if url and url.startswith("file:") and not base.startswith("file:"):
         raise InputError(place.what, f"{place.which}: url: a file of another machine", place.hint)
-    return Wheel(
+    return PublishedWheel(
         project=row["project"],
         version=row["version"],
         filename=row["filename"],
@@ -94,7 +94,7 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> Wheel:
         cxx11_abi=row.get("cxx11_abi"),
         glibc=row.get("glibc"),
         gates=tuple((_shown(gate["gate"]), _shown(gate["status"])) for gate in row.get("gates", ())),
-        verified_on=tuple(sorted(set(_verified_archs(row)), key=by_generation)),
+        verified_on=tuple(sorted(set(_verified_archs(row)), key=arch_sort_key)),
     )
 
 

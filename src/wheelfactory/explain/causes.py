@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wheelfactory.explain.glossary import KnownCause, glossary
-from wheelfactory.explain.lines import clean
+from wheelfactory.explain.lines import clean_line
 
 _LONGEST_EVIDENCE = 500
-HINT = "hint: "
+HINT_PREFIX = "hint: "
 """How the line begins that this program says after its error."""
 _SHORT = 300
 """Letters of a line for which it is kept whether it may tell a cause: 16,384 of them are 5 MB."""
@@ -27,7 +27,7 @@ class Cause:
     remedy: str
 
 
-class Search:
+class CauseFinder:
     """Looks for the cause line by line, for logs that are too large to hold."""
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ class Search:
         """The cause among the lines seen so far; None if none of them tells one."""
         return self._specific or self._unspecific
 
-    def see(self, text: str) -> None:
+    def read_line(self, text: str) -> None:
         """Take the next line, already cleaned."""
         cause = self._specific
-        if self._error and text.startswith(HINT) and (cause is None or cause.evidence == self._error):
+        if self._error and text.startswith(HINT_PREFIX) and (cause is None or cause.evidence == self._error):
             # the hint that this program gives right after its error is about this very case
             name = cause.name if cause else "refused by the factory"
-            self._specific = Cause(name, self._error, text[len(HINT) :])
+            self._specific = Cause(name, self._error, text[len(HINT_PREFIX) :])
         if cause:
             self._error = ""
         if self._specific:
@@ -54,11 +54,11 @@ class Search:
         # the form of this program's errors; what follows may be its hint
         is_ours = text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
         self._error = text[:_LONGEST_EVIDENCE] if is_ours else ""
-        if not in_trouble(text) or any(word in text for word in glossary().warnings):
+        if not may_show_error(text) or any(word in text for word in glossary().warnings):
             return
         self._specific = _told(glossary().causes, text)
         if not self._specific and not self._unspecific:
-            self._unspecific = _told(glossary().unspecific_causes, text)
+            self._unspecific = _told(glossary().generic_causes, text)
 
 
 def find_cause(lines: Iterable[str]) -> Cause | None:
@@ -66,22 +66,22 @@ def find_cause(lines: Iterable[str]) -> Cause | None:
 
     What only follows from a cause is passed over: that ninja stopped, that torch's extension was not compiled.
     """
-    search = Search()
+    search = CauseFinder()
     for line in lines:
-        search.see(clean(line).text)
+        search.read_line(clean_line(line).text)
     return search.cause
 
 
-def in_trouble(text: str) -> bool:
+def may_show_error(text: str) -> bool:
     """Whether a line may tell a cause. Headers warn of the same in each of thousands of files, so answers are kept."""
-    return _short_in_trouble(text) if len(text) < _SHORT else any(word in text for word in glossary().trouble)
+    return _short_in_trouble(text) if len(text) < _SHORT else any(word in text for word in glossary().error_words)
 
 
 @lru_cache(maxsize=16_384)
 def _short_in_trouble(text: str) -> bool:
-    return any(word in text for word in glossary().trouble)
+    return any(word in text for word in glossary().error_words)
 
 
 def _told(table: list[KnownCause], text: str) -> Cause | None:
-    found = next((known for known in table if known.said.search(text)), None)
+    found = next((known for known in table if known.patterns.search(text)), None)
     return Cause(found.name, text[:_LONGEST_EVIDENCE], found.remedy) if found else None

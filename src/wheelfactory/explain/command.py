@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.kernels.compiler.flags import HEADER_FOLDERS, kernel_name, split_options
+from wheelfactory.kernels.compiler.flags import HEADER_OPTIONS, kernel_name, split_options
 
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
 _STATUS = re.compile(r"^\[\d+/\d+\] ")
@@ -21,19 +21,19 @@ class Flag:
     """One flag, or a pair of words that belong together."""
 
     text: str
-    does: str
-    given_by: str
+    meaning: str
+    set_by: str
     """Empty where anybody may give it."""
 
 
 @dataclass(frozen=True)
-class Command:
+class CompilerCommand:
     """A compile command."""
 
     compiler: str
     rocm: str
     """The version in the compiler's path, ``7.2.0``; empty if it tells none."""
-    before: tuple[str, ...]
+    launcher: tuple[str, ...]
     """What stands before the compiler: a launcher, ccache."""
     source: str
     output: str
@@ -43,7 +43,7 @@ class Command:
     flags: tuple[Flag, ...]
     unknown: tuple[str, ...]
     """Flags that are not known here."""
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     """All words after the compiler."""
 
     @property
@@ -57,7 +57,7 @@ class Command:
         return kernel_name(self.source)
 
 
-def read_command(line: str) -> Command | None:
+def find_compiler_command(line: str) -> CompilerCommand | None:
     """The compile command in a line, with or without ninja's ``[n/m]``; None if the line is none.
 
     A line that was cut off is read as far as it goes.
@@ -79,7 +79,7 @@ def read_command(line: str) -> Command | None:
     return _taken_apart(words[at], tuple(words[:at]), source, told)
 
 
-def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> Command:
+def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> CompilerCommand:
     flags: dict[str, Flag] = {}
     unknown: dict[str, None] = {}
     headers: dict[str, str] = {}
@@ -87,14 +87,14 @@ def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tup
     for option, value in split_options(words):
         if option == "-o":
             output = value
-        elif option in HEADER_FOLDERS:
+        elif option in HEADER_OPTIONS:
             folders = glossary().header_folders.items()
             headers.setdefault(value, next((whose for part, whose in folders if part in value), "another"))
         elif option.startswith(("--offload-arch=", "--amdgpu-target=")):
             archs.append(option.partition("=")[2])
         elif option:
             text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
-            known = glossary().meaning_of(text)
+            known = glossary().find_flag_meaning(text)
             if known:
                 flags.setdefault(text, Flag(text, *known))
             else:
@@ -102,15 +102,15 @@ def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tup
         elif value != source:
             unknown.setdefault(value)
     match = _ROCM.search(str(PurePosixPath(compiler).parent))
-    return Command(
+    return CompilerCommand(
         compiler=compiler,
         rocm=match[1] if match else "",
-        before=before,
+        launcher=before,
         source=source,
         output=output,
         archs=tuple(dict.fromkeys(archs)),
         headers=tuple(headers.items()),
         flags=tuple(flags.values()),
         unknown=tuple(unknown),
-        words=words,
+        arguments=words,
     )

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from wheelfactory.core.gpus import product
-from wheelfactory.explain.command import Command
+from wheelfactory.core.gpus import product_names
+from wheelfactory.explain.command import CompilerCommand
 from wheelfactory.explain.explanation import CORES, Explanation
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning
-from wheelfactory.explain.progress import Forecast, Progress
-from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING, Reading
-from wheelfactory.kernels.compiler.status import duration
+from wheelfactory.explain.progress import RemainingTime, Progress
+from wheelfactory.explain.reading import FAILED, FINISHED, PREPARING, RUNNING, BuildLog
+from wheelfactory.kernels.compiler.status import format_duration
 
 Document = dict[str, object]
 
@@ -28,7 +28,7 @@ _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
 _OFF = "no "
 
 
-def describe(explanation: Explanation) -> Iterator[str]:
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """The lines of an explanation: how far, the cause of a failure, the kernel, why, what to change, the command."""
     reading = explanation.reading
     yield from _head(explanation)
@@ -47,7 +47,7 @@ def describe(explanation: Explanation) -> Iterator[str]:
 
 
 def _head(explanation: Explanation) -> Iterator[str]:
-    progress, forecast = explanation.reading.progress, explanation.forecast
+    progress, forecast = explanation.reading.progress, explanation.remaining_time
     yield f"{explanation.log}: {_state(explanation.reading)}"
     if progress and forecast and explanation.reading.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, forecast, explanation))
@@ -55,10 +55,10 @@ def _head(explanation: Explanation) -> Iterator[str]:
         yield from _rows([("mixed", "several compiles at once are in this log, of which one is told: give each alone")])
     elif progress and progress.runs > 1:
         yield from _rows([("of", f"the last of {progress.runs} compiles in this log; of the others nothing is told")])
-    yield from _rows(("for", f"{arch}  {product(arch)}".rstrip()) for arch in explanation.reading.archs)
+    yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.reading.archs)
 
 
-def _state(reading: Reading) -> str:
+def _state(reading: BuildLog) -> str:
     progress, far = reading.progress, ""
     if progress:
         percent = progress.done * 100 // progress.total if progress.total else 0
@@ -75,21 +75,21 @@ def _state(reading: Reading) -> str:
     return ", ".join(filter(None, (words.get(reading.state, "a compile command"), far)))
 
 
-def _times(progress: Progress, forecast: Forecast, explanation: Explanation) -> Iterator[tuple[str, str]]:
+def _times(progress: Progress, forecast: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
     rate = progress.rate
-    with_jobs = f" with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_from})"
-    if forecast.measured and explanation.jobs_from == CORES:
+    with_jobs = f" with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_source})"
+    if forecast.measured and explanation.jobs_source == CORES:
         with_jobs = ""  # the rate is that of the jobs there were, not of a guess
     if rate:
         yield "rate", f"{rate:.1f} a minute"
     else:
-        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / forecast.whole_s:.1f} a minute"
+        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / forecast.total_s:.1f} a minute"
     by = "by the rate so far" if forecast.measured else f"predicted: {forecast.cpu_hours_left:.1f} CPU hours"
-    yield "left", f"{progress.total - progress.done} sources, {duration(forecast.left_s)}{with_jobs}, {by}"
-    if progress.told_left:
-        yield "said", f"the build itself: {progress.told_left} left"
+    yield "left", f"{progress.total - progress.done} sources, {format_duration(forecast.left_s)}{with_jobs}, {by}"
+    if progress.reported_left:
+        yield "said", f"the build itself: {progress.reported_left} left"
     if forecast.ends_at is None:
-        yield "ends", f"{duration(forecast.left_s)} after the last line of the log, which has no clock"
+        yield "ends", f"{format_duration(forecast.left_s)} after the last line of the log, which has no clock"
     else:
         yield "ends", f"{_clock(forecast.ends_at)} by the log's clock"
     if progress.peak_mib:
@@ -118,17 +118,17 @@ def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
     yield from _section(title, rows)
 
 
-def _command(command: Command) -> Iterator[str]:
+def _command(command: CompilerCommand) -> Iterator[str]:
     rocm = f" of ROCm {command.rocm}" if command.rocm else ""
     rows = [("compiler", command.compiler + rocm), ("source", command.source)]
     counts = Counter(whose for _, whose in command.headers)
     rows += [("headers", f"{whose} ({count} -I)") for whose, count in counts.items()]
     yield from _section("the command", rows)
-    for giver in dict.fromkeys(flag.given_by for flag in command.flags):
+    for giver in dict.fromkeys(flag.set_by for flag in command.flags):
         by_meaning: dict[str, list[str]] = {}
         for flag in command.flags:
-            if flag.given_by == giver:
-                by_meaning.setdefault(flag.does, []).append(flag.text)
+            if flag.set_by == giver:
+                by_meaning.setdefault(flag.meaning, []).append(flag.text)
         yield from _section(f"its flags from {giver}" if giver else "its other flags", ())
         for does, flags in by_meaning.items():
             yield from (f"  {text}" for text in flags[:-1])
@@ -169,7 +169,7 @@ def _wrapped(text: str, start: str, further: str) -> list[str]:
     return wrapper.wrap(text)
 
 
-def document(explanation: Explanation) -> Document:
+def as_json(explanation: Explanation) -> Document:
     """The whole explanation for a program; docs/reference/explain.md names each key.
 
     What is not known is null, and every key is always there.
@@ -177,12 +177,12 @@ def document(explanation: Explanation) -> Document:
     reading, kernel = explanation.reading, explanation.kernel
     return {
         "log": explanation.log,
-        "lines": reading.lines,
+        "lines": reading.line_count,
         "state": reading.state,
         "torch": reading.torch or None,
-        "archs": [{"arch": arch, "products": product(arch) or None} for arch in reading.archs],
+        "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in reading.archs],
         "progress": _progress_document(reading.progress) if reading.progress else None,
-        "forecast": _forecast_document(explanation.forecast, explanation.jobs_from) if explanation.forecast else None,
+        "forecast": _forecast_document(explanation.remaining_time, explanation.jobs_source) if explanation.remaining_time else None,
         "cause": asdict(reading.cause) if reading.cause else None,
         "failed_objects": reading.failed_objects,
         "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
@@ -200,14 +200,14 @@ def _progress_document(progress: Progress) -> Document:
         "current": progress.current or None,
         "rate_per_minute": progress.rate,
         "elapsed_s": progress.elapsed_s,
-        "told_left": progress.told_left or None,
+        "told_left": progress.reported_left or None,
         "peak_mib": progress.peak_mib,
         "runs": progress.runs,
         "mixed": progress.mixed,
     }
 
 
-def _forecast_document(forecast: Forecast, jobs_from: str) -> Document:
+def _forecast_document(forecast: RemainingTime, jobs_from: str) -> Document:
     return {
         "jobs": forecast.jobs,
         "jobs_from": jobs_from,
@@ -217,15 +217,15 @@ def _forecast_document(forecast: Forecast, jobs_from: str) -> Document:
         "left_s": forecast.left_s,
         "measured": forecast.measured,
         "ends": _clock(forecast.ends_at) if forecast.ends_at is not None else None,
-        "whole_s": forecast.whole_s,
+        "whole_s": forecast.total_s,
     }
 
 
-def _command_document(command: Command) -> Document:
+def _command_document(command: CompilerCommand) -> Document:
     return {
         "compiler": command.compiler,
         "rocm": command.rocm or None,
-        "before": list(command.before),
+        "before": list(command.launcher),
         "source": command.source,
         "object": command.output or None,
         "archs": list(command.archs),

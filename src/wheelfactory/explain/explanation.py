@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.kernel_meaning import KernelMeaning, explain_name
-from wheelfactory.explain.progress import ONE_HEAD_DIM, Forecast, forecast
-from wheelfactory.explain.reading import FAILED, FINISHED, Reading
+from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
+from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
+from wheelfactory.explain.reading import FAILED, FINISHED, BuildLog
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
-from wheelfactory.kernels.compiler.flags import EARLY_INLINE, is_runaway
+from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
 
-TOO_MUCH = ("out of memory", "runaway inlining", "time limit", "canceled")
+WORKLOAD_CAUSES = ("out of memory", "runaway inlining", "time limit", "canceled")
 """Causes that lie in how much is compiled; after any other the remedy alone is what to change."""
 
 
@@ -27,12 +27,12 @@ class Explanation:
     """What there is to say of a log."""
 
     log: str
-    reading: Reading
+    reading: BuildLog
     kernel: KernelMeaning | None
     """What is compiled now, or what failed; None if the log names no generated kernel."""
-    forecast: Forecast | None
+    remaining_time: RemainingTime | None
     """None if the log tells of no compile, or of one for CUDA."""
-    jobs_from: str
+    jobs_source: str
     """Where the number of jobs is from: ``--jobs``, ``the log``, `NO_NINJA`, `CORES`."""
     reasons: tuple[str, ...]
     """Why it takes this long, the weightiest first; none for a build that failed of something else."""
@@ -40,7 +40,7 @@ class Explanation:
     """What to change, the most effective first; none for a build that is finished."""
 
 
-def explain(log: str, reading: Reading, jobs: int | None, cores: int) -> Explanation:
+def explain_log(log: str, reading: BuildLog, jobs: int | None, cores: int) -> Explanation:
     """Explain what was read of the log called `log`.
 
     `jobs` is what the person said; without it that of the log counts, else the `cores` of this machine.
@@ -55,24 +55,24 @@ def explain(log: str, reading: Reading, jobs: int | None, cores: int) -> Explana
         at_once, jobs_from = cores, CORES
     ahead = None
     if reading.progress and not (reading.command and reading.command.is_cuda):  # costs were measured for AMD
-        ahead = forecast(reading.progress, at_once, max(len(reading.archs), 1), reading.jobs or at_once)
+        ahead = estimate_remaining_time(reading.progress, at_once, max(len(reading.archs), 1), reading.jobs or at_once)
     names = [reading.progress.current if reading.progress else "", reading.command.name if reading.command else ""]
     if reading.state == FAILED:  # the command is that of the first failure, and others ended after it
         names.reverse()
-    about_size = reading.state != FAILED or (reading.cause is not None and reading.cause.name in TOO_MUCH)
+    about_size = reading.state != FAILED or (reading.cause is not None and reading.cause.name in WORKLOAD_CAUSES)
     remedy = (reading.cause.remedy,) if reading.cause and reading.state != FINISHED else ()
     return Explanation(
         log=log,
         reading=reading,
-        kernel=next((kernel for kernel in map(explain_name, names) if kernel), None),
-        forecast=ahead,
-        jobs_from=jobs_from,
+        kernel=next((kernel for kernel in map(find_kernel_meaning, names) if kernel), None),
+        remaining_time=ahead,
+        jobs_source=jobs_from,
         reasons=tuple(_reasons(reading, ahead)) if about_size else (),
         advice=(*remedy, *(_advice(reading, ahead) if about_size and reading.state != FINISHED else ())),
     )
 
 
-def _reasons(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
+def _reasons(reading: BuildLog, ahead: RemainingTime | None) -> Iterator[str]:
     if reading.progress and ahead:
         total = reading.progress.total
         release = glossary().releases.get(str(total), "")
@@ -106,7 +106,7 @@ def _reasons(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
         yield runaway
 
 
-def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
+def _advice(reading: BuildLog, ahead: RemainingTime | None) -> Iterator[str]:
     if reading.command and reading.command.is_cuda:
         yield f"on an AMD GPU? {glossary().remedies['torch for ROCm']}"
     if ahead and ahead.archs > 1:
@@ -131,9 +131,9 @@ def _advice(reading: Reading, ahead: Forecast | None) -> Iterator[str]:
         yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
 
 
-def _suspect(reading: Reading) -> str:
+def _suspect(reading: BuildLog) -> str:
     """Which compiler would run away on the command's flags, as its version is not in the log; empty if none would."""
-    if not reading.command or not is_runaway(reading.command.words):
+    if not reading.command or not has_runaway_flags(reading.command.arguments):
         return ""
     if reading.command.rocm:
         return f"`hipcc --version` says clang {RUNAWAY_AMD} or newer"

@@ -8,7 +8,7 @@ OUT_OF_MEMORY = "out of memory"
 """The cause that an error without a log knows more of: it names how much memory there was."""
 
 
-def hint_of(error: FactoryError) -> str:
+def find_hint(error: FactoryError) -> str:
     """What to do about an error; reads the log of one that has a log."""
     if not isinstance(error, BuildError) or error.log is None:
         return error.hint

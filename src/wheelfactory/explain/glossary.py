@@ -37,7 +37,7 @@ class KnownCause(_Entry):
     """A kind of failure."""
 
     name: Text
-    said: Pattern
+    patterns: Pattern
     """Found anywhere in a line of the log."""
     remedy: Text
 
@@ -45,16 +45,16 @@ class KnownCause(_Entry):
 class FlagPattern(_Entry):
     """Flags that begin alike."""
 
-    begins: Pattern
-    does: Text
-    given_by: Giver
+    starts_with: Pattern
+    meaning: Text
+    set_by: Giver
 
 
 class Operation(_Entry):
     """What a kernel computes, and what the sizes in its name are of."""
 
     direction: Literal["forward", "backward"]
-    does: Text
+    meaning: Text
     tile: list[Text]
     warps: list[Text] = ["QK", "PV"]
     matrix: list[Text] = ["QK", "PV"]
@@ -63,7 +63,7 @@ class Operation(_Entry):
 class Signs(_Entry):
     """Lines by which a log shows how far a build came."""
 
-    begun: Pattern
+    started: Pattern
     finished: Pattern
     failed: Pattern
     words: list[Text]
@@ -74,9 +74,9 @@ class Glossary(_Entry):
 
     remedies: dict[Text, Text]
     causes: list[KnownCause]
-    unspecific_causes: list[KnownCause]
+    generic_causes: list[KnownCause]
     signs: Signs
-    trouble: Annotated[list[Text], Field(min_length=1)]
+    error_words: Annotated[list[Text], Field(min_length=1)]
     warnings: list[Text]
     flags: dict[Giver, dict[Text, Text]]
     flag_patterns: list[FlagPattern]
@@ -87,11 +87,11 @@ class Glossary(_Entry):
     usual_mix: dict[Text, Count]
     releases: dict[Text, Text]
 
-    def meaning_of(self, flag: str) -> tuple[str, str] | None:
+    def find_flag_meaning(self, flag: str) -> tuple[str, str] | None:
         """What a flag does, and who gives it (empty: anybody); None if it is not known."""
         name = flag.partition("=")[0] if flag.startswith("-D") else flag
         exact = ((flags[name], giver) for giver, flags in self.flags.items() if name in flags)
-        begun = ((entry.does, entry.given_by) for entry in self.flag_patterns if entry.begins.match(flag))
+        begun = ((entry.meaning, entry.set_by) for entry in self.flag_patterns if entry.starts_with.match(flag))
         found = next(exact, None) or next(begun, None)
         return found and (found[0], "" if found[1] == "anybody" else found[1])
 
@@ -113,7 +113,7 @@ def read_glossary(path: Path) -> Glossary:
             for details in error.errors():
                 where = ".".join(map(str, details["loc"])) or "the file"
                 mark = document.mark(details["loc"])
-                problems.append(Problem.at(mark, f"{where}: {details['msg']}", "see the schema"))
+                problems.append(Problem.at_mark(mark, f"{where}: {details['msg']}", "see the schema"))
     except UnreadableError as error:
         problems = [error.problem]
     if problems:

@@ -18,7 +18,7 @@ _PADDED = ("queries", "keys", "head dim of Q", "head dim of V")
 
 
 @dataclass(frozen=True)
-class Part:
+class NamePart:
     """A piece of a name and what it means."""
 
     text: str
@@ -42,7 +42,7 @@ class KernelMeaning:
     """``batch`` or ``group``; empty if the name does not say."""
     arch: str
     """``gfx9``: the family it is made for; empty if it is for all (flash-attn up to 2.8.3)."""
-    parts: tuple[Part, ...]
+    parts: tuple[NamePart, ...]
     """The rest in its order: tile, warps, pipeline, padding, options."""
     unknown: tuple[str, ...]
     """Pieces that are not known here."""
@@ -53,7 +53,7 @@ class KernelMeaning:
         return FAMILIES.get(self.arch, self.arch)
 
 
-def explain_name(name: str) -> KernelMeaning | None:
+def find_kernel_meaning(name: str) -> KernelMeaning | None:
     """What the name of a kernel source (without folder and extension) says; None if it is not one of CK's fmha."""
     said = parse_kernel_name(name)
     known = glossary().operations.get(said.operation) if said else None
@@ -68,7 +68,7 @@ def explain_name(name: str) -> KernelMeaning | None:
     return KernelMeaning(
         name=name,
         direction=known.direction,
-        operation=known.does,
+        operation=known.meaning,
         head_dim=said.head_dim,
         type=said.type,
         mode=next((part.text for part in parts if part.text in ("batch", "group")), ""),
@@ -78,10 +78,10 @@ def explain_name(name: str) -> KernelMeaning | None:
     )
 
 
-def _parts(operation: Operation, text: str) -> tuple[list[Part], list[str]]:
+def _parts(operation: Operation, text: str) -> tuple[list[NamePart], list[str]]:
     """The known pieces of the rest of a name, and the others; of several fixed pieces that fit, the longest counts."""
     fixed = glossary().name_parts
-    parts: list[Part] = []
+    parts: list[NamePart] = []
     unknown: list[str] = []
     seen: Counter[str] = Counter()
     while text:
@@ -89,7 +89,7 @@ def _parts(operation: Operation, text: str) -> tuple[list[Part], list[str]]:
         word = max(fitting, key=len, default=text.partition("_")[0])
         meaning = fixed.get(word) or _varying(operation, word, seen)
         if meaning:
-            parts.append(Part(word, meaning))
+            parts.append(NamePart(word, meaning))
         else:
             unknown.append(word)
         text = text[len(word) + 1 :]

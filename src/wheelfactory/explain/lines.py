@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 from wheelfactory.core.errors import InputError
 
-LONGEST = 1 << 14
+MAX_LINE_BYTES = 1 << 14
 """Bytes of a line that are read. A compile command has some KB; of the link command of 2,782 objects, 0.4 MB, the
 beginning is enough, and patterns would take minutes for a megabyte made to be slow."""
 
 CHUNK = 1 << 16
-PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
+COMPRESSED_MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
 """The first bytes of what logs come packed in; GitHub hands out those of a run as a zip archive."""
 
 _CONTROL = re.compile(
@@ -44,7 +44,7 @@ _FIRST_CLOCK = 1e8
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One line without what surrounds it."""
 
     text: str
@@ -52,36 +52,36 @@ class Line:
     """Seconds since 1970 by the clock of the log, its time zone ignored; or since some start (see `is_clock`)."""
 
 
-def is_clock(time: float) -> bool:
+def is_wall_clock(time: float) -> bool:
     """Whether a `Line.time` is one of a clock, and not a time since a start."""
     return time >= _FIRST_CLOCK
 
 
-def read_lines(stream: BinaryIO, name: str) -> Iterator[Line]:
+def read_log_lines(stream: BinaryIO, name: str) -> Iterator[LogLine]:
     """The lines of a log that are not empty, in bounded memory, cut to `LONGEST` bytes.
 
     A carriage return ends a line, as progress that is written over itself is many lines. `name` is for the error.
     Raises `InputError` if it is no text.
     """
     chunk, rest = stream.read(CHUNK), b""
-    packed = next((kind for magic, kind in PACKED.items() if chunk.startswith(magic)), None)
+    packed = next((kind for magic, kind in COMPRESSED_MAGIC.items() if chunk.startswith(magic)), None)
     if packed:
         raise InputError("not a log", f"{name} is {packed}", "unpack it first")
     if b"\0" in chunk:
         raise InputError("not a log", f"{name} is not text", "give what the build printed, as UTF-8 text")
     while chunk or rest:
         raw = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-        rest = raw.pop()[:LONGEST] if chunk else b""  # the line that goes on in the next chunk
+        rest = raw.pop()[:MAX_LINE_BYTES] if chunk else b""  # the line that goes on in the next chunk
         for words in raw:
-            line = clean(words[:LONGEST].decode("utf-8", "replace"))
+            line = clean_line(words[:MAX_LINE_BYTES].decode("utf-8", "replace"))
             if line.text:
                 yield line
         chunk = stream.read(CHUNK)
 
 
-def clean(raw: str) -> Line:
+def clean_line(raw: str) -> LogLine:
     """A line as the build said it: without colours, time, step and indentation, cut to `LONGEST` letters."""
-    text = raw[:LONGEST]
+    text = raw[:MAX_LINE_BYTES]
     text = text if text.isprintable() else _CONTROL.sub("", text)
     if "\t" in text[:400]:
         text = _STEP.sub("", text)
@@ -92,20 +92,20 @@ def clean(raw: str) -> Line:
     if since:
         text = text[since.end() :]
     if clock:
-        return Line(text.strip(), _seconds(clock))
-    return Line(text.strip(), float(since[1]) if since else None)
+        return LogLine(text.strip(), _seconds(clock))
+    return LogLine(text.strip(), float(since[1]) if since else None)
 
 
-def rejoined(lines: Iterable[Line]) -> Iterator[Line]:
+def join_split_commands(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     """The same lines, with each compile command in one line again that was pasted in several.
 
     Its further lines begin with a flag, or follow a backslash or a flag that wants a value; one that was cut within a
     word stays cut.
     """
-    pending: Line | None = None
+    pending: LogLine | None = None
     for line in lines:
         if pending and _goes_on(pending.text, line.text):
-            pending = Line(f"{pending.text.rstrip(_CONTINUES)} {line.text}", pending.time)
+            pending = LogLine(f"{pending.text.rstrip(_CONTINUES)} {line.text}", pending.time)
         else:
             if pending:
                 yield pending
@@ -117,7 +117,7 @@ def rejoined(lines: Iterable[Line]) -> Iterator[Line]:
 def _goes_on(before: str, after: str) -> bool:
     if not (before.endswith((_CONTINUES, *_HALF)) or _NEXT_FLAG.match(after)):
         return False
-    return len(before) < LONGEST and _CALL.search(before) is not None
+    return len(before) < MAX_LINE_BYTES and _CALL.search(before) is not None
 
 
 def _seconds(match: re.Match[str]) -> float | None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.lines import Line, is_clock
+from wheelfactory.explain.lines import LogLine, is_wall_clock
 from wheelfactory.kernels.compiler.costs import seed_cost
 from wheelfactory.kernels.compiler.flags import kernel_name
-from wheelfactory.kernels.compiler.status import time_left
+from wheelfactory.kernels.compiler.status import estimate_time_left
 
 ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim: fewer would not make a library."""
@@ -48,15 +48,15 @@ class Progress:
     """The name of what was compiled last; empty if the log does not name it."""
     cost_done: float = 0.0
     """CPU seconds for one arch that are predicted for what is named as done (`kernels.compiler.costs`)."""
-    named: int = 0
+    named_count: int = 0
     """How many of what is done have names."""
     first: tuple[float, int] | None = None
     """The first time in the log, and what was done then; None without times."""
     last: tuple[float, int] | None = None
     """The last ones."""
-    told_rate: float | None = None
+    reported_rate: float | None = None
     """A minute, as the build said itself."""
-    told_left: str = ""
+    reported_left: str = ""
     """``75 min``, as the build said itself; empty if it did not."""
     peak_mib: int | None = None
 
@@ -68,17 +68,17 @@ class Progress:
     @property
     def last_time(self) -> float | None:
         """The time of the last line of progress, by the log's clock; None if it has none."""
-        return self.last[0] if self.last and is_clock(self.last[0]) else None
+        return self.last[0] if self.last and is_wall_clock(self.last[0]) else None
 
     @property
     def rate(self) -> float | None:
         """Compiles a minute: by the times of the log, else as the build said; None if neither is there."""
         if self.elapsed_s and self.first and self.last and self.last[1] > self.first[1]:
             return (self.last[1] - self.first[1]) * 60 / self.elapsed_s
-        return self.told_rate
+        return self.reported_rate
 
 
-class Follower:
+class ProgressReader:
     """Takes the lines of a log in their order, and knows how far the compile is."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Follower:
         self._jumps = 0
         """How often a run began in its midst: one that begins again begins with its first compile."""
 
-    def see(self, line: Line) -> bool:
+    def read_line(self, line: LogLine) -> bool:
         """Take the next line; whether it told of progress."""
         if "/" not in line.text or "] " not in line.text:  # most lines; the patterns cost more
             return False
@@ -122,7 +122,7 @@ def _named(progress: Progress, text: str) -> Progress:
     if not name:
         return progress
     cost = progress.cost_done + seed_cost(name, 1).cpu_s
-    return replace(progress, current=name, named=progress.named + 1, cost_done=cost)
+    return replace(progress, current=name, named=progress.named_count + 1, cost_done=cost)
 
 
 def _told(progress: Progress, text: str) -> Progress:
@@ -153,7 +153,7 @@ def source_name(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RemainingTime:
     """What is left."""
 
     jobs: int
@@ -168,33 +168,33 @@ class Forecast:
     """Whether `left_s` comes from the log's own rate."""
     ends_at: float | None
     """When, in seconds since 1970 by the log's clock; None if the log has no clock, or a clock that cannot be."""
-    whole_s: float
+    total_s: float
     """The whole compile with `jobs`, predicted."""
 
 
-def mean_cost(archs: int) -> float:
+def mean_cpu_seconds(archs: int) -> float:
     """CPU seconds that a source of the usual mix is predicted to take, for a number of archs."""
     mix = glossary().usual_mix
     return sum(seed_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 
 
-def forecast(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> Forecast:
+def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> RemainingTime:
     """What is left of a compile with this many jobs and archs (at least 1 each).
 
     What the log's rate shows was reached with `jobs_so_far`.
     """
-    one_arch, left_count = mean_cost(1), progress.total - progress.done
+    one_arch, left_count = mean_cpu_seconds(1), progress.total - progress.done
     factor = seed_cost("fmha_bwd_d128", archs).cpu_s / seed_cost("fmha_bwd_d128", 1).cpu_s
-    done_s = progress.cost_done + (progress.done - min(progress.named, progress.done)) * one_arch
+    done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
     cheapest = min(seed_cost(source, 1).cpu_s for source in glossary().usual_mix)  # a floor where the mix is another
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor
     time_s = left_s / jobs
     if progress.rate:
         elapsed_s = progress.done * 60 / progress.rate
-        time_s = time_left(left_s, done_s * factor, elapsed_s * jobs_so_far / jobs, jobs)
+        time_s = estimate_time_left(left_s, done_s * factor, elapsed_s * jobs_so_far / jobs, jobs)
     end = progress.last_time + time_s if progress.last_time is not None else _YEAR_10000
-    return Forecast(
+    return RemainingTime(
         jobs=jobs,
         archs=archs,
         cpu_hours=whole_s / 3600,
@@ -202,5 +202,5 @@ def forecast(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> For
         left_s=time_s,
         measured=bool(progress.rate),
         ends_at=end if end < _YEAR_10000 else None,
-        whole_s=whole_s / jobs,
+        total_s=whole_s / jobs,
     )

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.explain.causes import HINT, Cause, Search, in_trouble
-from wheelfactory.explain.command import Command, read_command
+from wheelfactory.explain.causes import HINT_PREFIX, Cause, CauseFinder, may_show_error
+from wheelfactory.explain.command import CompilerCommand, find_compiler_command
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.lines import Line, rejoined
-from wheelfactory.explain.progress import Follower, Progress
+from wheelfactory.explain.lines import LogLine, join_split_commands
+from wheelfactory.explain.progress import ProgressReader, Progress
 
 PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
 """What a log is of: a build before its compiles, one that compiles or was left, one that made a wheel, one that
@@ -27,13 +27,13 @@ _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
 
 
 @dataclass(frozen=True)
-class Reading:
+class BuildLog:
     """What a log says."""
 
     state: str
-    lines: int
+    line_count: int
     progress: Progress | None
-    command: Command | None
+    command: CompilerCommand | None
     """The last compile command, that of a failure if something failed."""
     cause: Cause | None
     failed_objects: int
@@ -48,10 +48,10 @@ class Reading:
     ccache: bool
 
 
-def read_log(lines: Iterable[Line], name: str) -> Reading:
+def read_build_log(lines: Iterable[LogLine], name: str) -> BuildLog:
     """Read a whole log; `name` is for the error. Raises `InputError` if there is no build in it."""
     reader = _Reader()
-    for line in rejoined(lines):
+    for line in join_split_commands(lines):
         reader.see(line)
     return reader.reading(name)
 
@@ -61,29 +61,29 @@ class _Reader:
 
     def __init__(self) -> None:
         self.lines = self.failed_objects = 0
-        self.follower, self.search = Follower(), Search()
+        self.follower, self.search = ProgressReader(), CauseFinder()
         self.command_line = self.before_last = ""
         self.jobs: int | None = None
         self.torch = ""
         self.archs: tuple[str, ...] = ()
         self.begun = self.finished = self.failed = self.no_ninja = self.ccache = self.after_failure = False
 
-    def see(self, line: Line) -> None:
+    def see(self, line: LogLine) -> None:
         self.lines += 1
         text = line.text
         before = self.follower.progress
-        told = self.follower.see(line)
+        told = self.follower.read_line(line)
         now = self.follower.progress
         if now and not now.mixed and now.runs > (before.runs if before else 0):  # what was before did not end the build
-            self.search, self.finished, self.failed, self.failed_objects = Search(), False, False, 0
+            self.search, self.finished, self.failed, self.failed_objects = CauseFinder(), False, False, 0
         if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
             self.before_last, self.command_line = self.command_line, text
             self.ccache = self.ccache or bool(_CCACHE.search(text))
         self.after_failure = False
         if told:
             return
-        self.search.see(text)
-        if in_trouble(text) or any(word in text for word in glossary().signs.words):  # most are warnings about headers
+        self.search.read_line(text)
+        if may_show_error(text) or any(word in text for word in glossary().signs.words):  # most are warnings about headers
             self._see_signs(text)
 
     def _see_signs(self, text: str) -> None:
@@ -100,18 +100,18 @@ class _Reader:
             found = next((number for number in match.groups() if number), "0") if match else "0"
             self.jobs = int(found) or self.jobs
             self.no_ninja = self.no_ninja or _NO_NINJA in text
-        if "GPU_ARCHS" in text and not text.startswith(HINT):  # a hint names an arch as an example
+        if "GPU_ARCHS" in text and not text.startswith(HINT_PREFIX):  # a hint names an arch as an example
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs
         if not self.begun or not self.torch:
-            self.begun = self.begun or bool(glossary().signs.begun.search(text))
+            self.begun = self.begun or bool(glossary().signs.started.search(text))
             torch = _TORCH.match(text)
             self.torch = torch[1] if torch else self.torch
 
-    def reading(self, name: str) -> Reading:
+    def reading(self, name: str) -> BuildLog:
         """All of it. Raises `InputError` if no build was seen."""
         progress, cause = self.follower.progress, self.search.cause
-        last, before = (read_command(line) for line in (self.command_line, self.before_last))
+        last, before = (find_compiler_command(line) for line in (self.command_line, self.before_last))
         command = before if before and not (last and last.archs) else last  # the log may end in the midst of the last
         state = self._state(progress, cause)
         if state is None and command is None:
@@ -122,9 +122,9 @@ class _Reader:
                 f"{name} ({self.lines} lines)",
                 "give what pip, setup.py or wheelfactory printed; with pip, `pip install -v` prints the build",
             )
-        return Reading(
+        return BuildLog(
             state=state or COMMAND,
-            lines=self.lines,
+            line_count=self.lines,
             progress=progress,
             command=command,
             cause=cause if state == FAILED else None,

@@ -16,60 +16,60 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.sources import Source, fetch_source, unpack
+from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 
-FORMAT = 1
+SOURCE_LIST_FORMAT = 1
 """Of a kept census."""
 GENERATOR = "generate.py"
-COMPILED = "fmha_*wd*.cpp"
+COMPILED_PATTERN = "fmha_*wd*.cpp"
 """What setup.py compiles of the folder that the generator fills (its glob, all releases from 2.6.3 to 2.8.3)."""
 
 
 @dataclass(frozen=True)
-class Census:
+class SourceList:
     """The kernel sources of a release."""
 
     sources: tuple[str, ...]
     """Names without extension, sorted: setup.py and hipify give them others, ``.cu`` and ``.hip``."""
-    bytes: int
+    total_bytes: int
     """What the unpacked sources take with all that is generated from them."""
 
 
-def take_census(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> Census:
+def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> SourceList:
     """The kernel sources of a flash-attn release, kept in `cache` for each content of its sources.
 
     `environ` is for git, PyPI and the generator: a clean one, as setup.py would get. Raises `SourceError` if the
     sources cannot be had, or if setup.py does not say how it calls the generator.
     """
-    known = _read(_place(cache, release.pin)) if release.sdist or (release.git and release.git.commit) else None
+    known = _read(_place(cache, release.source_pin)) if release.sdist or (release.git and release.git.commit) else None
     if known:
         return known
     source = fetch_source(version, release, cache / "sources", environ)
     census = _count(version, source, cache, environ)
-    keep_census(census, source.identity, cache)
+    write_source_list(census, source.identity, cache)
     return census
 
 
-def planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names that a build of a release must have, for its compile to compare; empty where they cannot be listed.
 
     `environ` is that of the factory. Raises nothing: what is wrong with sources, the build itself says best.
     """
     try:
-        return take_census(version, release, cache, clean_environ(environ)).sources
+        return list_sources(version, release, cache, clean_environ(environ)).sources
     except SourceError as error:
         logger.info("not compared with what plan lists: %s", error)
         return ()
 
 
-def keep_census(census: Census, identity: str, cache: Path) -> None:
+def write_source_list(census: SourceList, identity: str, cache: Path) -> None:
     """Keep a census for sources of this identity (``sha256:...`` or ``commit:...``)."""
-    document = {"format": FORMAT, "bytes": census.bytes, "sources": census.sources}
+    document = {"format": SOURCE_LIST_FORMAT, "bytes": census.total_bytes, "sources": census.sources}
     write_atomic(_place(cache, identity), json.dumps(document, indent=1).encode() + b"\n")
 
 
@@ -77,33 +77,33 @@ def _place(cache: Path, identity: str) -> Path:
     return cache / "census" / f"{identity.replace(':', '-')}.json"
 
 
-def _read(path: Path) -> Census | None:
+def _read(path: Path) -> SourceList | None:
     """A kept census; None if there is none, or something else in its place."""
     try:
         document = json.loads(path.read_bytes())
-        known, sources, size = document["format"] == FORMAT, document["sources"], document["bytes"]
+        known, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
     sound = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
-    return Census(tuple(sources), size) if known and sound and sources else None
+    return SourceList(tuple(sources), size) if known and sound and sources else None
 
 
-def _count(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> Census:
+def _count(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:
     logger.info("generating the kernel sources of flash-attn %s", version)
     with scratch_dir(cache) as scratch:
-        tree = unpack(source, scratch / "tree")
+        tree = unpack_source(source, scratch / "tree")
         generated = tree / "build"
         generated.mkdir(exist_ok=True)  # setup.py makes it too
-        for command in generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version):
+        for command in parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version):
             hint = "the generator is upstream's own; see whether the sources are whole"
             capture(command, failure=SourceError, environ=environ, cwd=tree, hint=hint)
-        names = sorted(path.stem for path in generated.iterdir() if fnmatchcase(path.name, COMPILED))
+        names = sorted(path.stem for path in generated.iterdir() if fnmatchcase(path.name, COMPILED_PATTERN))
         if not names:
             raise SourceError("no kernel sources generated by flash-attn", version, "check its sources in matrix.yaml")
-        return Census(tuple(names), sum(path.stat().st_size for path in tree.rglob("*") if path.is_file()))
+        return SourceList(tuple(names), sum(path.stat().st_size for path in tree.rglob("*") if path.is_file()))
 
 
-def generator_commands(setup: str, version: str) -> tuple[tuple[str, ...], ...]:
+def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...], ...]:
     """The commands with which a setup.py runs the generator, in order, where no environment variable changes them.
 
     Raises `SourceError` if there is none, or one whose arguments are not plain text.

@@ -8,33 +8,33 @@ from pathlib import Path
 
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.build.setup_py import Handed, Setup, log_path, run_setup
+from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import fetch_source
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.progress import Part
-from wheelfactory.kernels.archive import pack
-from wheelfactory.kernels.census import planned_sources
-from wheelfactory.kernels.compiler.flags import APPENDED
-from wheelfactory.kernels.compiler.order import SHARD, Report
+from wheelfactory.core.progress import ProgressPart
+from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.census import list_planned_sources
+from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
+from wheelfactory.kernels.compiler.order import SHARD_DONE, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.earlier import remove_partial, take_over, tell_ignored, whole_archive
-from wheelfactory.kernels.handover import Wanted, hand_over, heard, kernels_folder, report_of
+from wheelfactory.kernels.earlier import remove_partial_archive, unpack_partial_archives, log_ignored_archives, find_complete_archive
+from wheelfactory.kernels.handover import CompileScope, setup_env, read_outcome, store_folder, read_interrupted_result
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.manifest import shard_suffix
 from wheelfactory.matrix.facts import Matrix
 
-WHOLE = Shard(1, 1)
+WHOLE_SET = Shard(1, 1)
 """All of a set, as one shard."""
 
 
 def compile_kernels(
     executor: Executor,
     kernel_set: KernelSet,
-    wanted: Wanted,
+    wanted: CompileScope,
     folder: Path,
-    part: Part,
+    part: ProgressPart,
     *,
     matrix: Matrix,
     environ: Mapping[str, str],
@@ -47,36 +47,36 @@ def compile_kernels(
     `BuildError` if it cannot be compiled here or a compile fails, `RunAgainError` if the time is up; what there is then
     is packed as a partial archive.
     """
-    shard, kernels = wanted.shard or WHOLE, kernels_folder(cache)
-    shard_name = None if shard == WHOLE else str(shard)
-    archive = whole_archive(folder, kernel_set.id, shard_name, kernels)
+    shard, kernels = wanted.shard or WHOLE_SET, store_folder(cache)
+    shard_name = None if shard == WHOLE_SET else str(shard)
+    archive = find_complete_archive(folder, kernel_set.id, shard_name, kernels)
     if archive is None:
-        taken = take_over(folder, kernel_set.id, shard_name, kernels)
-        cell = executor.nearest(kernel_set.cells)  # any of them gives the same kernels
-        recipe = make_recipe(matrix, cell, executor.host(cell), environ, by_hand=False)
+        taken = unpack_partial_archives(folder, kernel_set.id, shard_name, kernels)
+        cell = executor.choose_cheapest(kernel_set.cells)  # any of them gives the same kernels
+        recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
         release = matrix.flash_attn[cell.flash_attn]
         source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
-        place = executor.place(cell, part)
+        place = executor.prepare_host(cell, part)
         with scratch_dir(cache) as scratch:
-            setup = Setup(recipe, source, place, scratch)
-            handed = hand_over(
+            setup = SetupRun(recipe, source, place, scratch)
+            handed = setup_env(
                 setup,
                 kernel_set.id,
                 replace(wanted, shard=shard),
                 cache=cache,
-                appended=environ.get(APPENDED),
-                planned=planned_sources(cell.flash_attn, release, cache, environ),
+                appended=environ.get(APPEND_VARIABLE),
+                planned=list_planned_sources(cell.flash_attn, release, cache, environ),
             )
             log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
             report, late = _compile(setup, handed, kernels, log, part)
         store = Store.open(kernels, report.key)
-        tell_ignored(taken, store.key)
-        archive = _packed(store, kernel_set.id, folder, shard_name, report.names, late)
-    remove_partial(archive)
+        log_ignored_archives(taken, store.key)
+        archive = _packed(store, kernel_set.id, folder, shard_name, report.sources, late)
+    remove_partial_archive(archive)
     return archive
 
 
-def _compile(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part) -> tuple[Report, RunAgainError | None]:
+def _compile(setup: SetupRun, handed: SetupExtras, kernels: Path, log: Path, part: ProgressPart) -> tuple[CompileResult, RunAgainError | None]:
     """Run setup.py up to the link, which our ninja refuses: the compile's report, and the error if the time was up.
 
     Raises as `compile_kernels`, but not if time was up while it compiled.
@@ -85,12 +85,12 @@ def _compile(setup: Setup, handed: Handed, kernels: Path, log: Path, part: Part)
         try:
             run_setup(setup, log, handed, part)
         except BuildError:
-            report = heard(setup, kernels, log)
-            if report is None or report.state != SHARD:
+            report = read_outcome(setup, kernels, log)
+            if report is None or report.state != SHARD_DONE:
                 raise
             return report, None
     except RunAgainError as error:
-        report = report_of(setup)
+        report = read_interrupted_result(setup)
         if report is None:
             raise
         return report, error
@@ -101,12 +101,12 @@ def _packed(
     store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str], late: RunAgainError | None
 ) -> Path:
     """The archive of what a compile left. Raises `RunAgainError` that names it, if it is a partial one."""
-    done = store.finished().keys() & set(names)
+    done = store.read_records().keys() & set(names)
     if late is None or len(done) == len(names):
-        return pack(store, set_id, folder, shard, names)
+        return pack_archive(store, set_id, folder, shard, names)
     if not done:
         raise late
-    path = pack(store, set_id, folder, shard, names, partial=True)
+    path = pack_archive(store, set_id, folder, shard, names, partial=True)
     raise RunAgainError(
         late.what,
         f"{len(done)} of {len(names)} kernels are compiled, and packed as {path}",

@@ -9,23 +9,23 @@ from pathlib import Path
 from wheelfactory.core.errors import BuildError, InputError, RunAgainError
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import (
-    NotWholeError,
-    check,
+    IncompleteSetError,
+    verify_archive,
     find_archives,
-    is_shard,
-    named,
-    pack,
-    read_manifest,
-    require_whole,
-    unpack,
+    is_shard_archive,
+    shorten_names,
+    pack_archive,
+    read_archive_manifest,
+    require_complete,
+    unpack_archive,
 )
-from wheelfactory.kernels.compiler.key import differences
+from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.manifest import PARTIAL, SUFFIX, Manifest, shard_suffix
+from wheelfactory.kernels.manifest import PARTIAL_SUFFIX, ARCHIVE_SUFFIX, ArchiveManifest, shard_suffix
 
 
-def whole_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -> Path | None:
+def find_complete_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -> Path | None:
     """The archive of a shard (``2/8``), or of a whole set, if it is in a folder and nothing of it is damaged.
 
     None if there are several, made by different compilers: only setup.py tells which of them is wanted. A damaged one
@@ -38,7 +38,7 @@ def whole_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -
     return found[0] if found else None
 
 
-def take_over(folder: Path, set_id: str, shard: str | None, kernels: Path) -> tuple[Manifest, ...]:
+def unpack_partial_archives(folder: Path, set_id: str, shard: str | None, kernels: Path) -> tuple[ArchiveManifest, ...]:
     """Put what the partial archives of a shard have into the stores of their keys below `kernels`; what they say.
 
     A damaged one is told and removed; what is sound of it is taken over, too. Raises `FactoryError` if there is no
@@ -48,26 +48,26 @@ def take_over(folder: Path, set_id: str, shard: str | None, kernels: Path) -> tu
     for path in _of_shard(find_archives(folder, set_id, partial=True), set_id, shard):
         manifest = _sound(path, kernels)
         if manifest:
-            unpack(path, kernels)
-            logger.info("%d of %d kernels are in %s", len(manifest.objects), len(manifest.wanted), path.name)
+            unpack_archive(path, kernels)
+            logger.info("%d of %d kernels are in %s", len(manifest.objects), len(manifest.expected), path.name)
             taken.append(manifest)
     return tuple(taken)
 
 
-def tell_ignored(taken: Collection[Manifest], key: SetKey) -> None:
+def log_ignored_archives(taken: Collection[ArchiveManifest], key: SetKey) -> None:
     """Say which of the partial archives that were taken over are of no use for the set with this key, and why."""
     for manifest in taken:
         if manifest.key != key.digest:
-            why = "; ".join(differences(key.parts, manifest.set_key.parts))
+            why = "; ".join(diff_key_parts(key.parts, manifest.set_key.parts))
             logger.warning("%s is of another key and ignored: %s", manifest.file_name, why)
 
 
-def remove_partial(whole: Path) -> None:
+def remove_partial_archive(whole: Path) -> None:
     """Remove the partial archive of the key and shard of a whole one, which has all that was in it."""
-    whole.with_name(whole.name.removesuffix(SUFFIX) + PARTIAL + SUFFIX).unlink(missing_ok=True)
+    whole.with_name(whole.name.removesuffix(ARCHIVE_SUFFIX) + PARTIAL_SUFFIX + ARCHIVE_SUFFIX).unlink(missing_ok=True)
 
 
-def join_set(folder: Path, set_id: str, kernels: Path) -> Path:
+def merge_set(folder: Path, set_id: str, kernels: Path) -> Path:
     """Make the archive of a set of those of its shards in a folder, through the store below `kernels`; its path.
 
     If there are no shards but the archive of the whole set, as a set that was not cut leaves it, it is that one. Raises
@@ -75,25 +75,25 @@ def join_set(folder: Path, set_id: str, kernels: Path) -> Path:
     raises.
     """
     archives = find_archives(folder, set_id)
-    shards = [path for path in archives if is_shard(path)]
+    shards = [path for path in archives if is_shard_archive(path)]
     if not shards and len(archives) == 1:
-        check(archives[0])
+        verify_archive(archives[0])
         return archives[0]
     begun = []
     for path in find_archives(folder, set_id, partial=True):
         try:
-            begun.append(read_manifest(path))
+            begun.append(read_archive_manifest(path))
         except InputError as error:
             logger.warning("%s", error)
     if not shards and not begun:
         hint = f"compile them: wheelfactory kernels {set_id} --shard 1/N --dest {folder}"
         raise InputError("no shards to join", f"of {set_id} in {folder}", hint)
-    whole = [read_manifest(path) for path in shards]
+    whole = [read_archive_manifest(path) for path in shards]
     there = {manifest.shard for manifest in whole}
     try:
         if shards:
-            return join(shards, folder, kernels)
-    except NotWholeError:
+            return merge_shards(shards, folder, kernels)
+    except IncompleteSetError:
         begun = [manifest for manifest in begun if manifest.shard not in there and manifest.key == whole[0].key]
         if not begun:
             raise
@@ -102,42 +102,42 @@ def join_set(folder: Path, set_id: str, kernels: Path) -> Path:
     raise RunAgainError("kernel set is not whole yet", which, hint)
 
 
-def _far(there: Collection[str | None], begun: Iterable[Manifest]) -> Iterator[str]:
+def _far(there: Collection[str | None], begun: Iterable[ArchiveManifest]) -> Iterator[str]:
     """How far each shard is that is not there whole."""
     progress = {manifest.shard or "1/1": manifest for manifest in begun}
     for shard in _every_shard([*there, *progress]):
         if shard in progress:
             manifest = progress[shard]
-            yield f"shard {shard}: {len(manifest.objects)} of {len(manifest.wanted)} kernels"
+            yield f"shard {shard}: {len(manifest.objects)} of {len(manifest.expected)} kernels"
         elif shard not in there:
             yield f"shard {shard}: none"
 
 
-def join(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
+def merge_shards(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
     """Make the archive of a set of those of its shards, one at least, through the store below `kernels`; its path.
 
     Raises `InputError` if the archives are not of one set, or one of them is damaged, `NotWholeError` if a source has
     no object in any, and `BuildError` if that is damaged.
     """
-    manifests = [read_manifest(path) for path in paths]
+    manifests = [read_archive_manifest(path) for path in paths]
     first = manifests[0]
     for path, manifest in zip(paths, manifests, strict=True):
         if (manifest.key, manifest.set_id) != (first.key, first.set_id):
             one, two = ({"set": found.set_id, **found.set_key.parts} for found in (first, manifest))
-            which = f"{paths[0].name} and {path.name} differ in {'; '.join(differences(one, two))}"
+            which = f"{paths[0].name} and {path.name} differ in {'; '.join(diff_key_parts(one, two))}"
             hint = "join those of one compiler and its flags"
             raise InputError("archives of different kernel sets", which, hint)
     store = Store(kernels, first.set_key)
-    have = {*store.finished(), *(source for manifest in manifests for source in manifest.objects)}
+    have = {*store.read_records(), *(source for manifest in manifests for source in manifest.objects)}
     there = {manifest.shard for manifest in manifests}
     absent = [shard for shard in _every_shard(there) if shard not in there]
-    require_whole(store.key.sources, have, f"; no archive of shard {named(absent)}" if absent else "")
-    damaged = {source: path for path in paths for source in unpack(path, kernels).damaged}
-    lost = sorted(damaged.keys() - store.finished().keys())
+    require_complete(store.key.sources, have, f"; no archive of shard {shorten_names(absent)}" if absent else "")
+    damaged = {source: path for path in paths for source in unpack_archive(path, kernels).damaged}
+    lost = sorted(damaged.keys() - store.read_records().keys())
     if lost:
         hint = "compile them again, or fetch the archive again"
-        raise BuildError("damaged objects", f"{len(lost)} in {damaged[lost[0]]}: {named(lost)}", hint)
-    return pack(store, first.set_id, folder, None)
+        raise BuildError("damaged objects", f"{len(lost)} in {damaged[lost[0]]}: {shorten_names(lost)}", hint)
+    return pack_archive(store, first.set_id, folder, None)
 
 
 def _every_shard(known: Iterable[str | None]) -> Iterator[str]:
@@ -149,21 +149,21 @@ def _every_shard(known: Iterable[str | None]) -> Iterator[str]:
 def _of_shard(paths: Collection[Path], set_id: str, shard: str | None) -> Iterator[Path]:
     begin = len(f"{set_id}-") + 16  # digits of the key
     for path in paths:
-        if path.name[begin:].removesuffix(SUFFIX).removesuffix(PARTIAL) == shard_suffix(shard):
+        if path.name[begin:].removesuffix(ARCHIVE_SUFFIX).removesuffix(PARTIAL_SUFFIX) == shard_suffix(shard):
             yield path
 
 
-def _sound(path: Path, kernels: Path) -> Manifest | None:
+def _sound(path: Path, kernels: Path) -> ArchiveManifest | None:
     """What an archive says, if nothing of it is damaged and it is what its name says; else it is there no more."""
     try:
-        manifest = check(path)
+        manifest = verify_archive(path)
         if path.name != manifest.file_name:
             which = f"{path} says that it is {manifest.file_name}"
             raise InputError("kernel archive under another name", which, "compile it again")
     except InputError as error:
         logger.warning("%s; what is sound of it is taken over, and it is removed", error)
         with suppress(InputError):
-            unpack(path, kernels)
+            unpack_archive(path, kernels)
         path.unlink()
         return None
     return manifest

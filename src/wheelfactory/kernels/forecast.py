@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.build.recipe import default_jobs
-from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict, shard_costs
-from wheelfactory.kernels.compiler.limits import MOST_ARGUMENTS, link_bytes
+from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost, shard_costs
+from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
-from wheelfactory.kernels.compiler.shards import Shard, cut, least_count, wall_time
+from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
 
 JOB_HOURS = 6.0
 """What GitHub gives a job on a hosted runner (docs, usage limits)."""
@@ -25,7 +25,7 @@ ARGUMENT_KIB = 128.0
 OBJECT_COPIES, SOURCE_COPIES = 2, 2
 """An object is in the folder of the build and in the store, a source beside what hipify makes of it; the compiler cache
 packs objects about as an archive does."""
-ARCHIVE_PART = 0.26
+ARCHIVE_RATIO = 0.26
 """Bytes of an archive for each byte of objects: zstandard at level 9 made 0.21 to 0.26 of each of four objects, 0.19 of
 the four together and 0.03 to 0.10 of the API objects (2.8.3, gfx942, Debian's clang 21)."""
 
@@ -48,7 +48,7 @@ class Runners:
 
 
 @dataclass(frozen=True)
-class Limit:
+class ResourceLimit:
     """Something that must stay below a limit, in `unit`."""
 
     name: str
@@ -63,7 +63,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Estimate:
     """What a kernel set will take; times in seconds."""
 
     sources: int
@@ -81,7 +81,7 @@ class Forecast:
     archive_bytes: int
     disk_bytes: int
     """Objects, archive, and the sources with what is generated from them."""
-    limits: tuple[Limit, ...]
+    limits: tuple[ResourceLimit, ...]
     predicted_from: str
     """What the predictions come from, in words."""
 
@@ -103,55 +103,55 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class CostModel:
     """What is known about costs: `ledger` to predict by, and `cutting`, by which every machine cuts the same shards."""
 
     ledger: Ledger
-    cutting: Ledger
+    shard_ledger: Ledger
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Where predictions come from."""
         compiler = self.ledger.main_compiler
-        count = sum(entry.compiler == compiler for entry in self.ledger.measured)
+        count = sum(entry.compiler == compiler for entry in self.ledger.measurements)
         return (
             f"ledger with {count} measurements of compiler {compiler[:12]}" if count else "seed table, no measurement"
         )
 
 
-def make_forecast(
+def estimate_set(
     sources: Sequence[str],
     source_bytes: int,
     archs: tuple[str, ...],
-    knowledge: Knowledge,
+    knowledge: CostModel,
     runners: Runners,
     *,
     shards: int | None,
     budget_s: float,
-) -> Forecast:
+) -> Estimate:
     """What compiling these sources, which take `source_bytes` with what they are generated from, will take.
 
     In `shards`, or in as few as end within `budget_s`. Raises `ValueError` if one compile alone takes longer.
     """
     compiler = knowledge.ledger.main_compiler
-    costs = {source: predict(knowledge.ledger, source, archs, compiler) for source in sources}
-    jobs, peak_mib = jobs_that_fit(costs.values(), runners)
+    costs = {source: predict_cost(knowledge.ledger, source, archs, compiler) for source in sources}
+    jobs, peak_mib = fit_jobs(costs.values(), runners)
     times = {source: cost.cpu_s for source, cost in costs.items()}
-    cutting = shard_costs(knowledge.cutting, sources, archs)
-    count = shards or least_count(cutting, budget_s, jobs, predicted=times)
-    parts = [[times[source] for source in part] for part in cut(cutting, count)]
+    cutting = shard_costs(knowledge.shard_ledger, sources, archs)
+    count = shards or min_shard_count(cutting, budget_s, jobs, predicted=times)
+    parts = [[times[source] for source in part] for part in cut_shards(cutting, count)]
     walls = [wall_time(part, jobs) for part in parts]
     object_bytes = sum(cost.size for cost in costs.values())
-    archive_bytes = round(object_bytes * ARCHIVE_PART)
+    archive_bytes = round(object_bytes * ARCHIVE_RATIO)
     disk_bytes = OBJECT_COPIES * object_bytes + 2 * archive_bytes + SOURCE_COPIES * source_bytes
     limits = (
-        Limit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
-        Limit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
-        Limit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
-        Limit("archive as a release asset", archive_bytes / _GIB, ASSET_BYTES / _GIB, "GiB"),
-        *link_limits(sources),
+        ResourceLimit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
+        ResourceLimit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),
+        ResourceLimit("disk of a runner", disk_bytes / _GB, runners.disk_gb, "GB"),
+        ResourceLimit("archive as a release asset", archive_bytes / _GIB, ASSET_BYTES / _GIB, "GiB"),
+        *check_link_limits(sources),
     )
-    return Forecast(
+    return Estimate(
         sources=len(sources),
         shard_cpu_s=tuple(map(sum, parts)),
         longest_shard_s=max(walls),
@@ -162,11 +162,11 @@ def make_forecast(
         archive_bytes=archive_bytes,
         disk_bytes=disk_bytes,
         limits=limits,
-        predicted_from=knowledge.words,
+        predicted_from=knowledge.description,
     )
 
 
-def jobs_that_fit(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
+def fit_jobs(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
     """How many compiles a build comes to run at once on a runner, and the MiB that the heaviest of them take.
 
     As many as a build starts with, and half as many as long as the heaviest would not fit together: then Linux kills
@@ -179,12 +179,12 @@ def jobs_that_fit(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
     return jobs, sum(heaviest[:jobs])
 
 
-def link_limits(sources: Collection[str]) -> tuple[Limit, Limit]:
+def check_link_limits(sources: Collection[str]) -> tuple[ResourceLimit, ResourceLimit]:
     """Whether the objects of all sources can be named in the one command that links them."""
     folder = "/" + "f" * (_LINK_FOLDER - 1)
     paths = [f"{folder}/{source}.o" for source in sources]
-    total = link_bytes(paths, _LINK_ENVIRONMENT)
+    total = link_argument_bytes(paths, _LINK_ENVIRONMENT)
     return (
-        Limit("arguments of the link", total / _MIB, MOST_ARGUMENTS / _MIB, "MiB"),
-        Limit("longest argument of the link", (max(map(len, paths)) + 1) / 1024, ARGUMENT_KIB, "KiB"),
+        ResourceLimit("arguments of the link", total / _MIB, MAX_ARGUMENT_BYTES / _MIB, "MiB"),
+        ResourceLimit("longest argument of the link", (max(map(len, paths)) + 1) / 1024, ARGUMENT_KIB, "KiB"),
     )

@@ -11,40 +11,40 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.build.setup_py import Handed, Setup
-from wheelfactory.core.checkout import PACKAGE
+from wheelfactory.build.setup_py import SetupExtras, SetupRun
+from wheelfactory.core.checkout import PACKAGE_DIR
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import logger
-from wheelfactory.kernels.archive import find_archives, needed, unpack
+from wheelfactory.kernels.archive import find_archives, drop_redundant_shards, unpack_archive
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler import ninja as our_ninja
-from wheelfactory.kernels.compiler.flags import APPENDED
-from wheelfactory.kernels.compiler.order import LATER, VARIABLE, Order, Report
+from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
+from wheelfactory.kernels.compiler.order import TIME_UP, REQUEST_VARIABLE, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.timeline import trace
+from wheelfactory.kernels.timeline import render_trace
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CompileScope:
     """What of a kernel set is wanted, and within which time."""
 
     archives: Path | None = None
     """A folder of kernel archives to take objects from, one of which must be of the set."""
     shard: Shard | None = None
     """Compile only this, and link nothing."""
-    cut_by: Path | None = None
+    shard_ledger: Path | None = None
     """The ledger by which shards are cut, the same on every machine; None for the seed table alone."""
     deadline: float | None = None
     """Seconds since 1970 at which every compile should have ended."""
 
 
-ALL = Wanted()
+FULL_SCOPE = CompileScope()
 """Every kernel, from the store or the compiler, and the link."""
 
 
-def kernels_folder(cache: Path) -> Path:
+def store_folder(cache: Path) -> Path:
     """Where the stores of all kernel sets are."""
     return cache / "kernels"
 
@@ -54,51 +54,51 @@ def ledger_path(cache: Path) -> Path:
     return cache / "ledger.jsonl"
 
 
-def hand_over(
-    setup: Setup,
+def setup_env(
+    setup: SetupRun,
     set_id: str,
-    wanted: Wanted,
+    wanted: CompileScope,
     *,
     cache: Path,
     appended: str | None,
     planned: tuple[str, ...] = (),
-) -> Handed:
+) -> SetupExtras:
     """What makes setup.py compile through the factory; `appended` are the flags that hipcc itself adds (`APPENDED`).
 
     `planned` are the names of the sources that the compile must have, empty for any.
     Raises `InputError` for an unusable archive.
     """
-    place, kept, ccache_folder = setup.place, kernels_folder(cache), cache / "ccache"
-    order = Order(
+    place, kept, ccache_folder = setup.build_host, store_folder(cache), cache / "ccache"
+    order = CompileRequest(
         ninja=str(place.ninja),
         kernels=str(kept),
         ledger=str(ledger_path(cache)),
-        report=str(_report_path(setup)),
+        result_file=str(_report_path(setup)),
         jobs=setup.recipe.jobs,
         ccache=place.ccache,
         ccache_dir=str(ccache_folder),
         shard=str(wanted.shard or ""),
-        cut_by=str(wanted.cut_by or ""),
+        shard_ledger=str(wanted.shard_ledger or ""),
         deadline=wanted.deadline,
-        given=tuple(_unpacked(kept, set_id, wanted.archives)) if wanted.archives else (),
-        planned=planned,
+        archive_keys=tuple(_unpacked(kept, set_id, wanted.archives)) if wanted.archives else (),
+        planned_sources=planned,
     )
     written = setup.scratch / "order.json"
     order.write(written)
     bin_folder = setup.scratch / "bin"
     _write_ninja(bin_folder, place.python)
-    hipcc = shlex.quote(f"{place.host.rocm_path}/bin/hipcc")
+    hipcc = shlex.quote(f"{place.machine.rocm_path}/bin/hipcc")
     environ = {
-        VARIABLE: str(written),
+        REQUEST_VARIABLE: str(written),
         "PYTORCH_NVCC": f"{_python_program(place.python, launcher.__file__)} {hipcc}",
         "PATH": f"{bin_folder}:{place.environ['PATH']}",
-        **({APPENDED: appended} if appended else {}),
+        **({APPEND_VARIABLE: appended} if appended else {}),
     }
     for folder in (kept, ccache_folder):
         folder.mkdir(parents=True, exist_ok=True)
     ledger_path(cache).touch()
-    reads = (PACKAGE, *((wanted.cut_by,) if wanted.cut_by else ()))
-    return Handed(environ, reads, (kept, ccache_folder, ledger_path(cache)), wanted.deadline)
+    reads = (PACKAGE_DIR, *((wanted.shard_ledger,) if wanted.shard_ledger else ()))
+    return SetupExtras(environ, reads, (kept, ccache_folder, ledger_path(cache)), wanted.deadline)
 
 
 def _write_ninja(folder: Path, python: Path) -> None:
@@ -120,38 +120,38 @@ def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, ob
     if not archives:
         hint = f"make one: wheelfactory kernels {set_id}; or build without --kernels"
         raise BuildError("no kernel archive", f"of {set_id} in {folder}", hint)
-    for archive in needed(archives):
-        done = unpack(archive, kernels)
+    for archive in drop_redundant_shards(archives):
+        done = unpack_archive(archive, kernels)
         if done.damaged:
             logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
         yield dict(done.store.key.parts)
 
 
-def report_of(setup: Setup) -> Report | None:
+def read_interrupted_result(setup: SetupRun) -> CompileResult | None:
     """How far a compile came that was ended; None if that was before it compiled, or it was refused."""
     with suppress(BuildError):
-        return Report.read(_report_path(setup))
+        return CompileResult.read(_report_path(setup))
     return None
 
 
-def heard(setup: Setup, kernels: Path, log: Path) -> Report | None:
+def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | None:
     """What became of the compile; None if it did not come so far. Leaves its timeline beside the log.
 
     Raises `BuildError` with the reason if it was refused, `RunAgainError` if the time was up.
     """
-    report = Report.read(_report_path(setup))
+    report = CompileResult.read(_report_path(setup))
     if report is None:
         return None
-    entries = [entry for entry in Store.open(kernels, report.key).finished().values() if entry.start >= report.started]
+    entries = [entry for entry in Store.open(kernels, report.key).read_records().values() if entry.start >= report.started]
     if entries:
         timeline = log.with_suffix(".trace.json")
-        write_atomic(timeline, trace(entries).encode())
+        write_atomic(timeline, render_trace(entries).encode())
         logger.info("timeline of %d compiles in %s", len(entries), timeline)
-    if report.state == LATER:
-        which = f"{report.taken + report.compiled} of {len(report.names)} kernels are compiled"
+    if report.state == TIME_UP:
+        which = f"{report.reused + report.compiled} of {len(report.sources)} kernels are compiled"
         raise RunAgainError("the time is up", which, "run the same command again")
     return report
 
 
-def _report_path(setup: Setup) -> Path:
+def _report_path(setup: SetupRun) -> Path:
     return setup.scratch / "report.json"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.tags import release_of, with_one_compiler
+from wheelfactory.matrix.tags import rocm_release, same_compiler_images
 
-COMPILED_AS = 1
+CACHE_VERSION = 1
 """To be raised when kernels come out differently though the matrix is the same: the factory hands other flags to the
 compiler, or an image was changed under its tag. What was kept of them is then refused, and can never be replaced."""
 
@@ -39,7 +39,7 @@ class KernelSet:
         return f"fa{self.flash_attn}-rocm{self.rocm}-{'_'.join(self.archs)}-{abi}"
 
 
-def kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet, ...]:
+def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet, ...]:
     """The sets that the CK cells among these need, in the order of each set's first cell."""
     shared: dict[tuple[str, str, tuple[str, ...], bool], list[Cell]] = {}
     for cell in cells:
@@ -57,11 +57,11 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     return by_id[text]
 
 
-KEPT = "kernels-"
+STORED_SET_PREFIX = "kernels-"
 """How the names of kept sets begin; on GitHub they are tags, and no release of wheels has such a one."""
 
 
-def kept_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:
+def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:
     """The name under which a set is kept for later runs: ``kernels-<set id>-<12 hex digits>``.
 
     The digits stand for what decides the objects and is known before a compiler is: the pin of the sources, and the
@@ -69,7 +69,7 @@ def kept_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> s
     archive does: it is refused then, and never linked.
     """
     rocm = matrix.rocm[kernel_set.rocm]
-    images = (rocm.slim,) if slim and rocm.slim else with_one_compiler(rocm.images)
-    systems = sorted({(".".join(map(str, release_of(image))) or image.tag, image.distribution) for image in images})
-    facts = json.dumps([COMPILED_AS, matrix.flash_attn[kernel_set.flash_attn].pin, systems])
-    return f"{KEPT}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+    images = (rocm.slim,) if slim and rocm.slim else same_compiler_images(rocm.images)
+    systems = sorted({(".".join(map(str, rocm_release(image))) or image.tag, image.distribution) for image in images})
+    facts = json.dumps([CACHE_VERSION, matrix.flash_attn[kernel_set.flash_attn].source_pin, systems])
+    return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.compiler.store import FORMAT, Finished, SetKey
+from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
 
 _LARGEST = (1 << 33) - 1
 """Bytes of an object: what the size field of a tar header holds, 11 octal digits."""
@@ -21,9 +21,9 @@ _SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
 _NAMES = {"format", "set", "key", "shard", "wanted", "totals", "parts", "sources", "objects"}
 
 
-SUFFIX = ".tar.zst"
+ARCHIVE_SUFFIX = ".tar.zst"
 """Of the name of an archive."""
-PARTIAL = ".partial"
+PARTIAL_SUFFIX = ".partial"
 """Stands before that if sources are left to compile."""
 
 
@@ -33,7 +33,7 @@ def shard_suffix(shard: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ArchiveManifest:
     """What a kernel archive says of itself."""
 
     set_id: str
@@ -42,15 +42,15 @@ class Manifest:
     """With the names of all sources of the set; a shard has objects of some of them."""
     shard: str | None
     """Such as ``2/8``; None for a whole set."""
-    wanted: tuple[str, ...]
+    expected: tuple[str, ...]
     """Names of the sources of the shard, sorted; of all sources for a whole set."""
-    objects: Mapping[str, Finished]
+    objects: Mapping[str, ObjectRecord]
     """The objects of this archive, by source."""
 
     @property
     def is_partial(self) -> bool:
         """Whether sources of the shard, or of the set, have no object in it: the time was up before."""
-        return len(self.objects) < len(self.wanted)
+        return len(self.objects) < len(self.expected)
 
     @property
     def key(self) -> str:
@@ -75,9 +75,9 @@ class Manifest:
     @property
     def file_name(self) -> str:
         """Such as ``fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.partial.tar.zst``."""
-        return f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{PARTIAL * self.is_partial}{SUFFIX}"
+        return f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{PARTIAL_SUFFIX * self.is_partial}{ARCHIVE_SUFFIX}"
 
-    def contents(self) -> Iterator[tuple[Finished, ...]]:
+    def group_by_content(self) -> Iterator[tuple[ObjectRecord, ...]]:
         """The objects of each distinct content, in the order in which the archive has them."""
         entries = sorted(self.objects.values(), key=lambda entry: (entry.sha256, entry.source))
         for _, group in groupby(entries, key=lambda entry: entry.sha256):
@@ -93,7 +93,7 @@ class Manifest:
             "set": self.set_id,
             "key": self.key,
             "shard": self.shard,
-            "wanted": self.wanted if self.shard else None,
+            "wanted": self.expected if self.shard else None,
             "totals": self.totals,
             "parts": self.set_key.parts,
             "sources": self.set_key.sources,
@@ -102,9 +102,9 @@ class Manifest:
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def describe_set(
-    key: SetKey, set_id: str, shard: str | None, entries: Iterable[Finished], wanted: Iterable[str]
-) -> Manifest:
+def make_archive_manifest(
+    key: SetKey, set_id: str, shard: str | None, entries: Iterable[ObjectRecord], wanted: Iterable[str]
+) -> ArchiveManifest:
     """The manifest of these objects of a set, or of a shard of it with the sources `wanted`.
 
     Raises `InputError` for a name that cannot be, and `BuildError` for objects.
@@ -114,7 +114,7 @@ def describe_set(
     objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
     sources = tuple(sorted(set(key.sources)))
     names = sources if shard is None else tuple(sorted(set(wanted)))
-    manifest = Manifest(set_id, SetKey(key.parts, sources), shard, names, objects)
+    manifest = ArchiveManifest(set_id, SetKey(key.parts, sources), shard, names, objects)
     try:
         _require_sound(manifest)
     except ValueError as error:
@@ -122,7 +122,7 @@ def describe_set(
     return manifest
 
 
-def parse_manifest(data: bytes, place: str) -> Manifest:
+def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
     """A manifest from its JSON. Raises `InputError` with `place` if it is none, or its key is not that of its parts."""
     try:
         return _manifest(json.loads(data))
@@ -132,7 +132,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         raise InputError("damaged kernel manifest", f"{place}: {why}", hint) from None
 
 
-def _manifest(document: Any) -> Manifest:
+def _manifest(document: Any) -> ArchiveManifest:
     """Raises `ValueError` at the first thing that is odd: whoever made it may have put in millions."""
     key = SetKey.from_document(document)
     if document.keys() != _NAMES:
@@ -147,7 +147,7 @@ def _manifest(document: Any) -> Manifest:
     if shard is not None and not (isinstance(shard, str) and str(Shard.parse(shard)) == shard):
         raise ValueError("its shard is not written such as 2/8")
     wanted = _wanted(document["wanted"], shard, key.sources)
-    manifest = Manifest(set_id, key, shard, wanted, _objects(document["objects"], frozenset(wanted)))
+    manifest = ArchiveManifest(set_id, key, shard, wanted, _objects(document["objects"], frozenset(wanted)))
     _require_sound(manifest)
     if document["totals"] != manifest.totals:
         raise ValueError("its totals are not those of its objects")
@@ -172,21 +172,21 @@ def _is_shallow(value: Any, levels: int) -> bool:
     return levels >= 0 and all(_is_shallow(item, levels - 1) for item in items)
 
 
-def _objects(document: Any, sources: frozenset[str]) -> dict[str, Finished]:
+def _objects(document: Any, sources: frozenset[str]) -> dict[str, ObjectRecord]:
     if not isinstance(document, dict):
         raise ValueError("it has no objects by source")
-    found: dict[str, Finished] = {}
+    found: dict[str, ObjectRecord] = {}
     for source, costs in document.items():
-        entry = Finished.from_document({**costs, "source": source}) if isinstance(costs, dict) else None
+        entry = ObjectRecord.from_document({**costs, "source": source}) if isinstance(costs, dict) else None
         if entry is None or source not in sources:
             raise ValueError(f"no object of the set: {source[:100]!a}")
         found[source] = entry
     return found
 
 
-def _require_sound(manifest: Manifest) -> None:
+def _require_sound(manifest: ArchiveManifest) -> None:
     """Raise `ValueError` if an archive cannot have these objects."""
-    for same in manifest.contents():
+    for same in manifest.group_by_content():
         if len({entry.size for entry in same}) > 1:
             raise ValueError(f"one content has two sizes: {same[0].source}")
         if same[0].size > _LARGEST:

@@ -10,21 +10,21 @@ from typing import Any, TypeAlias
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.errors import InputError, SourceError
-from wheelfactory.kernels.census import Census, take_census
+from wheelfactory.kernels.census import SourceList, list_sources
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.forecast import Forecast, Knowledge, Runners, make_forecast
+from wheelfactory.kernels.forecast import Estimate, CostModel, Runners, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.matrix.facts import FlashAttn
 
 _HOUR = 3600
 
-Outlook: TypeAlias = "Forecast | str"
+EstimateOrReason: TypeAlias = "Estimate | str"
 """What a kernel set will take, or why that cannot be told."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class Sharding:
     """How kernel sets are to be cut, and for which machines; the budget is that of a shard, in hours."""
 
     runners: Runners
@@ -32,46 +32,46 @@ class Wish:
     budget_h: float
 
 
-def read_knowledge(given: Path | None, own: Path) -> Knowledge:
+def read_cost_model(given: Path | None, own: Path) -> CostModel:
     """What to predict by and to cut by.
 
     A machine's own ledger is for its own predictions: another machine has another one and would cut other shards.
     """
     if given is None:
-        return Knowledge(Ledger.read(own), Ledger())
+        return CostModel(Ledger.read(own), Ledger())
     if not given.is_file():
         raise InputError("no such file", str(given), "name a ledger with --ledger FILE, or leave the option out")
     ledger = Ledger.read(given)
-    return Knowledge(ledger, ledger)
+    return CostModel(ledger, ledger)
 
 
-def make_outlooks(
+def estimate_sets(
     sets: Sequence[KernelSet],
-    knowledge: Knowledge,
-    wish: Wish,
+    knowledge: CostModel,
+    wish: Sharding,
     *,
     releases: Mapping[str, FlashAttn],
     cache: Path,
     environ: Mapping[str, str],
-) -> list[Outlook]:
+) -> list[EstimateOrReason]:
     """The outlook of each set. Raises `InputError` if the budget of a shard is too small for one compile."""
 
     @functools.cache
-    def census_of(version: str) -> Census | str:
+    def census_of(version: str) -> SourceList | str:
         """The sources of a release, or why they cannot be had."""
         try:
-            return take_census(version, releases[version], cache, clean_environ(environ))
+            return list_sources(version, releases[version], cache, clean_environ(environ))
         except SourceError as error:
             return "; ".join(filter(None, str(error).splitlines()))
 
     @functools.cache
-    def outlook_of(version: str, archs: tuple[str, ...]) -> Outlook:
+    def outlook_of(version: str, archs: tuple[str, ...]) -> EstimateOrReason:
         census, runners, budget_s = census_of(version), wish.runners, wish.budget_h * 3600
         if isinstance(census, str):
             return census
         try:
-            return make_forecast(
-                census.sources, census.bytes, archs, knowledge, runners, shards=wish.shards, budget_s=budget_s
+            return estimate_set(
+                census.sources, census.total_bytes, archs, knowledge, runners, shards=wish.shards, budget_s=budget_s
             )
         except ValueError as error:
             raise InputError(
@@ -81,7 +81,7 @@ def make_outlooks(
     return [outlook_of(kernel_set.flash_attn, kernel_set.archs) for kernel_set in sets]
 
 
-def lines_of(kernel_set: KernelSet, forecast: Outlook, runners: Runners) -> Iterator[str]:
+def render_estimate(kernel_set: KernelSet, forecast: EstimateOrReason, runners: Runners) -> Iterator[str]:
     """The block of one kernel set."""
     cells = len(kernel_set.cells)
     yield kernel_set.id
@@ -106,7 +106,7 @@ def lines_of(kernel_set: KernelSet, forecast: Outlook, runners: Runners) -> Iter
         yield f"  {'pass' if limit.passed else 'FAIL'}       {held}"
 
 
-def entry_of(kernel_set: KernelSet, forecast: Outlook, wish: Wish) -> dict[str, Any]:
+def estimate_to_json(kernel_set: KernelSet, forecast: EstimateOrReason, wish: Sharding) -> dict[str, Any]:
     """The same as JSON; ``shards`` can be an axis of a GitHub matrix.
 
     A set whose sources cannot be had has shards only where their number was given.

@@ -13,30 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
 from wheelfactory.core.progress import logger
-from wheelfactory.kernels.archive import read_manifest
-from wheelfactory.kernels.manifest import SUFFIX
+from wheelfactory.kernels.archive import read_archive_manifest
+from wheelfactory.kernels.manifest import ARCHIVE_SUFFIX
 
 _RECORD = "SHA256SUMS"
-_RECORDED = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re.escape(SUFFIX)})\n")
+_RECORDED = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re.escape(ARCHIVE_SUFFIX)})\n")
 
 
-class Shelf(Protocol):
+class ArchiveHost(Protocol):
     """A place for archives, each under a name of its own (`kernel_set.kept_name`)."""
 
     def has(self, name: str) -> bool:
         """Whether an archive is kept under a name, all of it."""
 
-    def put(self, name: str, archive: Path) -> None:
+    def upload(self, name: str, archive: Path) -> None:
         """Keep an archive under a name; nothing to do if the same bytes are there.
 
         Raises `PublishError` if others are.
         """
 
-    def take(self, name: str, folder: Path) -> Path | None:
+    def download(self, name: str, folder: Path) -> Path | None:
         """Copy what is kept under a name into a folder, under its own file name; None if nothing is.
 
         It is there whole or not at all, and has the sha256 that was recorded when it was put. Raises `PublishError` if
@@ -45,7 +45,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class DirectoryShelf:
+class DirectoryArchiveHost:
     """A shelf in a directory: ``kernels/<name>/`` has the archive, and SHA256SUMS, which is what makes it kept."""
 
     folder: Path
@@ -54,9 +54,9 @@ class DirectoryShelf:
         """See `Shelf.has`."""
         return self._recorded(name) is not None
 
-    def put(self, name: str, archive: Path) -> None:
+    def upload(self, name: str, archive: Path) -> None:
         """See `Shelf.put`."""
-        kept, digest, place = self._recorded(name), sha256_of(archive), self._place(name)
+        kept, digest, place = self._recorded(name), file_sha256(archive), self._place(name)
         if kept == (digest, archive.name):
             return
         if kept:
@@ -65,7 +65,7 @@ class DirectoryShelf:
         _copy(archive, place / archive.name, digest)
         write_atomic(place / _RECORD, f"{digest}  {archive.name}\n".encode())
 
-    def take(self, name: str, folder: Path) -> Path | None:
+    def download(self, name: str, folder: Path) -> Path | None:
         """See `Shelf.take`."""
         kept = self._recorded(name)
         if kept is None:
@@ -88,12 +88,12 @@ def _copy(archive: Path, copy: Path, digest: str) -> None:
     """Copy an archive whole or not at all. Raises `PublishError` if the copy is not what it should be."""
     with atomic_path(copy) as written:
         shutil.copyfile(archive, written)
-        if sha256_of(written) != digest:
+        if file_sha256(written) != digest:
             hint = "remove its folder from the shelf, and keep the set again: kernels SET --join --keep"
             raise PublishError("not what was put on the shelf", f"{archive}: its sha256 is not {digest[:12]}...", hint)
 
 
-def keep_set(shelf: Shelf, name: str, archive: Path) -> None:
+def upload_set(shelf: ArchiveHost, name: str, archive: Path) -> None:
     """Put the archive of a whole set on a shelf, unless one is there already.
 
     That one serves wheels, and another compile of the same objects has other costs in it, so other bytes. Raises what
@@ -102,10 +102,10 @@ def keep_set(shelf: Shelf, name: str, archive: Path) -> None:
     if shelf.has(name):
         logger.info("already on the shelf, and left as it is: %s", name)
     else:
-        shelf.put(name, archive)
+        shelf.upload(name, archive)
 
 
-def take_set(shelf: Shelf, name: str, set_id: str, folder: Path) -> Path:
+def download_set(shelf: ArchiveHost, name: str, set_id: str, folder: Path) -> Path:
     """Take the archive of a kernel set from a shelf into a folder; its path there.
 
     Raises `FactoryError` if it is not kept, `InputError` if what is kept is no archive of the whole set, and what
@@ -113,11 +113,11 @@ def take_set(shelf: Shelf, name: str, set_id: str, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with scratch_dir(folder) as scratch:
-        taken = shelf.take(name, scratch)
+        taken = shelf.download(name, scratch)
         if taken is None:
             hint = f"compile it: wheelfactory kernels {set_id} --shard I/N, then --join --keep"
             raise FactoryError("kernel set is not on the shelf", name, hint)
-        manifest = read_manifest(taken)
+        manifest = read_archive_manifest(taken)
         if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, taken.name) or manifest.is_partial:
             hint = "find out who put it there; take nothing from this shelf before that"
             raise InputError("not the kernel set that was asked for", f"{name} has {taken.name}", hint)

@@ -31,12 +31,12 @@ _KINDS = {
 }
 
 
-class DamagedTapeError(Exception):
+class DamagedStreamError(Exception):
     """What is wrong with the tape, in words that follow its name."""
 
 
 @contextmanager
-def packing(file: IO[bytes]) -> Iterator[zstandard.ZstdCompressionWriter]:
+def open_writer(file: IO[bytes]) -> Iterator[zstandard.ZstdCompressionWriter]:
     """A tape for `write_member`, with its end behind the last; the same bytes for the same members."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, write_checksum=True
@@ -56,7 +56,7 @@ def write_member(tape: zstandard.ZstdCompressionWriter, name: str, size: int, co
     tape.write(bytes(-size % _BLOCK))
 
 
-class Tape:
+class ArchiveStream:
     """The reader. What it raises is `DamagedTapeError`, or `OSError` for a file that cannot be read."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -64,36 +64,36 @@ class Tape:
         self._inflater = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).decompressobj()
         self._ready = memoryview(b"")
 
-    def member(self) -> tuple[str, int]:
+    def read_header(self) -> tuple[str, int]:
         """Name and bytes of the next member, whose content is to be read by `content` before the next."""
         block = self._exactly(_BLOCK)
         if not any(block):
-            raise DamagedTapeError("it ends before its last member")
+            raise DamagedStreamError("it ends before its last member")
         try:
             found = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
         except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise DamagedTapeError(f"it is no tar archive inside ({error})") from None
+            raise DamagedStreamError(f"it is no tar archive inside ({error})") from None
         name = ascii(found.name[:200])[1:-1]
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise DamagedTapeError(f"{name} is {_KINDS.get(found.type, 'of a kind that is not taken')}")
+            raise DamagedStreamError(f"{name} is {_KINDS.get(found.type, 'of a kind that is not taken')}")
         if found.size < 0:
-            raise DamagedTapeError(f"{name} has a size below 0")
+            raise DamagedStreamError(f"{name} has a size below 0")
         return name, found.size
 
-    def content(self, size: int) -> Iterator[memoryview]:
+    def read_content(self, size: int) -> Iterator[memoryview]:
         """The next `size` bytes, in pieces, and past what fills them up."""
         yield from self._pieces(size)
         if any(self._exactly(-size % _BLOCK)):
-            raise DamagedTapeError("there is something between its members")
+            raise DamagedStreamError("there is something between its members")
 
-    def finish(self) -> None:
+    def read_end(self) -> None:
         """Read the end. Raises `DamagedTapeError` if there is more, or less."""
         if self._exactly(len(_END)) != _END:
-            raise DamagedTapeError("there is something behind its last member")
+            raise DamagedStreamError("there is something behind its last member")
         while not self._inflater.eof:
             self._more()
         if self._ready or self._inflater.unused_data or self._file.read(1):
-            raise DamagedTapeError("there is something behind its end")
+            raise DamagedStreamError("there is something behind its end")
 
     def _exactly(self, size: int) -> bytes:
         return b"".join(self._pieces(size))
@@ -109,14 +109,14 @@ class Tape:
 
     def _more(self) -> None:
         if self._inflater.eof:
-            raise DamagedTapeError("it ends before its last member")
+            raise DamagedStreamError("it ends before its last member")
         packed = self._file.read(_PIECE)
         if not packed:
-            raise DamagedTapeError("it was cut short")
+            raise DamagedStreamError("it was cut short")
         try:
             made = self._inflater.decompress(packed)
         except zstandard.ZstdError as error:
-            raise DamagedTapeError(f"its zstandard stream is damaged or none ({error})") from None
+            raise DamagedStreamError(f"its zstandard stream is damaged or none ({error})") from None
         if self._ready and made:
-            raise DamagedTapeError("there is something behind its last member")
+            raise DamagedStreamError("there is something behind its last member")
         self._ready = memoryview(made)

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wheelfactory.kernels.compiler.costs import kind_of
-from wheelfactory.kernels.compiler.store import Finished
+from wheelfactory.kernels.compiler.costs import parse_kernel_kind
+from wheelfactory.kernels.compiler.store import ObjectRecord
 
 
-def trace(entries: Iterable[Finished]) -> str:
+def render_trace(entries: Iterable[ObjectRecord]) -> str:
     """The compiles as a JSON document of trace events; times count from the first start."""
     ordered = sorted(entries, key=lambda entry: (entry.start, entry.end, entry.source))
     begin = ordered[0].start if ordered else 0.0
@@ -25,7 +25,7 @@ def trace(entries: Iterable[Finished]) -> str:
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
 
 
-def _compiles(spans: Iterable[tuple[Finished, int, int]]) -> Iterator[dict[str, Any]]:
+def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
     """An event for each, on as few threads as ran at once; one that ends before it starts takes no time."""
     running: list[tuple[int, int]] = []
     free: list[int] = []
@@ -36,7 +36,7 @@ def _compiles(spans: Iterable[tuple[Finished, int, int]]) -> Iterator[dict[str, 
         heapq.heappush(running, (max(start, end), thread))
         yield {
             "name": entry.source,
-            "cat": kind_of(entry.source)[0] or "other",
+            "cat": parse_kernel_kind(entry.source)[0] or "other",
             "ph": "X",
             "ts": start,
             "dur": max(0, end - start),
@@ -46,7 +46,7 @@ def _compiles(spans: Iterable[tuple[Finished, int, int]]) -> Iterator[dict[str, 
         }
 
 
-def _memory(spans: Iterable[tuple[Finished, int, int]]) -> Iterator[dict[str, Any]]:
+def _memory(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
     """The MiB of all that runs from a time on, each counted with its peak: an upper bound."""
     changes: Counter[int] = Counter()
     for entry, start, end in spans:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import yaml
 from yaml.reader import Reader
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Where a value stands: the keys and list positions that lead to it, such as ``("rocm", "7.2", "torch", 0)``."""
 
 DEEPEST = 20
@@ -46,7 +46,7 @@ class Problem:
     hint: str
 
     @classmethod
-    def at(cls, mark: Mark, what: str, hint: str) -> Problem:
+    def at_mark(cls, mark: Mark, what: str, hint: str) -> Problem:
         """A problem at a mark."""
         return cls(mark.line + 1, mark.column + 1, what, hint)
 
@@ -64,22 +64,22 @@ class Document:
 
     def __init__(self, text: str) -> None:
         self.problems: list[Problem] = []
-        self.key_marks: dict[Place, Mark] = {}
-        self.marks: dict[Place, Mark] = {}
+        self.key_marks: dict[KeyPath, Mark] = {}
+        self.marks: dict[KeyPath, Mark] = {}
         self.values = self._value(_compose(text), ())
 
-    def mark(self, place: Place) -> Mark:
+    def mark(self, place: KeyPath) -> Mark:
         """The mark of a place, or of the nearest place around it that the file has."""
         while place not in self.marks:
             place = place[:-1]
         return self.marks[place]
 
-    def _value(self, node: yaml.Node, place: Place) -> Any:
+    def _value(self, node: yaml.Node, place: KeyPath) -> Any:
         if len(place) > DEEPEST:
             raise _too_deep(node.start_mark)
         if len(self.marks) > MOST_VALUES:
             what = f"more than {MOST_VALUES:,} values"
-            raise UnreadableError(Problem.at(node.start_mark, what, "use fewer aliases of aliases"))
+            raise UnreadableError(Problem.at_mark(node.start_mark, what, "use fewer aliases of aliases"))
         self.marks[place] = node.start_mark
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, place)
@@ -89,7 +89,7 @@ class Document:
             return items
         return _scalar(node)
 
-    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, place: KeyPath) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -100,7 +100,7 @@ class Document:
                     "merge keys (<<) are not supported",
                     "write the keys out, or 'key: *name' for a whole entry",
                 )
-                raise UnreadableError(Problem.at(key_node.start_mark, what, hint))
+                raise UnreadableError(Problem.at_mark(key_node.start_mark, what, hint))
             key = key_node.value
             inner = (*place, key)
             if key in mapping:
@@ -123,7 +123,7 @@ class Document:
             seen.add(text)
 
     def _problem(self, node: yaml.Node, what: str, hint: str) -> None:
-        self.problems.append(Problem.at(node.start_mark, what, hint))
+        self.problems.append(Problem.at_mark(node.start_mark, what, hint))
 
 
 def quote(number: str) -> str:
@@ -172,4 +172,4 @@ def _refuse_deep_nesting(text: str) -> None:
 
 def _too_deep(mark: Mark) -> UnreadableError:
     hint = "close the brackets; no alias may hold itself"
-    return UnreadableError(Problem.at(mark, f"nested more than {DEEPEST} deep", hint))
+    return UnreadableError(Problem.at_mark(mark, f"nested more than {DEEPEST} deep", hint))

@@ -13,7 +13,7 @@ import yaml
 
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.files import atomic_path
-from wheelfactory.matrix.document import Place
+from wheelfactory.matrix.document import KeyPath
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
@@ -27,14 +27,14 @@ class Edit:
     text: str
 
 
-def compose(text: str) -> yaml.Node:
+def compose_yaml(text: str) -> yaml.Node:
     """The nodes of a YAML text that is no empty one; their marks count its characters."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)  # the one in C does not count a byte order mark
     assert root is not None
     return root
 
 
-def find(node: yaml.Node, place: Place) -> yaml.Node:
+def find_node(node: yaml.Node, place: KeyPath) -> yaml.Node:
     """The node at a place that the file has."""
     for part in place:
         if isinstance(part, int):
@@ -44,22 +44,22 @@ def find(node: yaml.Node, place: Place) -> yaml.Node:
     return node
 
 
-def line_below(text: str, index: int, line: str) -> Edit:
+def insert_line_below(text: str, index: int, line: str) -> Edit:
     """A line below the one that a character is in, ended as that one is."""
     end = text.find("\n", index)
     if end < 0:
         return Edit(len(text), len(text), f"\n{line}")
     start = end + 1
-    return Edit(start, start, line + line_end(text, index))
+    return Edit(start, start, line + line_ending(text, index))
 
 
-def line_end(text: str, index: int) -> str:
+def line_ending(text: str, index: int) -> str:
     """How the line that a character is in ends: ``\\n`` or ``\\r\\n``."""
     end = text.find("\n", index)
     return "\r\n" if text[end - 1 : end] == "\r" else "\n"
 
 
-def edited(text: str, edits: Iterable[Edit]) -> str:
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """The text with edits of different places made; one that is given twice is made once.
 
     Whether the result is what was meant is for `rewrite` to check: an anchor can make one text stand for two places.
@@ -69,7 +69,7 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     return text
 
 
-def rewrite(path: Path, before: bytes, text: str, meant: Matrix, *, part: str) -> None:
+def write_matrix(path: Path, before: bytes, text: str, meant: Matrix, *, part: str) -> None:
     """Put an edited text in the place of a matrix file that still has the content `before`, or leave the file alone.
 
     Raises `FactoryError` if the text does not read back as exactly the matrix that was meant (`part` says what of it

@@ -9,7 +9,7 @@ from itertools import product
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.rules import Combination, first_reason
+from wheelfactory.matrix.rules import Combination, exclusion_check
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def expand(matrix: Matrix) -> Expansion:
     """
     pythons: dict[Cell, tuple[str, ...]] = {}
     excluded: list[Excluded] = []
-    refuse = first_reason(matrix)
+    refuse = exclusion_check(matrix)
     for combination in product(matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend):
         reason = refuse(combination)
         if reason:
             excluded.append(Excluded(combination, reason))
         else:
-            cell = Cell.of(*combination)
+            cell = Cell.from_axes(*combination)
             pythons[cell] = (*pythons.get(cell, ()), combination[1])
     _refuse_same_wheel(matrix, pythons)
     return Expansion(pythons, tuple(excluded))
@@ -72,6 +72,6 @@ def _refuse_same_wheel(matrix: Matrix, cells: dict[Cell, tuple[str, ...]]) -> No
             )
 
 
-def refusals(expansion: Expansion, cell: Cell) -> Iterator[Excluded]:
+def find_excluded(expansion: Expansion, cell: Cell) -> Iterator[Excluded]:
     """What was excluded of the combinations that belong to a cell."""
-    return (item for item in expansion.excluded if Cell.of(*item.combination) == cell)
+    return (item for item in expansion.excluded if Cell.from_axes(*item.combination) == cell)

@@ -20,10 +20,10 @@ from wheelfactory.matrix.forms import (
     Commit,
     Digest,
     DiskSize,
-    Distribution,
+    LinuxDistribution,
     GitTagName,
     ImageReference,
-    Index,
+    IndexUrl,
     OffloadArch,
     PlatformTag,
     ProjectName,
@@ -37,10 +37,10 @@ from wheelfactory.matrix.forms import (
     TritonWindow,
     VersionText,
     Window,
-    mistake,
-    sizes,
+    value_error,
+    parse_size_band,
 )
-from wheelfactory.matrix.tags import with_one_compiler
+from wheelfactory.matrix.tags import same_compiler_images
 
 
 class Fact(FrozenModel):
@@ -66,7 +66,7 @@ class GitTag(Fact):
     @model_validator(mode="after")
     def _names_something(self) -> GitTag:
         if self.tag is None and self.commit is None:
-            raise mistake("names nothing to fetch", "add a tag, a commit, or both")
+            raise value_error("names nothing to fetch", "add a tag, a commit, or both")
         return self
 
 
@@ -80,7 +80,7 @@ class CkBackend(Fact):
     @property
     def wheel_bytes(self) -> range:
         """The sizes, in bytes, that its wheels can have; one outside lacks something or carries something."""
-        return sizes(self.wheel_size)
+        return parse_size_band(self.wheel_size)
 
 
 class TritonBackend(CkBackend):
@@ -102,7 +102,7 @@ class FlashAttn(Fact):
     @model_validator(mode="after")
     def _has_one_origin(self) -> FlashAttn:
         if (self.sdist is None) == (self.git is None):
-            raise mistake("must have one origin", "write either sdist or git")
+            raise value_error("must have one origin", "write either sdist or git")
         return self
 
     @property
@@ -111,7 +111,7 @@ class FlashAttn(Fact):
         return self.git.commit or "" if self.git and self.git.tag is None else ""
 
     @property
-    def pin(self) -> str:
+    def source_pin(self) -> str:
         """What identifies its sources before they are fetched: ``sha256:...``, ``commit:...``, or an unpinned tag."""
         if self.sdist:
             return f"sha256:{self.sdist.sha256}"
@@ -138,7 +138,7 @@ class Image(Fact):
 
     tag: ImageReference
     digest: Digest | None = None
-    distribution: Distribution
+    distribution: LinuxDistribution
     glibc: VersionText
     python: PythonVersion
     python_path: AbsolutePath
@@ -166,7 +166,7 @@ class Rocm(Fact):
     """One ROCm version: the torch releases on its index, the archs its torch is built for, its images."""
 
     torch: tuple[VersionText, ...] = Field(min_length=1, strict=False)
-    index: Index
+    index: IndexUrl
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
     images: tuple[Image, ...] = Field(min_length=1, strict=False)
     slim: Image | None = None
@@ -203,7 +203,7 @@ class Exclusion(Fact):
     @model_validator(mode="after")
     def _names_an_axis(self) -> Exclusion:
         if not self.axes and self.backend is None:
-            raise mistake("names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend")
+            raise value_error("names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend")
         return self
 
 
@@ -233,11 +233,11 @@ class Matrix(Fact):
         def fit(image: Image) -> tuple[bool, bool]:
             return image.torch == cell.torch, image.python == cell.python
 
-        return max(with_one_compiler(rocm.images), key=fit)
+        return max(same_compiler_images(rocm.images), key=fit)
 
     def label(self, cell: Cell) -> Label:
         """The label of the wheel that a cell makes."""
-        return Label.of(cell, self.flash_attn[cell.flash_attn].label_commit)
+        return Label.from_cell(cell, self.flash_attn[cell.flash_attn].label_commit)
 
     def archs(self, cell: Cell) -> tuple[str, ...]:
         """The offload archs that the wheel of a cell promises: those the release accepts and that torch has."""

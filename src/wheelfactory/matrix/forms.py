@@ -31,12 +31,12 @@ _WORD = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
 _BOUND = "(>=|<=|>|<|==|!=|~=)[0-9][0-9a-z.]*([.][*])?"
 
 
-def mistake(what: str, hint: str) -> PydanticCustomError:
+def value_error(what: str, hint: str) -> PydanticCustomError:
     """The error of a value: what is wrong with it, and what to write instead."""
     return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
 
 
-def sizes(text: str) -> range:
+def parse_size_band(text: str) -> range:
     """The sizes, in bytes, of a `SizeBand`."""
     least, most = (int(number) * _UNITS[unit] for number, unit in _SIZE.findall(text))
     return range(least, most + 1)
@@ -47,10 +47,10 @@ def _is_version(text: str) -> str:
     try:
         version = Version(text if len(text) <= _LONGEST_VERSION else "")
     except InvalidVersion:
-        raise mistake(f"is not a version: {text!r}", "a version looks like 2.9.1 or 2.8.3.post2") from None
+        raise value_error(f"is not a version: {text!r}", "a version looks like 2.9.1 or 2.8.3.post2") from None
     if version.local or version.epoch or str(version) != text:
         plain = version.public.rpartition("!")[2]
-        raise mistake(f"is not how a version is written here: {text!r}", f"write '{plain}'")
+        raise value_error(f"is not how a version is written here: {text!r}", f"write '{plain}'")
     return text
 
 
@@ -60,7 +60,7 @@ def _like(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> Aft
 
     def check(text: str) -> str:
         if len(text) > longest or form.fullmatch(text) is None:
-            raise mistake(f"is not {kind}: {text!r}", f"{kind} looks like {example}")
+            raise value_error(f"is not {kind}: {text!r}", f"{kind} looks like {example}")
         return text
 
     return AfterValidator(check)
@@ -70,20 +70,20 @@ def _is_specifier(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier as error:
-        raise mistake(f"is not a version specifier: {text!r}", str(error)) from None
+        raise value_error(f"is not a version specifier: {text!r}", str(error)) from None
     return text
 
 
 def _has_room(text: str) -> str:
-    if len(sizes(text)) < 2:
-        raise mistake(f"is an empty range: {text!r}", "write the smaller size first, such as 20 MB to 1000 MB")
+    if len(parse_size_band(text)) < 2:
+        raise value_error(f"is an empty range: {text!r}", "write the smaller size first, such as 20 MB to 1000 MB")
     return text
 
 
 def _has_versions(text: str) -> str:
     first, end = text.removeprefix(">=").split(",<")
     if Version(first) >= Version(end):
-        raise mistake(f"is an empty range: {text!r}", "write the older version first, such as >=3.2.0,<3.9")
+        raise value_error(f"is an empty range: {text!r}", "write the older version first, such as >=3.2.0,<3.9")
     return text
 
 
@@ -91,9 +91,9 @@ def _is_plain(text: str) -> str:
     """Text for people, on one line: what a page or a terminal shows is all that it says."""
     if found := _FOREIGN.search(text):
         hint = "write letters, digits and punctuation; over several lines, begin with >-"
-        raise mistake(f"has the character U+{ord(found[0]):04X}", hint)
+        raise value_error(f"has the character U+{ord(found[0]):04X}", hint)
     if text != text.strip():
-        raise mistake("begins or ends with a blank", "remove it")
+        raise value_error("begins or ends with a blank", "remove it")
     return text
 
 
@@ -142,7 +142,7 @@ Repository = Annotated[
 ]
 """By HTTPS, so that nobody on the way changes it, or a copy on this machine, for one that has no network."""
 GitTagName = Annotated[str, _like("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
-Index = Annotated[
+IndexUrl = Annotated[
     str, _like(f"https://{_HOST}{_FOLDERS}*/?", "the address of an index", "https://download.pytorch.org/whl/rocm7.2")
 ]
 PlatformTag = Annotated[
@@ -156,6 +156,6 @@ ImageReference = Annotated[
         "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0",
     ),
 ]
-Distribution = Annotated[str, _like("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")]
+LinuxDistribution = Annotated[str, _like("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")]
 Citation = Annotated[str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]
 Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]

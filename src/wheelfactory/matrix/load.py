@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
-from wheelfactory.matrix.document import Document, Number, Place, Problem, UnreadableError, quote
+from wheelfactory.matrix.document import Document, Number, KeyPath, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
 MOST_BYTES = 300_000
@@ -61,9 +61,9 @@ def load_matrix(path: Path) -> Matrix:
             if details["type"] != "too_short" or not details["input"]:
                 problems.add(_explain(document, details))
     else:
-        problems.update(Problem.at(document.key_marks[place], *told) for place, *told in _same_versions(matrix))
+        problems.update(Problem.at_mark(document.key_marks[place], *told) for place, *told in _same_versions(matrix))
         for place, *told in (*_other_files(matrix), *_dangling_torch(matrix), *_idle_exclusions(matrix)):
-            problems.add(Problem.at(document.mark(place), *told))
+            problems.add(Problem.at_mark(document.mark(place), *told))
         problems.update(Problem(1, 1, *told) for told in _too_many(matrix))
     if problems:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
@@ -106,24 +106,24 @@ def _explain(document: Document, details: ErrorDetails) -> Problem:
     place, kind = details["loc"], details["type"]
     if kind == "extra_forbidden":
         known = ", ".join(_known_keys(place[:-1]))
-        return Problem.at(document.key_marks[place], f"unknown key {place[-1]!r}", f"known here: {known}")
+        return Problem.at_mark(document.key_marks[place], f"unknown key {place[-1]!r}", f"known here: {known}")
     if place[-1:] == ("[key]",):
         mark, place = document.key_marks[place[:-1]], place[:-1]
     else:
         mark = document.mark(place)
     name = ".".join(map(str, place)) or "the file"
     if kind == "missing":
-        return Problem.at(mark, f"{name} is missing", "add what is missing to that entry")
+        return Problem.at_mark(mark, f"{name} is missing", "add what is missing to that entry")
     given = details["input"]
     if kind == "string_type" and isinstance(given, Number):
-        return Problem.at(mark, f"{name}: {given.text} is a number, not text", quote(given.text))
+        return Problem.at_mark(mark, f"{name}: {given.text} is a number, not text", quote(given.text))
     message = str(details["msg"]).replace("Input should be", "must be")
     other = message, details.get("ctx", {}).get("hint") or "write one of these"
     what, hint = _WORDS.get(kind, other)
-    return Problem.at(mark, f"{name} {what}", hint)
+    return Problem.at_mark(mark, f"{name} {what}", hint)
 
 
-def _known_keys(place: Place) -> Iterator[str]:
+def _known_keys(place: KeyPath) -> Iterator[str]:
     """The keys that the mapping at a place may have, read off the schema of `Matrix`."""
     node = _schema()
     for part in place:
@@ -148,7 +148,7 @@ def _resolve(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _same_versions(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
+def _same_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """One version under two spellings, such as 6.2 and 6.2.0."""
     for axis, versions in (("flash-attn", matrix.flash_attn), ("torch", matrix.torch), ("rocm", matrix.rocm)):
         first: dict[Version, str] = {}
@@ -158,7 +158,7 @@ def _same_versions(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
                 yield (axis, text), f"{text} is the same version as {other}", "keep one of them"
 
 
-def _other_files(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
+def _other_files(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """A file of another project or version than the entry it stands in."""
     for version, release in matrix.flash_attn.items():
         name = f"flash_attn-{version}.tar.gz"
@@ -180,7 +180,7 @@ def _too_many(matrix: Matrix) -> Iterator[tuple[str, str]]:
         yield f"the axes make {count:,} combinations", f"remove versions: {MOST_COMBINATIONS:,} are the most"
 
 
-def _dangling_torch(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
+def _dangling_torch(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """A torch on a ROCm index that the matrix knows nothing of."""
     for version, rocm in matrix.rocm.items():
         for position, torch in enumerate(rocm.torch):
@@ -189,7 +189,7 @@ def _dangling_torch(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
                 yield ("rocm", version, "torch", position), f"torch {torch} has no entry", hint
 
 
-def _idle_exclusions(matrix: Matrix) -> Iterator[tuple[Place, str, str]]:
+def _idle_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """An exclusion of versions or of a backend that its axis does not have."""
     axes = {"flash-attn": matrix.flash_attn, "python": matrix.python, "torch": matrix.torch, "rocm": matrix.rocm}
     for position, exclusion in enumerate(matrix.exclude):

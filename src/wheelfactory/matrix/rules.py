@@ -31,7 +31,7 @@ class Rule:
     """A rule of one matrix, with the axes it looks at."""
 
     axes: tuple[str, ...]
-    refuse: Callable[..., str]
+    reason_against: Callable[..., str]
     """The values of those axes -> the reason against them, or ""."""
 
 
@@ -87,7 +87,7 @@ def no_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> str
         return _UNSUPPORTED[backend].format(arch=arch)
     if flash_attn in supporting or matrix.flash_attn[flash_attn].backend(backend) is None:
         return ""
-    return f"flash-attn {flash_attn}: {backend.spoken} does not support {arch}; that of {_and(supporting)} does"
+    return f"flash-attn {flash_attn}: {backend.display_name} does not support {arch}; that of {_and(supporting)} does"
 
 
 def torch_lacks_arch(matrix: Matrix, rocm: str, arch: str) -> str:
@@ -98,7 +98,7 @@ def torch_lacks_arch(matrix: Matrix, rocm: str, arch: str) -> str:
     return "" if rocm in has else f"torch for ROCm {rocm} is not built for {arch}; that for {_and(has)} is"
 
 
-def rules_of(matrix: Matrix) -> tuple[Rule, ...]:
+def cell_rules(matrix: Matrix) -> tuple[Rule, ...]:
     """All rules and exclusions of a matrix, in the order in which they are asked."""
     return (
         Rule(("flash-attn", "backend"), partial(backend_missing, matrix)),
@@ -111,7 +111,7 @@ def rules_of(matrix: Matrix) -> tuple[Rule, ...]:
     )
 
 
-def gpu_rules_of(matrix: Matrix) -> tuple[Rule, ...]:
+def gpu_rules(matrix: Matrix) -> tuple[Rule, ...]:
     """The rules that say why the wheels of a combination have no code for a GPU; where none does, they have it."""
     return (
         Rule(("flash-attn", "backend", GPU), partial(no_code, matrix)),
@@ -119,13 +119,13 @@ def gpu_rules_of(matrix: Matrix) -> tuple[Rule, ...]:
     )
 
 
-def first_reason(matrix: Matrix) -> Callable[[Combination], str]:
+def exclusion_check(matrix: Matrix) -> Callable[[Combination], str]:
     """All rules and exclusions as one function, which gives the first reason against a combination.
 
     Each rule sees few axes and is remembered for them, so that 100,000 combinations cost look-ups rather than
     version comparisons.
     """
-    asked = [(cache(rule.refuse), tuple(map(AXES.index, rule.axes))) for rule in rules_of(matrix)]
+    asked = [(cache(rule.reason_against), tuple(map(AXES.index, rule.axes))) for rule in cell_rules(matrix)]
 
     def refuse(combination: Combination) -> str:
         for rule, places in asked:

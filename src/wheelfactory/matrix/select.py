@@ -10,14 +10,14 @@ from packaging.version import Version
 
 from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.expand import Excluded, Expansion, refusals
+from wheelfactory.matrix.expand import Excluded, Expansion, find_excluded
 from wheelfactory.matrix.facts import Matrix
 
 GITHUB_MATRIX_LIMIT = 256
 """Entries that one job's strategy may have; GitHub refuses the job beyond (docs, and cryfs#543)."""
 
 
-def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
+def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     """The cells whose id matches the glob `only`.
 
     Raises `InputError` if none does: with the reasons, if the glob matches combinations that were excluded.
@@ -25,7 +25,7 @@ def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     cells = tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only))
     if cells:
         return cells
-    excluded = [item for item in expansion.excluded if matches(item, only)]
+    excluded = [item for item in expansion.excluded if matches_glob(item, only)]
     if excluded:
         reasons = dict.fromkeys(item.reason for item in excluded)
         raise InputError("no cell is left of the selection", only, "; ".join(list(reasons)[:3]))
@@ -36,16 +36,16 @@ def select(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     )
 
 
-def matches(item: Excluded, only: str) -> bool:
+def matches_glob(item: Excluded, only: str) -> bool:
     """Whether the glob `only` matches an excluded combination: the id of its cell, or its own name with its Python."""
-    return fnmatchcase(Cell.of(*item.combination).id, only) or fnmatchcase(item.name, only)
+    return fnmatchcase(Cell.from_axes(*item.combination).id, only) or fnmatchcase(item.name, only)
 
 
-def require(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell:
+def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell:
     """The cell, if the matrix has it (and for this Python). Raises `InputError` with the reason otherwise."""
     if cell in expansion.pythons and (python in (None, ANY_PYTHON) or python in expansion.pythons[cell]):
         return cell
-    found = [item for item in refusals(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]
+    found = [item for item in find_excluded(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]
     if found:
         raise InputError(
             "this combination cannot work", cell.id, "; ".join(dict.fromkeys(item.reason for item in found))
@@ -69,7 +69,7 @@ def _not_in_matrix(expansion: Expansion, cell: Cell, python: str | None) -> Inpu
     return InputError("not in the matrix", cell.id, f"its backend {cell.backend} is not one of the matrix")
 
 
-def unpublished(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell, ...]:
+def unpublished_cells(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell, ...]:
     """The cells whose id is not among the published ones."""
     return tuple(cell for cell in cells if cell.id not in published)
 
@@ -88,30 +88,30 @@ def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False
         }
         for cell in cells
     ]
-    return two_levels(entries) if shards else strategy(entries)
+    return sharded_strategy_json(entries) if shards else strategy_json(entries)
 
 
-def strategy(entries: Sequence[Mapping[str, str]]) -> str:
+def strategy_json(entries: Sequence[Mapping[str, str]]) -> str:
     """The matrix of a job's strategy, as text for ``fromJSON``."""
     return json.dumps({"include": entries}, separators=(",", ":"))
 
 
-def two_levels(entries: Sequence[Mapping[str, str]]) -> str:
+def sharded_strategy_json(entries: Sequence[Mapping[str, str]]) -> str:
     """A matrix of shards, whose ``cells`` is itself such a matrix, as text, of at most `GITHUB_MATRIX_LIMIT` entries.
 
     A reusable workflow that is called for each shard fans it out: 256 x 256 cells.
     """
     groups = [entries[i : i + GITHUB_MATRIX_LIMIT] for i in range(0, len(entries), GITHUB_MATRIX_LIMIT)]
-    return strategy([{"shard": str(number), "cells": strategy(group)} for number, group in enumerate(groups)])
+    return strategy_json([{"shard": str(number), "cells": strategy_json(group)} for number, group in enumerate(groups)])
 
 
-def explanation(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
+def explain_selection(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
     """What became of each combination that `only` matches (built, merged, published or refused), and the sums.
 
     The sums account for the whole product, whatever `only` is.
     """
     selected = frozenset(cells)
-    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded if matches(item, only)]
+    lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded if matches_glob(item, only)]
     left_out = 0
     for cell, pythons in expansion.pythons.items():
         if cell.id in published and fnmatchcase(cell.id, only):

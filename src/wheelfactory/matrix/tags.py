@@ -72,7 +72,7 @@ def newest_patch(tag: str, listed: Iterable[str], entry: str, entries: Collectio
     return max(newer, key=lambda other: (other.rocm, other.text)).text if newer else tag
 
 
-def further_tags(tags: Collection[str], listed: Iterable[str], entry: str, entries: Collection[str]) -> list[str]:
+def additional_tags(tags: Collection[str], listed: Iterable[str], entry: str, entries: Collection[str]) -> list[str]:
     """Tags of the entry's newest release, or of a newer one, with a distribution, Python or torch that `tags` lack."""
     own = [parsed for tag in tags if (parsed := parse_tag(tag))]
     if not own:
@@ -87,7 +87,7 @@ def _parsed(listed: Iterable[str], entry: str, entries: Collection[str]) -> list
     return [tag for tag in parsed if tag and tag.entry(entries) == entry]
 
 
-class Toolchain(Protocol):
+class ToolchainImage(Protocol):
     """What an image says of its compiler and libraries."""
 
     @property
@@ -103,16 +103,16 @@ class Toolchain(Protocol):
         """The version of its C library."""
 
 
-AnyImage = TypeVar("AnyImage", bound=Toolchain)
+AnyImage = TypeVar("AnyImage", bound=ToolchainImage)
 
 
-def release_of(image: Toolchain) -> tuple[int, ...]:
+def rocm_release(image: ToolchainImage) -> tuple[int, ...]:
     """The ROCm release that the tag of an image says, such as ``(7, 1, 1)``; empty if it says none."""
     parsed = parse_tag(image.tag.rpartition(":")[2])
     return parsed.rocm if parsed else ()
 
 
-def with_one_compiler(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
+def same_compiler_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
     """The images of a ROCm entry that have one and the same compiler: those of the newest release, on one distribution.
 
     A cell takes an object only if its compiler has the same content and finds the C and C++ library of the same version
@@ -124,9 +124,9 @@ def with_one_compiler(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
     no release is left out where another one's does, as its compiler may be any. Where none does, all are taken: nothing
     tells which of them are alike, and kernels of a compiler that is not are refused by their key.
     """
-    newest = max(map(release_of, images))
+    newest = max(map(rocm_release, images))
     if not newest:
         return tuple(images)
-    same = [image for image in images if release_of(image) == newest]
+    same = [image for image in images if rocm_release(image) == newest]
     system = min(same, key=lambda image: Version(image.glibc)).distribution
     return tuple(image for image in same if image.distribution == system)

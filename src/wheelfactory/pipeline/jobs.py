@@ -9,14 +9,14 @@ from pathlib import Path
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
-from wheelfactory.core.models import FrozenModel, parse
-from wheelfactory.kernels.kernel_set import KEPT, KernelSet, kept_name
+from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, stored_set_name
 from wheelfactory.kernels.manifest import shard_suffix
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy_json
 
 
-class PlannedCell(FrozenModel):
+class CellJob(FrozenModel):
     """A cell to build, and the group of cells with which its wheel is uploaded."""
 
     id: str
@@ -25,56 +25,56 @@ class PlannedCell(FrozenModel):
     """The kernel set that it links; empty for Triton."""
 
 
-class PlannedSet(FrozenModel):
+class SetJobs(FrozenModel):
     """A kernel set that cells of the plan link."""
 
     id: str
-    kept_name: str
+    archive_name: str
     """Its name on the shelf of the target."""
     shards: tuple[str, ...] = ()
     """``1/4`` to ``4/4``, to compile in this run; none where the set is kept already, or is left to the next run."""
-    kept: bool = False
+    stored: bool = False
 
 
-class Plan(FrozenModel):
+class WorkflowJobs(FrozenModel):
     """What a run is to do."""
 
-    cells: tuple[PlannedCell, ...]
-    kernel_sets: tuple[PlannedSet, ...]
+    cells: tuple[CellJob, ...]
+    kernel_sets: tuple[SetJobs, ...]
 
     def write(self, path: Path) -> None:
         """Write it for the later jobs."""
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
 
     @classmethod
-    def read(cls, path: Path) -> Plan:
+    def read(cls, path: Path) -> WorkflowJobs:
         """The inverse of `write`. Raises `InputError` for any other file."""
         data = read_file(path, InputError("cannot read the plan", str(path), _HINT))
-        return parse(cls, data, InputError("not a plan", str(path), _HINT))
+        return parse_model(cls, data, InputError("not a plan", str(path), _HINT))
 
 
 _HINT = "`wheelfactory ci jobs` writes it"
 
 
-def outputs(values: Mapping[str, object]) -> list[str]:
+def output_lines(values: Mapping[str, object]) -> list[str]:
     """``name=value`` lines, as a step appends them to ``$GITHUB_OUTPUT``; true and false as expressions spell them."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
     assert not any("\n" in text for text in texts.values())
     return [f"{name}={text}" for name, text in texts.items()]
 
 
-GROUP_BYTES = 6 * 1000**3
+MAX_GROUP_BYTES = 6 * 1000**3
 """What the wheels of a group may take together, each as large as it may be. A hosted runner has 14 GB (GitHub's docs,
 guaranteed), and a download can be there twice: as it comes, and unpacked."""
 
 
-def make_plan(
+def make_jobs(
     facts: Matrix,
     cells: Sequence[Cell],
     sets: Sequence[KernelSet],
-    kept: Collection[str],
+    stored: Collection[str],
     shards: Mapping[str, Sequence[str]],
-) -> Plan:
+) -> WorkflowJobs:
     """The plan for these cells, whose kernel sets are `sets`; `kept` are the ids of those on the shelf.
 
     `shards` has the shards of each set that is not. As many sets are compiled in a run as one job's matrix takes; the
@@ -82,23 +82,23 @@ def make_plan(
     """
     planned, room = [], GITHUB_MATRIX_LIMIT
     for kernel_set in sets:
-        wanted = () if kernel_set.id in kept else tuple(shards[kernel_set.id])
+        wanted = () if kernel_set.id in stored else tuple(shards[kernel_set.id])
         taken = wanted if len(wanted) <= room else ()
         room -= len(taken)
-        name = kept_name(facts, kernel_set)
-        planned.append(PlannedSet(id=kernel_set.id, kept_name=name, shards=taken, kept=kernel_set.id in kept))
+        name = stored_set_name(facts, kernel_set)
+        planned.append(SetJobs(id=kernel_set.id, archive_name=name, shards=taken, stored=kernel_set.id in stored))
     set_of = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
-    groups = group_numbers(facts, cells)
-    return Plan(
+    groups = assign_groups(facts, cells)
+    return WorkflowJobs(
         cells=tuple(
-            PlannedCell(id=cell.id, group=str(group), kernel_set=set_of.get(cell, ""))
+            CellJob(id=cell.id, group=str(group), kernel_set=set_of.get(cell, ""))
             for cell, group in zip(cells, groups, strict=True)
         ),
         kernel_sets=tuple(planned),
     )
 
 
-def group_numbers(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
+def assign_groups(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
     """The group of each cell, so that a runner's disk holds the wheels of a group, counted from 0."""
     numbers: list[int] = []
     group, taken = 0, 0
@@ -106,7 +106,7 @@ def group_numbers(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
         backend = facts.flash_attn[cell.flash_attn].backend(cell.backend)
         assert backend  # the matrix has no cell of a backend that its release lacks
         largest = backend.wheel_bytes[-1]
-        if taken and taken + largest > GROUP_BYTES:
+        if taken and taken + largest > MAX_GROUP_BYTES:
             group, taken = group + 1, 0
         taken += largest
         numbers.append(group)
@@ -116,21 +116,21 @@ def group_numbers(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
     return numbers
 
 
-def kernel_entries(plan: Plan) -> list[dict[str, str]]:
+def kernel_entries(plan: WorkflowJobs) -> list[dict[str, str]]:
     """What the job that compiles is expanded to: an entry for each shard, with the artifact that it leaves."""
     return [
-        {"set": planned.id, "shard": shard, "artifact": f"{KEPT}{planned.id}{shard_suffix(shard)}"}
+        {"set": planned.id, "shard": shard, "artifact": f"{STORED_SET_PREFIX}{planned.id}{shard_suffix(shard)}"}
         for planned in plan.kernel_sets
         for shard in planned.shards
     ]
 
 
-def cell_entries(cells: Sequence[PlannedCell]) -> list[dict[str, str]]:
+def cell_entries(cells: Sequence[CellJob]) -> list[dict[str, str]]:
     """What the jobs that build are expanded to."""
     return [{"id": cell.id, "group": cell.group, "kernel-set": cell.kernel_set} for cell in cells]
 
 
-def cells_of_groups(groups: str) -> tuple[Cell, ...]:
+def parse_group_cells(groups: str) -> tuple[Cell, ...]:
     """The cells of a `group_strategy`. Raises `InputError` for any other text."""
     try:
         return tuple(Cell.parse(text) for entry in json.loads(groups)["include"] for text in entry["cells"].split())
@@ -138,9 +138,9 @@ def cells_of_groups(groups: str) -> tuple[Cell, ...]:
         raise InputError("not groups of cells", groups[:80], "`wheelfactory ci jobs` prints them as `groups`") from None
 
 
-def group_strategy(cells: Sequence[PlannedCell]) -> str:
+def group_matrix(cells: Sequence[CellJob]) -> str:
     """The matrix of the job that uploads: an entry for each group of wheels, with the cells that it may have."""
     groups: dict[str, list[str]] = {}
     for cell in cells:
         groups.setdefault(cell.group, []).append(cell.id)
-    return strategy([{"group": group, "cells": " ".join(ids)} for group, ids in groups.items()])
+    return strategy_json([{"group": group, "cells": " ".join(ids)} for group, ids in groups.items()])

@@ -10,26 +10,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.executor import Executor, Place
-from wheelfactory.build.fallback import Project, build_fallback
+from wheelfactory.build.executor import Executor, BuildHost
+from wheelfactory.build.fallback import FallbackProject, build_fallback
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
-from wheelfactory.core.process import end_all
-from wheelfactory.core.progress import Part, Steps, unseen
-from wheelfactory.kernels.handover import ALL, Wanted
-from wheelfactory.kernels.kernel_set import kernel_sets
+from wheelfactory.core.process import kill_running
+from wheelfactory.core.progress import ProgressPart, Steps, ignore_progress
+from wheelfactory.kernels.handover import FULL_SCOPE, CompileScope
+from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import unpublished
+from wheelfactory.matrix.select import unpublished_cells
 from wheelfactory.pipeline.build import build_cell
-from wheelfactory.release.additions import addition, missing_dependencies, missing_fallback
+from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, find_missing_fallback
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, published_cells
 from wheelfactory.release.transaction import Publisher, publish
-from wheelfactory.release.verified import unverified
-from wheelfactory.site.site import make_site
+from wheelfactory.release.verified import unverified_reason
+from wheelfactory.site.site import render_site
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import GateResult
 
@@ -44,17 +44,17 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Job:
+class Worklist:
     """What is to be done on this machine for a selection of cells."""
 
-    todo: tuple[Cell, ...]
-    already: tuple[Cell, ...]
-    refusals: tuple[Failure, ...]
+    to_build: tuple[Cell, ...]
+    published: tuple[Cell, ...]
+    unbuildable: tuple[Failure, ...]
     to_verify: tuple[WheelRow, ...] = ()
     """The rows of wheels that are published and not verified."""
 
 
-def plan_job(
+def make_worklist(
     executor: Executor,
     cells: Sequence[Cell],
     publisher: Publisher,
@@ -62,34 +62,34 @@ def plan_job(
     quick: bool = False,
     matrix: Matrix,
     environ: Mapping[str, str],
-) -> Job:
+) -> Worklist:
     """Split the cells into those to build or to verify, those published already, and those this machine cannot build.
 
     A cell whose published file is gone is built again, which gives the same file. A published wheel that is not
     verified is verified now, unless it is yanked. Raises `PublishError` if a published file was changed.
     """
-    held = [row for row in publisher.rows() if publisher.holds(row)]
-    missing = unpublished(cells, published_cells(held))
+    held = [row for row in publisher.rows() if publisher.has_wheel(row)]
+    missing = unpublished_cells(cells, published_cells(held))
     todo, refusals = [], []
     for cell in missing:
         try:
-            make_recipe(matrix, cell, executor.host(cell), environ, by_hand=False)
+            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
             todo.append(cell)
         except BuildError as error:
             refusals.append(Failure(cell.id, error))
     ids = {cell.id for cell in cells}
-    to_verify = [row for row in held if not quick and row.cell in ids and row.yanked is None and unverified(row)]
+    to_verify = [row for row in held if not quick and row.cell in ids and row.yanked is None and unverified_reason(row)]
     waiting = published_cells(to_verify)
     already = tuple(cell for cell in cells if cell not in missing and cell.id not in waiting)
-    return Job(tuple(todo), already, tuple(refusals), tuple(to_verify))
+    return Worklist(tuple(todo), already, tuple(refusals), tuple(to_verify))
 
 
-def run_job(
+def run_worklist(
     executor: Executor,
-    job: Job,
+    job: Worklist,
     publisher: DirectoryPublisher,
     extended: Collection[str] = (),
-    wanted: Wanted = ALL,
+    scope: CompileScope = FULL_SCOPE,
     *,
     quick: bool = False,
     matrix: Matrix,
@@ -107,24 +107,24 @@ def run_job(
     release lacks, and flash-attention-amd, which is built and verified for that; no cell needs it, so none is stopped
     where it fails, as on a machine that has no CPU torch for it.
     """
-    fallback = missing_fallback(publisher) if job.todo else None
-    count = len(job.to_verify) + len(job.todo) + (fallback is not None) + 1
+    fallback = find_missing_fallback(publisher) if job.to_build else None
+    count = len(job.to_verify) + len(job.to_build) + (fallback is not None) + 1
     with Steps(count) as steps, scratch_dir(cache) as scratch:
-        if job.todo:
-            publish(publisher, missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
-        line = Line(matrix, host, environ, cache, publisher, scratch, steps, extended, wanted, quick)
-        failures = list(line.bring(fallback)) if fallback else []
+        if job.to_build:
+            publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
+        line = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
+        failures = list(line.build_and_publish_fallback(fallback)) if fallback else []
         failures += _in_turn((str(row.cell), partial(line.verify_published, executor, row)) for row in job.to_verify)
-        for wave in waves(matrix, job.todo) if executor.at_once > 1 else (job.todo,):
-            failures += build_side_by_side(line, executor, wave)
+        for wave in split_into_waves(matrix, job.to_build) if executor.parallel_cells > 1 else (job.to_build,):
+            failures += build_in_parallel(line, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the others would only get as far
         with steps.step("index and search page"):
-            write_pages(publisher.folder, make_site(matrix, publisher.rows()))
+            write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
 
 
-def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
+def split_into_waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
     """The cells in groups to build one after the other; those of a group share nothing that takes long to make.
 
     First one cell of each release's Triton wheel, which takes minutes; then one of each kernel set, among which the
@@ -134,13 +134,13 @@ def waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]
     for cell in cells:
         if cell.backend is Backend.TRITON:
             triton.setdefault(cell.flash_attn, cell)
-    leaders = [set(triton.values()), {kernel_set.cells[0] for kernel_set in kernel_sets(matrix, cells)}]
+    leaders = [set(triton.values()), {kernel_set.cells[0] for kernel_set in group_kernel_sets(matrix, cells)}]
     others = set(cells).difference(*leaders)
     return tuple(tuple(cell for cell in cells if cell in group) for group in (*leaders, others) if group)
 
 
 @dataclass(frozen=True)
-class Line:
+class CellPipeline:
     """What a cell passes through from its build to the release."""
 
     matrix: Matrix
@@ -151,15 +151,15 @@ class Line:
     scratch: Path
     steps: Steps
     extended: Collection[str]
-    wanted: Wanted
+    scope: CompileScope
     quick: bool = False
-    publishing: threading.Lock = field(default_factory=threading.Lock)
+    publish_lock: threading.Lock = field(default_factory=threading.Lock)
     """A release is changed by one cell at a time."""
-    verifying: threading.Lock = field(default_factory=threading.Lock)
+    triton_lock: threading.Lock = field(default_factory=threading.Lock)
     """Triton wheels are verified one at a time: that takes every core, and the next label finds what it showed."""
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, executor: Executor, cell: Cell) -> None:
+    def build_and_publish(self, executor: Executor, cell: Cell) -> None:
         """Build, verify and publish a cell. Raises `FactoryError`."""
         with self.steps.step(cell.id) as part:
             path = build_cell(
@@ -170,35 +170,35 @@ class Line:
                 matrix=self.matrix,
                 environ=self.environ,
                 cache=self.cache,
-                wanted=self.wanted,
+                scope=self.scope,
             )
-            added = addition(path, self._verify(path, cell, executor.elsewhere))
-            with self.publishing:
+            added = as_addition(path, self._verify(path, cell, executor.find_gate_host))
+            with self.publish_lock:
                 publish(self.publisher, [added])
 
     def verify_published(self, executor: Executor, row: WheelRow) -> None:
         """Verify a wheel that the release holds, and keep in its row what the gates say. Raises `FactoryError`."""
-        cell, path = Cell.parse(str(row.cell)), self.publisher.wheels / row.filename
+        cell, path = Cell.parse(str(row.cell)), self.publisher.wheels_dir / row.filename
         yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
         hint = f"it stays published as it was; if a gate found it wrong, yank it: `{yank}`"
         with self.steps.step(cell.id):
-            publish(self.publisher, [addition(path, self._verify(path, cell, executor.elsewhere), hint)])
+            publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
 
-    def bring(self, project: Project) -> Iterator[Failure]:
+    def build_and_publish_fallback(self, project: FallbackProject) -> Iterator[Failure]:
         """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""
         try:
             with self.steps.step(FALLBACK_NAME):
                 path = build_fallback(project, self.scratch, self.cache)
-                publish(self.publisher, [addition(path, self._verify(path))])
+                publish(self.publisher, [as_addition(path, self._verify(path))])
         except PublishError:
             raise
         except FactoryError as error:
             yield Failure(FALLBACK_NAME, error)
 
     def _verify(
-        self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], Place | None] = lambda _: None
+        self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], BuildHost | None] = lambda _: None
     ) -> tuple[GateResult, ...]:
-        with self.verifying if cell and cell.backend is Backend.TRITON else nullcontext():
+        with self.triton_lock if cell and cell.backend is Backend.TRITON else nullcontext():
             return verify(
                 path,
                 cell,
@@ -211,28 +211,28 @@ class Line:
                 cache=self.cache,
             )
 
-    def _stopping_with(self, part: Part) -> Part:
+    def _stopping_with(self, part: ProgressPart) -> ProgressPart:
         def checked(done: int, total: int, told: str = "") -> None:
-            if self.stopping.is_set():
+            if self.stopped.is_set():
                 raise FactoryError("interrupted", "while another cell was", "run the same command again to go on")
             part(done, total, told)
 
         return checked
 
 
-def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+def build_in_parallel(line: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
     """Put cells through the line, as many at a time as the executor allows; gives those that failed.
 
     After one whose time is up no other is begun. Raises `PublishError` if the release is not as it should be, as no
     other wheel may go into it then.
     """
-    count = min(executor.at_once, len(cells))
+    count = min(executor.parallel_cells, len(cells))
     if count <= 1:
-        return list(_in_turn((cell.id, partial(line.run, executor, cell)) for cell in cells))
+        return list(_in_turn((cell.id, partial(line.build_and_publish, executor, cell)) for cell in cells))
     failures = list(_without_place(executor, cells))
     rest = [cell for cell in cells if cell.id not in {failure.name for failure in failures}]
     with ThreadPoolExecutor(count) as pool:
-        waiting = {pool.submit(line.run, executor.divided(count), cell): cell for cell in rest}
+        waiting = {pool.submit(line.build_and_publish, executor.split(count), cell): cell for cell in rest}
         try:
             for done in as_completed(waiting):
                 error = None if done.cancelled() else done.exception()
@@ -244,10 +244,10 @@ def build_side_by_side(line: Line, executor: Executor, cells: Sequence[Cell]) ->
                     _cancel(waiting)
         except BaseException:
             _cancel(waiting)
-            line.stopping.set()
+            line.stopped.set()
             while wait(waiting, timeout=1).not_done:
                 executor.stop()
-                end_all()
+                kill_running()
             raise
     order = [cell.id for cell in cells]
     return sorted(failures, key=lambda failure: order.index(failure.name))
@@ -261,7 +261,7 @@ def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failur
     for cell in cells:
         try:
             if cell.backend is Backend.CK:
-                executor.place(cell, unseen)
+                executor.prepare_host(cell, ignore_progress)
         except FactoryError as error:
             yield Failure(cell.id, error)
 

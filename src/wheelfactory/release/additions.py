@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.fallback import Project, is_of_other_sources, read_project
+from wheelfactory.build.fallback import FallbackProject, is_unknown_fallback, read_fallback_project
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
@@ -18,34 +18,34 @@ from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
-from wheelfactory.release.verified import unverified
+from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import (
-    ALONE,
-    FALLBACK_ALONE,
-    refused,
+    PUBLISH_GATES,
+    FALLBACK_PUBLISH_GATES,
+    is_refused,
     verify,
     verify_fallback,
 )
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_record
+from wheelfactory.wheel.record import read_build_record
 
 
-def addition(
+def as_addition(
     path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published of it"
 ) -> tuple[WheelRow, Path]:
     """A wheel that has been verified. Raises `VerificationError` with `hint` unless it passed every required gate.
 
     Each finding is one line of the error.
     """
-    if refused(gates):
+    if is_refused(gates):
         lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
         lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
         raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), hint)
-    return wheel_row(path, gates), path
+    return read_wheel_row(path, gates), path
 
 
-def recorded(
+def read_additions(
     folder: Path,
     expected: Collection[str] | None = None,
     *,
@@ -68,20 +68,20 @@ def recorded(
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
-        path = DirectoryPublisher(folder).wheels / row.filename
+        path = DirectoryPublisher(folder).wheels_dir / row.filename
         there = path.is_file()
-        wrong = _unpinned(row, matrix) or unverified(row) or None
+        wrong = _unpinned(row, matrix) or unverified_reason(row) or None
         if row.cell and expected is not None and row.cell not in expected:
             wrong = f"{row.cell} was not expected"
         wrong = wrong or (_differs(row, path) if there else None)
-        if not wrong and there and is_of_other_sources(row.project, row.version):
+        if not wrong and there and is_unknown_fallback(row.project, row.version):
             logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
             continue
         if not wrong and there:
             wrong = _refused_again(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
         if wrong:
             hint = f"nothing was published of {folder}"
-            if wrong == unverified(row) and not any(gate.status is Status.FAILED for gate in row.gates):
+            if wrong == unverified_reason(row) and not any(gate.status is Status.FAILED for gate in row.gates):
                 hint = f"`wheelfactory run` without --quick verifies the wheels of a release directory; {hint}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if there else None))
@@ -99,15 +99,15 @@ def _refused_again(
     if row.cell:
         cell = Cell.parse(row.cell)
         results = verify(
-            path, cell, gates=ALONE, may_build=False, matrix=matrix, host=host, environ=environ, cache=cache
+            path, cell, gates=PUBLISH_GATES, may_build=False, matrix=matrix, host=host, environ=environ, cache=cache
         )
     elif row.project == FALLBACK_NAME:
-        results = verify_fallback(path, FALLBACK_ALONE, may_build=False, environ=environ, cache=cache)
+        results = verify_fallback(path, FALLBACK_PUBLISH_GATES, may_build=False, environ=environ, cache=cache)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
-    return "; ".join(found) or "a gate did not pass" if results and refused(results) else None
+    return "; ".join(found) or "a gate did not pass" if results and is_refused(results) else None
 
 
-def without_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:
+def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:
     """The additions that are new or the same as what is published, and the names of those that are neither.
 
     Two runs at once can build the same cell; the wheel that was published first stays, and the other is not needed.
@@ -124,7 +124,7 @@ def without_published(additions: Iterable[Addition], published: Iterable[WheelRo
 
 def _differs(row: WheelRow, path: Path) -> str | None:
     """What a row says other than the wheel does, as field names, or None."""
-    found = wheel_row(path, row.gates)
+    found = read_wheel_row(path, row.gates)
     wrong = [
         name
         for name in WheelRow.model_fields
@@ -142,10 +142,10 @@ def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:
     return None if pinned else "it is of no cell, and no dependency that the matrix pins"
 
 
-def missing_dependencies(
+def fetch_missing_dependencies(
     dependencies: Mapping[str, Dependency],
     publisher: Publisher,
-    brought: Collection[str] = (),
+    added: Collection[str] = (),
     *,
     cache: Path,
     environ: Mapping[str, str],
@@ -154,32 +154,32 @@ def missing_dependencies(
 
     `brought` names files that are being added anyway.
     """
-    present = {row.filename for row in publisher.rows() if publisher.holds(row)}.union(brought)
+    present = {row.filename for row in publisher.rows() if publisher.has_wheel(row)}.union(added)
     for project, dependency in dependencies.items():
         if dependency.wheel not in present:
             path = fetch_file(project, dependency.wheel, dependency.sha256, cache / "sources", environ)
-            yield wheel_row(path), path
+            yield read_wheel_row(path), path
 
 
-def missing_fallback(publisher: Publisher) -> Project | None:
+def find_missing_fallback(publisher: Publisher) -> FallbackProject | None:
     """The sources of flash-attention-amd if the release does not hold the wheel of their version; else None.
 
     Raises `PublishError` if its published file was changed.
     """
-    project = read_project()
-    held = {row.filename for row in publisher.rows() if row.project == FALLBACK_NAME and publisher.holds(row)}
+    project = read_fallback_project()
+    held = {row.filename for row in publisher.rows() if row.project == FALLBACK_NAME and publisher.has_wheel(row)}
     return None if project.filename in held else project
 
 
-def wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
+def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
     """The manifest row of a wheel, with the time of now."""
     wheel = Wheel.open(path)
-    record = read_record(wheel)
+    record = read_build_record(wheel)
     return WheelRow(
         project=str(wheel.name),
         version=str(wheel.version),
         filename=path.name,
-        sha256=sha256_of(path),
+        sha256=file_sha256(path),
         size=path.stat().st_size,
         requires_python=str(wheel.metadata["Requires-Python"] or ""),
         metadata_sha256=hashlib.sha256(wheel.metadata_bytes).hexdigest(),

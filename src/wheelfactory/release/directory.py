@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
-from wheelfactory.core.progress import Part, unseen
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, read_manifest, write_rows
-from wheelfactory.release.transaction import SUMS_NAME, Asset, digests, sums
+from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, read_manifest, manifest_bytes
+from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
-INDEX = "simple/"
+INDEX_FOLDER = "simple/"
 """The folder of the index, which has nothing else in it."""
 
 
@@ -28,7 +28,7 @@ class DirectoryPublisher:
     folder: Path
 
     @property
-    def wheels(self) -> Path:
+    def wheels_dir(self) -> Path:
         """Where the files are."""
         return self.folder / "wheels"
 
@@ -42,24 +42,24 @@ class DirectoryPublisher:
             raise PublishError("not a release of this factory", str(self.folder), hint)
         return read_manifest(self.folder) if self.folder.is_dir() else ()
 
-    def holds(self, row: WheelRow) -> bool:
+    def has_wheel(self, row: WheelRow) -> bool:
         """See `Publisher.holds`; a published file by its size, because to hash a whole release each time takes long."""
-        path = self.wheels / row.filename
-        metadata = self.wheels / f"{row.filename}.metadata"
+        path = self.wheels_dir / row.filename
+        metadata = self.wheels_dir / f"{row.filename}.metadata"
         if not (path.is_file() and metadata.is_file()):
             return False
         manifest = self.folder / MANIFEST_NAME
         # by its line, because to parse the manifest for every row would take long
         if not (manifest.is_file() and has_row(manifest.read_bytes(), row)):
-            return (sha256_of(path), sha256_of(metadata)) == (row.sha256, row.metadata_sha256)
+            return (file_sha256(path), file_sha256(metadata)) == (row.sha256, row.metadata_sha256)
         if path.stat().st_size != row.size:
             raise _changed(path)
         return True
 
-    def ensure(self, asset: Asset, _part: Part = unseen) -> None:
+    def put_asset(self, asset: Asset, _part: ProgressPart = ignore_progress) -> None:
         """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
-        path = self.wheels / asset.name
-        if path.is_file() and sha256_of(path) == asset.sha256:
+        path = self.wheels_dir / asset.name
+        if path.is_file() and file_sha256(path) == asset.sha256:
             return
         if path.is_file() and any(asset.name in (row.filename, f"{row.filename}.metadata") for row in self.rows()):
             raise _changed(path)
@@ -71,16 +71,16 @@ class DirectoryPublisher:
                 written.write_bytes(asset.content)
             else:
                 shutil.copyfile(asset.content, written)
-            if sha256_of(written) != asset.sha256:
+            if file_sha256(written) != asset.sha256:
                 raise PublishError("damaged while copying", str(path), "check the disk and run the same command again")
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Write SHA256SUMS, then the manifest. Raises `PublishError`, with nothing written, for rows that cannot be."""
-        manifest = write_rows(rows)
-        self._write(SUMS_NAME, sums({f"wheels/{name}": digest for name, digest in digests(rows).items()}))
+        manifest = manifest_bytes(rows)
+        self._write(SUMS_NAME, sha256sums({f"wheels/{name}": digest for name, digest in asset_digests(rows).items()}))
         self._write(MANIFEST_NAME, manifest)
 
-    def index(self, pages: Mapping[str, bytes]) -> None:
+    def write_site(self, pages: Mapping[str, bytes]) -> None:
         """Rewrite what is generated from the manifest."""
         write_pages(self.folder, pages)
 
@@ -89,14 +89,14 @@ class DirectoryPublisher:
 
 
 @dataclass(frozen=True)
-class DirectoryRehearsal(DirectoryPublisher):
+class DirectoryDryRun(DirectoryPublisher):
     """A release in a local directory that says what it would write, and writes nothing."""
 
     show: Callable[[str], None]
 
-    def index(self, pages: Mapping[str, bytes]) -> None:
+    def write_site(self, pages: Mapping[str, bytes]) -> None:
         """Say how many pages there would be."""
-        self.show(f"write {self.folder / 'simple'}  {index_pages(pages)} pages")
+        self.show(f"write {self.folder / 'simple'}  {count_index_pages(pages)} pages")
 
     def _store(self, path: Path, asset: Asset) -> None:
         self.show(f"write {path}  {asset.size} bytes")
@@ -118,18 +118,18 @@ def write_pages(folder: Path, pages: Mapping[str, bytes]) -> None:
 
     The index comes last, and its leaves before what leads to them, so that no link leads nowhere.
     """
-    index = [name for name in pages if name.startswith(INDEX)]
-    others = [name for name in pages if not name.startswith(INDEX)]
+    index = [name for name in pages if name.startswith(INDEX_FOLDER)]
+    others = [name for name in pages if not name.startswith(INDEX_FOLDER)]
     for name in [*others, *sorted(index, key=lambda name: (-name.count("/"), name))]:
         write_atomic(folder / name, pages[name])
-    for path in (folder / INDEX).rglob("index.html"):
+    for path in (folder / INDEX_FOLDER).rglob("index.html"):
         if path.relative_to(folder).as_posix() not in pages:
             path.unlink()
-    for path in sorted((folder / INDEX).rglob("*"), reverse=True):
+    for path in sorted((folder / INDEX_FOLDER).rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
 
 
-def index_pages(pages: Mapping[str, bytes]) -> int:
+def count_index_pages(pages: Mapping[str, bytes]) -> int:
     """How many of these pages are of the index."""
-    return sum(name.startswith(INDEX) for name in pages)
+    return sum(name.startswith(INDEX_FOLDER) for name in pages)

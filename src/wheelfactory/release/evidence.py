@@ -8,15 +8,15 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import by_generation
+from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.gpu.validate.report import Case, Validation
+from wheelfactory.gpu.validate.report import ValidationCase, Validation
 from wheelfactory.verify.result import Status, is_within
 
 _AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
 
 
-class Nearest(FrozenModel, allow_inf_nan=False):
+class NearestResult(FrozenModel, allow_inf_nan=False):
     """The result of all cases that comes nearest to its bound."""
 
     case: str
@@ -26,7 +26,7 @@ class Nearest(FrozenModel, allow_inf_nan=False):
     bound: float
 
     @model_validator(mode="after")
-    def _is_near(self) -> Nearest:
+    def _is_near(self) -> NearestResult:
         if not is_within(self.error, self.bound):
             raise ValueError(f"{self.error} is not within {self.bound}")
         return self
@@ -50,7 +50,7 @@ class Evidence(FrozenModel, allow_inf_nan=False):
     """How many passed."""
     not_run: int = Field(default=0, ge=0)
     """How many did not run; the report says why of each."""
-    nearest: Nearest
+    nearest: NearestResult
     time: AwareDatetime
     """UTC."""
     factory: str
@@ -59,22 +59,22 @@ class Evidence(FrozenModel, allow_inf_nan=False):
     """The launch options that the foreign-GPU test mode dropped; None if this is not that mode."""
 
     @property
-    def foreign(self) -> bool:
+    def is_test_mode(self) -> bool:
         """Whether the kernels ran in the test mode, on a GPU that they are not made for."""
         return self.dropped_launch_options is not None
 
     @property
-    def proves(self) -> bool:
+    def is_amd_proof(self) -> bool:
         """Whether it says anything about GPUs of AMD: no other vendor's does, nor the test mode."""
-        return self.vendor == "amd" and not self.foreign
+        return self.vendor == "amd" and not self.is_test_mode
 
     @property
     def key(self) -> tuple[str, bool]:
         """A row has one piece of evidence for each."""
-        return self.arch, self.foreign
+        return self.arch, self.is_test_mode
 
 
-def evidence_of(validation: Validation) -> Evidence:
+def as_evidence(validation: Validation) -> Evidence:
     """What a manifest row keeps of a validation. Raises `InputError` with the reason if it is no evidence."""
     reason = next(_doubts(validation), None)
     hardware, software, validated = validation.hardware, validation.software, validation.validated
@@ -98,7 +98,7 @@ def evidence_of(validation: Validation) -> Evidence:
         modules=tuple(sorted({symbol.rpartition(".")[0] for symbol in validation.symbols})),
         cases=len(passed),
         not_run=len(validation.cases) - len(passed),
-        nearest=Nearest(case=case.name, result=nearest.result, error=nearest.error, bound=nearest.bound),
+        nearest=NearestResult(case=case.name, result=nearest.result, error=nearest.error, bound=nearest.bound),
         time=validation.time,
         factory=validation.factory,
         dropped_launch_options=validation.dropped_launch_options,
@@ -107,7 +107,7 @@ def evidence_of(validation: Validation) -> Evidence:
 
 def _doubts(validation: Validation) -> Iterator[str]:
     """Why a validation says nothing about its wheel on a GPU."""
-    yield from (f"failed: {part.name}" for part in validation.parts if part.status is Status.FAILED)
+    yield from (f"failed: {part.name}" for part in validation.checks_and_cases if part.status is Status.FAILED)
     for case in validation.cases:
         if case.status is Status.NOT_RUN and not case.detail:
             yield f"not run, and no reason given: {case.name}"
@@ -131,14 +131,14 @@ def _doubts(validation: Validation) -> Iterator[str]:
         yield "kernels for AMD run on another GPU in the foreign-GPU test mode alone"
 
 
-def _passed(validation: Validation) -> list[Case]:
+def _passed(validation: Validation) -> list[ValidationCase]:
     return [case for case in validation.cases if case.status is Status.PASSED]
 
 
-def with_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:
+def merge_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:
     """The evidence of a row with one piece more, which takes the place of the one with its arch and mode.
 
     What proves something comes first.
     """
     kept = (other for other in held if other.key != piece.key)
-    return tuple(sorted([*kept, piece], key=lambda one: (not one.proves, by_generation(one.arch), one.foreign)))
+    return tuple(sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.is_test_mode)))

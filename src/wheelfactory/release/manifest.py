@@ -10,10 +10,10 @@ from pydantic_core import PydanticSerializationError
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
-from wheelfactory.core.gpus import by_generation
+from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.label import Label
-from wheelfactory.core.models import FrozenModel, parse
-from wheelfactory.core.row import ROW_FORMAT, read_rows
+from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.row import ROW_FORMAT, parse_lines
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.verify.result import GateResult, Status
 
@@ -81,11 +81,11 @@ def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
 
     Raises `InputError` with `which` and the line for a row that is none.
     """
-    places = read_rows(data, InputError("not a manifest row", which, _RESTORE))
-    return tuple(parse(WheelRow, row, place) for place, row in places)
+    places = parse_lines(data, InputError("not a manifest row", which, _RESTORE))
+    return tuple(parse_model(WheelRow, row, place) for place, row in places)
 
 
-def write_rows(rows: Iterable[WheelRow]) -> bytes:
+def manifest_bytes(rows: Iterable[WheelRow]) -> bytes:
     """The manifest of these rows in the newest format, sorted by file name: the same rows give the same bytes.
 
     It is read back first. Raises `PublishError` if a reader would refuse it, or see other rows than these: such a
@@ -131,14 +131,14 @@ def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
     return frozenset(row.cell for row in rows if row.cell)
 
 
-def verified_on(row: WheelRow) -> tuple[str, ...]:
+def verified_archs(row: WheelRow) -> tuple[str, ...]:
     """The offload archs of AMD whose GPUs computed what they should: by evidence, and by a ``gpu`` gate that passed."""
-    archs = {piece.arch for piece in row.evidence if piece.proves}
-    archs |= {gate.versions["gpu"].partition(":")[0] for gate in gpu_gates(row)}
-    return tuple(sorted(archs, key=by_generation))
+    archs = {piece.arch for piece in row.evidence if piece.is_amd_proof}
+    archs |= {gate.versions["gpu"].partition(":")[0] for gate in passed_gpu_gates(row)}
+    return tuple(sorted(archs, key=arch_sort_key))
 
 
-def gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
+def passed_gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
     """The ``gpu`` gates that a wheel passed before it was published, with the arch as ``gpu`` among their versions."""
     passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
     return tuple(gate for gate in passed if "gpu" in gate.versions)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.progress import Part, unseen
-from wheelfactory.gpu.validate.report import Validated, Validation
-from wheelfactory.release.evidence import evidence_of, with_evidence
+from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
+from wheelfactory.release.evidence import as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.verified import verified_since
+from wheelfactory.release.verified import merge_verified_gates
 from wheelfactory.wheel.read import Wheel
 
 SUMS_NAME = "SHA256SUMS"
@@ -34,9 +34,9 @@ class Asset:
     content: Path | bytes
 
     @classmethod
-    def of(cls, name: str, content: Path | bytes) -> Asset:
+    def from_content(cls, name: str, content: Path | bytes) -> Asset:
         """The asset of a file or of bytes, as they are now."""
-        digest = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
+        digest = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else file_sha256(content)
         return cls(name, digest, content)
 
     @property
@@ -45,7 +45,7 @@ class Asset:
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
 
-def digests(rows: Iterable[WheelRow]) -> dict[str, str]:
+def asset_digests(rows: Iterable[WheelRow]) -> dict[str, str]:
     """The assets of rows and the sha256 of each."""
     found: dict[str, str] = {}
     for row in rows:
@@ -53,7 +53,7 @@ def digests(rows: Iterable[WheelRow]) -> dict[str, str]:
     return found
 
 
-def sums(files: Mapping[str, str]) -> bytes:
+def sha256sums(files: Mapping[str, str]) -> bytes:
     """SHA256SUMS of files with these digests, as ``sha256sum --check`` reads it."""
     return "".join(f"{files[name]}  {name}\n" for name in sorted(files)).encode()
 
@@ -61,13 +61,13 @@ def sums(files: Mapping[str, str]) -> bytes:
 Addition: TypeAlias = tuple[WheelRow, Path | None]
 """A row and the file it is of; without one the place must hold that file already, staged by an earlier call."""
 
-Step: TypeAlias = Callable[[str], AbstractContextManager[Part]]
+BeginStep: TypeAlias = Callable[[str], AbstractContextManager[ProgressPart]]
 """Begins a step of what a person sees, such as `Steps.step`."""
 
 
-def unseen_step(_text: str) -> AbstractContextManager[Part]:
+def silent_step(_text: str) -> AbstractContextManager[ProgressPart]:
     """A `Step` for what nobody waits for."""
-    return nullcontext(unseen)
+    return nullcontext(ignore_progress)
 
 
 class Publisher(Protocol):
@@ -76,13 +76,13 @@ class Publisher(Protocol):
     def rows(self) -> tuple[WheelRow, ...]:
         """What is published there."""
 
-    def holds(self, row: WheelRow) -> bool:
+    def has_wheel(self, row: WheelRow) -> bool:
         """Whether the wheel of a row and its metadata are there, published or staged, and are what the row says.
 
         Raises `PublishError` if a published file was changed.
         """
 
-    def ensure(self, asset: Asset, part: Part = unseen) -> None:
+    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
         """Make the place hold this asset: keep an identical one, replace a half-written or unpublished one.
 
         `part` is told the bytes done and to do. Raises `PublishError` if a published file of that name has other bytes.
@@ -95,7 +95,7 @@ class Publisher(Protocol):
         """
 
 
-def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
+def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
     """Bring wheels to where they will be published, and publish nothing.
 
     Gives the rows that are published and these, sorted by file name; a published row of the same bytes stays, with the
@@ -112,17 +112,17 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: Step = unse
                 "a published file is never replaced: yank it (`wheelfactory publish TARGET --yank NAME --reason WHY`) "
                 "and publish the new one under another version or build tag",
             )
-        rows[row.filename] = verified_since(present, row)
+        rows[row.filename] = merge_verified_gates(present, row)
         with step(row.filename) as part:
             for asset in wheel_assets(row, path) if path else ():
-                publisher.ensure(asset, part)
-            if not (path or publisher.holds(row)):
+                publisher.put_asset(asset, part)
+            if not (path or publisher.has_wheel(row)):
                 hint = "stage it: publish with --stage and its file"
                 raise PublishError("neither given nor staged", row.filename, hint)
     return tuple(rows[name] for name in sorted(rows))
 
 
-def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = unseen_step) -> tuple[WheelRow, ...]:
+def publish(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
     """Publish wheels (each a row and its file) beside what is published; gives all rows afterwards.
 
     Raises as `stage` does; nothing is committed then.
@@ -136,7 +136,7 @@ def publish(publisher: Publisher, additions: Iterable[Addition], step: Step = un
 def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:
     """The wheel, and its METADATA as the file that an index points resolvers to (PEP 658)."""
     metadata = Wheel.open(path).metadata_bytes
-    found = sha256_of(path)
+    found = file_sha256(path)
     if (found, hashlib.sha256(metadata).hexdigest()) != (row.sha256, row.metadata_sha256):
         raise PublishError("changed since it was verified", str(path), "verify it again")
     return (
@@ -171,19 +171,19 @@ def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tup
     """
     rows = {row.filename: row for row in publisher.rows()}
     for validation in sorted(validations, key=lambda validation: validation.time):
-        piece = evidence_of(validation)
+        piece = as_evidence(validation)
         row = _row_of(validation.validated, tuple(rows.values()))
         for held in row.evidence:
             if held.key == piece.key and held.time > piece.time:
                 which = f"{row.filename} on {piece.arch} ({held.time:%Y-%m-%d %H:%M})"
                 raise PublishError("newer evidence is published", which, "leave this report out, or validate again")
-        rows[row.filename] = row.model_copy(update={"evidence": with_evidence(row.evidence, piece)})
+        rows[row.filename] = row.model_copy(update={"evidence": merge_evidence(row.evidence, piece)})
     changed = tuple(rows.values())
     publisher.commit(changed)
     return changed
 
 
-def _row_of(validated: Validated, rows: Sequence[WheelRow]) -> WheelRow:
+def _row_of(validated: ValidatedPackage, rows: Sequence[WheelRow]) -> WheelRow:
     for row in rows:
         if row.sha256 == validated.sha256:
             return row

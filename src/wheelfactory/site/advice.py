@@ -8,13 +8,13 @@ from itertools import product
 from pathlib import Path
 from urllib.parse import quote
 
-from wheelfactory.build.environments import cpu_torch, cpu_torch_options, cpu_torch_version
+from wheelfactory.build.environments import cpu_torch_requirement, cpu_torch_options, cpu_torch_version
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.installer import pip_of, uv_of, with_digest
+from wheelfactory.core.installer import pip_for, uv_for, url_with_sha256
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.index import IndexKey, index_path
-from wheelfactory.site.wheels import by_index
+from wheelfactory.site.wheels import group_by_index
 
 _PYPROJECT = """\
 [project]
@@ -46,60 +46,60 @@ torch = { index = "pytorch-rocm" }
 only, hence torch and its Triton are dependencies too."""
 
 
-def install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
+def directory_install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
     """A line for each index that lists one of the rows, for a machine with that torch for that ROCm.
 
     The index alone is named, so that nothing can be taken from elsewhere.
     """
-    return [index_line(key, site_of(folder)) for key in by_index(rows)]
+    return [index_install_line(key, file_url(folder)) for key in group_by_index(rows)]
 
 
-def site_of(folder: Path) -> str:
+def file_url(folder: Path) -> str:
     """The address of a release directory on this machine."""
     return f"file://{quote(str(folder.resolve()))}"
 
 
-def pages_of(repository: str) -> str:
+def github_pages_url(repository: str) -> str:
     """Where GitHub's Pages serve the site of ``OWNER/REPO``, if it has no domain of its own (GitHub's docs)."""
     owner, _, name = repository.partition("/")
     host = f"{owner.lower()}.github.io"
     return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
 
 
-def index_line(key: IndexKey, site: str) -> str:
+def index_install_line(key: IndexKey, site: str) -> str:
     """The line that installs from an index of the release at the address `site`, and from nowhere else."""
-    return shlex.join(pip_of().from_index(f"{site.rstrip('/')}/{index_path(key)}/", "flash-attn"))
+    return shlex.join(pip_for().install_from_index(f"{site.rstrip('/')}/{index_path(key)}/", "flash-attn"))
 
 
-def file_line(row: WheelRow, matrix: Matrix) -> str:
+def file_install_line(row: WheelRow, matrix: Matrix) -> str:
     """The line that installs one wheel by its address and digest; a wheel without an address must be there already.
 
     ``--no-deps`` keeps the torch that is installed; what else flash-attn needs is named, and needs nothing itself.
     """
-    wheel = with_digest(row.url, row.sha256) if row.url else f"./{row.filename}"
-    return shlex.join(pip_of().exactly(*matrix.dependencies, wheel))
+    wheel = url_with_sha256(row.url, row.sha256) if row.url else f"./{row.filename}"
+    return shlex.join(pip_for().install_without_dependencies(*matrix.dependencies, wheel))
 
 
-def page_lines() -> dict[str, str]:
+def install_templates() -> dict[str, str]:
     """The texts that the search page offers for a wheel, by the name of their button.
 
     The page puts values in place of ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{triton}``
     (the name of its Triton), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
     """
-    installers = {"pip": pip_of(), "uv": uv_of()}
-    lines = {name: " ".join(one.from_index("{index}", "flash-attn=={version}")) for name, one in installers.items()}
+    installers = {"pip": pip_for(), "uv": uv_for()}
+    lines = {name: " ".join(one.install_from_index("{index}", "flash-attn=={version}")) for name, one in installers.items()}
     return {**lines, "pyproject.toml": _PYPROJECT}
 
 
-def trial_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
+def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
     """The line for a machine without ROCm: CPU torch and the Triton of the cell, pinned, beside the full label."""
     triton = matrix.torch[Cell.parse(str(row.cell)).torch].triton
     options = [*cpu_torch_options(), "--find-links", str(folder.resolve() / "wheels")]
-    pins = [cpu_torch(), f"triton=={triton}", f"flash-attn=={row.version}"]
-    return shlex.join([*pip_of().install, *options, *pins])
+    pins = [cpu_torch_requirement(), f"triton=={triton}", f"flash-attn=={row.version}"]
+    return shlex.join([*pip_for().install_command, *options, *pins])
 
 
-def pick_for_trial(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
+def pick_smoke_test_wheel(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
     """The row that can be tried on a machine without ROCm: Triton, for the torch whose CPU build is used.
 
     Of several it is the one that the matrix lists first, which is the newest.

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import Excluded, Expansion
-from wheelfactory.matrix.select import matches, select
+from wheelfactory.matrix.select import matches_glob, select_cells
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.verified import unverified
-from wheelfactory.site.markdown import code, count_text, details, prose, table
+from wheelfactory.release.verified import unverified_reason
+from wheelfactory.site.markdown import code_span, count_text, details, escape, table
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -28,7 +28,7 @@ Reasons = tuple[tuple[str, int], ...]
 """Reasons, each with the number of combinations it excludes; the commonest first."""
 
 
-class State(str, Enum):
+class CellState(str, Enum):
     """What became of a wanted cell."""
 
     PUBLISHED = "published"
@@ -54,27 +54,27 @@ def available_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Covered:
+class CoveredCell:
     """A wanted cell, and the row that decides what became of it."""
 
     cell: Cell
     row: WheelRow | None
 
     @property
-    def state(self) -> State:
+    def state(self) -> CellState:
         """Published, yanked or missing."""
         if self.row is None:
-            return State.MISSING
-        return State.PUBLISHED if self.row.yanked is None else State.YANKED
+            return CellState.MISSING
+        return CellState.PUBLISHED if self.row.yanked is None else CellState.YANKED
 
     @property
-    def unverified(self) -> str:
+    def unverified_reason(self) -> str:
         """Why the published wheel is not verified; empty if it is, or if none is published."""
-        return unverified(self.row) if self.row and self.state is State.PUBLISHED else ""
+        return unverified_reason(self.row) if self.row and self.state is CellState.PUBLISHED else ""
 
 
 @dataclass(frozen=True)
-class Tally:
+class CoverageCounts:
     """Numbers of wanted cells by state, and of combinations that are not wanted by reason."""
 
     published: int
@@ -90,7 +90,7 @@ class Tally:
         return self.published + self.yanked + self.missing
 
     @property
-    def combinations(self) -> int:
+    def excluded_combinations(self) -> int:
         """Combinations that are excluded."""
         return sum(number for _, number in self.excluded)
 
@@ -99,31 +99,31 @@ class Tally:
 class Coverage:
     """What became of the cells that were selected, in the order of matrix.yaml."""
 
-    cells: tuple[Covered, ...]
+    cells: tuple[CoveredCell, ...]
     excluded: tuple[Excluded, ...]
     unwanted: tuple[str, ...]
     """Ids that are published and that the matrix does not have (any more), sorted."""
 
     @property
-    def tally(self) -> Tally:
+    def counts(self) -> CoverageCounts:
         """The sums."""
-        return self.tallies(lambda _: None).get(None, Tally(0, 0, 0, ()))
+        return self.counts_by(lambda _: None).get(None, CoverageCounts(0, 0, 0, ()))
 
-    def tallies(self, key: Callable[[Cell], Key]) -> dict[Key, Tally]:
+    def counts_by(self, key: Callable[[Cell], Key]) -> dict[Key, CoverageCounts]:
         """The sums of each group that `key` makes; the cell of an excluded combination counts like a wanted one."""
-        states: dict[Key, Counter[State]] = defaultdict(Counter)
+        states: dict[Key, Counter[CellState]] = defaultdict(Counter)
         not_verified: Counter[Key] = Counter()
         reasons: dict[Key, Counter[str]] = defaultdict(Counter)
         for covered in self.cells:
             states[key(covered.cell)][covered.state] += 1
-            not_verified[key(covered.cell)] += bool(covered.unverified)
+            not_verified[key(covered.cell)] += bool(covered.unverified_reason)
         for item in self.excluded:
-            reasons[key(Cell.of(*item.combination))][item.reason] += 1
+            reasons[key(Cell.from_axes(*item.combination))][item.reason] += 1
         return {
-            group: Tally(
-                states[group][State.PUBLISHED],
-                states[group][State.YANKED],
-                states[group][State.MISSING],
+            group: CoverageCounts(
+                states[group][CellState.PUBLISHED],
+                states[group][CellState.YANKED],
+                states[group][CellState.MISSING],
                 tuple(sorted(reasons[group].items(), key=lambda item: (-item[1], item[0]))),
                 not_verified[group],
             )
@@ -131,7 +131,7 @@ class Coverage:
         }
 
 
-def cover(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Coverage:
+def compute_coverage(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Coverage:
     """The coverage of the cells, and of the excluded combinations, that the glob `only` matches.
 
     Raises `InputError` if no cell matches.
@@ -139,8 +139,8 @@ def cover(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Co
     decisive = decisive_rows(rows)
     wanted = {cell.id for cell in expansion.cells}
     return Coverage(
-        tuple(Covered(cell, decisive.get(cell.id)) for cell in select(expansion, only)),
-        tuple(item for item in expansion.excluded if matches(item, only)),
+        tuple(CoveredCell(cell, decisive.get(cell.id)) for cell in select_cells(expansion, only)),
+        tuple(item for item in expansion.excluded if matches_glob(item, only)),
         tuple(sorted(cell for cell in decisive if cell not in wanted and fnmatchcase(cell, only))),
     )
 
@@ -150,17 +150,17 @@ def cell_lines(coverage: Coverage) -> list[str]:
     lines = []
     for covered in coverage.cells:
         yanked = covered.row.yanked if covered.row else None
-        more = f", {covered.unverified}" if covered.unverified else "" if yanked is None else f": {yanked}"
+        more = f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
         lines.append(f"{covered.cell.id}  {covered.state}{more}")
     return lines
 
 
-def sum_lines(coverage: Coverage, place: str) -> list[str]:
+def summary_lines(coverage: Coverage, target: str) -> list[str]:
     """The sums: wanted and published at `place`, missing, yanked, and what is excluded with the commonest reasons."""
-    tally = coverage.tally
+    tally = coverage.counts
     states = ((tally.unverified, "not verified"), (tally.missing, "missing"), (tally.yanked, "yanked"))
     others = [f"{number} are {state}" for number, state in states if number]
-    lines = [", ".join([f"{tally.published} of {tally.wanted} cells are published in {place}", *others])]
+    lines = [", ".join([f"{tally.published} of {tally.wanted} cells are published in {target}", *others])]
     if tally.excluded:
         lines.append(f"excluded: {_excluded(tally)}")
         lines += [f"  {number:5}  {reason}" for reason, number in tally.excluded[:SHOWN_REASONS]]
@@ -171,18 +171,18 @@ def sum_lines(coverage: Coverage, place: str) -> list[str]:
     return lines
 
 
-def _excluded(tally: Tally) -> str:
-    return f"{count_text(tally.combinations, 'combination')}, for {count_text(len(tally.excluded), 'reason')}"
+def _excluded(tally: CoverageCounts) -> str:
+    return f"{count_text(tally.excluded_combinations, 'combination')}, for {count_text(len(tally.excluded), 'reason')}"
 
 
-def as_json(coverage: Coverage, place: str) -> dict[str, object]:
+def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
     """Everything: the sums, by backend and by (ROCm, torch) too, every reason and every cell."""
-    backends = coverage.tallies(lambda cell: str(cell.backend))
-    squares = coverage.tallies(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
+    backends = coverage.counts_by(lambda cell: str(cell.backend))
+    squares = coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     return {
-        "target": place,
-        **_numbers(coverage.tally),
-        "excluded": _reasons(coverage.tally),
+        "target": target,
+        **_numbers(coverage.counts),
+        "excluded": _reasons(coverage.counts),
         "backends": {backend: _numbers(tally) for backend, tally in backends.items()},
         "squares": [
             {"backend": backend, "rocm": rocm, "torch": torch, **_numbers(tally), "excluded": _reasons(tally)}
@@ -194,7 +194,7 @@ def as_json(coverage: Coverage, place: str) -> dict[str, object]:
                 "state": str(covered.state),
                 "filename": covered.row.filename if covered.row else None,
                 "yanked": covered.row.yanked if covered.row else None,
-                "unverified": covered.unverified or None,
+                "unverified": covered.unverified_reason or None,
             }
             for covered in coverage.cells
         ],
@@ -202,49 +202,49 @@ def as_json(coverage: Coverage, place: str) -> dict[str, object]:
     }
 
 
-def _numbers(tally: Tally) -> dict[str, int]:
+def _numbers(tally: CoverageCounts) -> dict[str, int]:
     return {
         "wanted": tally.wanted,
         "published": tally.published,
         "unverified": tally.unverified,
         "yanked": tally.yanked,
         "missing": tally.missing,
-        "combinations-excluded": tally.combinations,
+        "combinations-excluded": tally.excluded_combinations,
     }
 
 
-def _reasons(tally: Tally) -> list[dict[str, object]]:
+def _reasons(tally: CoverageCounts) -> list[dict[str, object]]:
     return [{"reason": reason, "combinations": number} for reason, number in tally.excluded]
 
 
-def as_markdown(coverage: Coverage) -> str:
+def coverage_markdown(coverage: Coverage) -> str:
     """For a page or a job summary: sums by backend, by ROCm and torch, what is missing or yanked, and why not."""
     header = ("", "wanted", "published", "not verified", "yanked", "missing", "excluded combinations")
-    tally = coverage.tally
-    backends = coverage.tallies(lambda cell: str(cell.backend))
-    squares = coverage.tallies(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
+    tally = coverage.counts
+    backends = coverage.counts_by(lambda cell: str(cell.backend))
+    squares = coverage.counts_by(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
     wanted = {square: own for square, own in squares.items() if own.wanted}
-    missing = [f"- {code(covered.cell.id)}" for covered in coverage.cells if covered.state is State.MISSING]
+    missing = [f"- {code_span(covered.cell.id)}" for covered in coverage.cells if covered.state is CellState.MISSING]
     lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": tally})), ""]
     lines += [*table(header, _counts(wanted)), ""]
     lines += [
-        f"- {code(covered.cell.id)} is yanked: {prose(covered.row.yanked)}"
+        f"- {code_span(covered.cell.id)} is yanked: {escape(covered.row.yanked)}"
         for covered in coverage.cells
         if covered.row and covered.row.yanked is not None
     ]
-    lines += [f"- {code(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
+    lines += [f"- {code_span(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
     not_verified = [
-        f"- {code(covered.cell.id)}: {prose(covered.unverified)}" for covered in coverage.cells if covered.unverified
+        f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}" for covered in coverage.cells if covered.unverified_reason
     ]
     lines += (
         ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
     )
     lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
     if tally.excluded:
-        reasons = table(("combinations", "reason"), ((str(number), prose(reason)) for reason, number in tally.excluded))
+        reasons = table(("combinations", "reason"), ((str(number), escape(reason)) for reason, number in tally.excluded))
         lines += ["", *details(f"Excluded: {_excluded(tally)}", reasons)]
     return "\n".join([*lines, ""])
 
 
-def _counts(tallies: Mapping[str, Tally]) -> list[list[str]]:
+def _counts(tallies: Mapping[str, CoverageCounts]) -> list[list[str]]:
     return [[name, *map(str, _numbers(tally).values())] for name, tally in tallies.items()]

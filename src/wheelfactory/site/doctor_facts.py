@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from wheelfactory.build.fallback import read_project
+from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import Backend, major_minor
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.gates import required_gates
@@ -17,7 +17,7 @@ from wheelfactory.verify.gates import required_gates
 def doctor_facts(matrix: Matrix) -> str:
     """The text that `doctor.facts.Facts.parse` reads. Raises `InputError` without the fallback's project."""
     # the one requirement of the fallback is ``torch>=2.5``
-    ((fallback_torch,),) = (Requirement(line).specifier for line in read_project().requires)
+    ((fallback_torch,),) = (Requirement(line).specifier for line in read_fallback_project().requires)
     torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
     facts = {
         "windows": {

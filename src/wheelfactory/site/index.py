@@ -24,7 +24,7 @@ def index_path(key: IndexKey) -> str:
     return "/".join(("simple", *key))
 
 
-def make_pages(rows: Iterable[WheelRow]) -> dict[str, bytes]:
+def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
     """Every page of every index, by its path below the release."""
     templates = Environment(
         loader=PackageLoader("wheelfactory.site"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
-from wheelfactory.core.gpus import product
+from wheelfactory.core.gpus import product_names
 from wheelfactory.release.manifest import MANIFEST_NAME
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)
@@ -28,7 +28,7 @@ def one_line(text: str) -> str:
     return " ".join(shown.split())
 
 
-def code(text: str) -> str:
+def code_span(text: str) -> str:
     """Text as a code span: GitHub sees no link, mention, reference or HTML in one. Empty for empty text."""
     line = one_line(text)
     if not line:
@@ -38,7 +38,7 @@ def code(text: str) -> str:
     return f"{fence}{blank}{line}{blank}{fence}"
 
 
-def prose(text: str) -> str:
+def escape(text: str) -> str:
     """Text as a part of a sentence, escaped.
 
     A zero-width blank follows ``@`` and ``#``, because GitHub looks for mentions and references after escapes are gone.
@@ -57,17 +57,17 @@ def link(text: str, address: str) -> str:
     return f"[{text}]({quote(one_line(address), safe=_ADDRESS_CHARACTERS)})" if known and address else text
 
 
-def row(cells: Iterable[str]) -> str:
+def table_row(cells: Iterable[str]) -> str:
     """A line of a table; each cell is Markdown."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table as lines."""
-    return [row(header), row("---" for _ in header), *(row(cells) for cells in rows)]
+    return [table_row(header), table_row("---" for _ in header), *(table_row(cells) for cells in rows)]
 
 
-def fence(lines: Iterable[str]) -> list[str]:
+def code_block(lines: Iterable[str]) -> list[str]:
     """Lines as a block of code for a shell."""
     shown = [one_line(line) for line in lines]
     longest = max((len(run) for line in shown for run in re.findall("`+", line)), default=0)
@@ -82,7 +82,7 @@ def details(summary: str, lines: Iterable[str]) -> list[str]:
 
 def gpu_text(arch: str) -> str:
     """The products of an offload arch."""
-    return prose(product(arch)) or "not known by name"
+    return escape(product_names(arch)) or "not known by name"
 
 
 def size_text(size: int) -> str:
@@ -99,7 +99,7 @@ def count_text(number: int, thing: str) -> str:
 
 
 @dataclass(frozen=True)
-class Section:
+class MarkdownSection:
     """A part of a text; where that is too long, `rows` are cut from their end and counted, the rest stays."""
 
     head: tuple[str, ...]
@@ -113,7 +113,7 @@ class Section:
         return "\n".join([*self.head, *self.rows, *told, *self.tail, ""])
 
 
-def fitted(sections: Sequence[Section], limit: int) -> str:
+def fit_sections(sections: Sequence[MarkdownSection], limit: int) -> str:
     """All sections as one text, of at most `limit` characters as far as cutting rows, the last first, can do that.
 
     A character counts as its bytes in UTF-8, which no count of characters exceeds.
@@ -128,7 +128,7 @@ def fitted(sections: Sequence[Section], limit: int) -> str:
     return "\n".join(section.text() for section in kept)
 
 
-def _cut(section: Section, over: int) -> Section:
+def _cut(section: MarkdownSection, over: int) -> MarkdownSection:
     """The section with so many rows fewer that it is `over` bytes shorter, or with none."""
     count = len(section.rows)
     over += _size(replace(section, cut=count).text()) - _size(section.text())  # what the line about it takes

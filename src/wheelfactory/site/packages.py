@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.advice import index_line
-from wheelfactory.site.markdown import code, count_text, fence, gpu_text, link, prose, size_text, table
-from wheelfactory.site.wheels import axes, by_index, marks, newest_first, pythons, versions
+from wheelfactory.site.advice import index_install_line
+from wheelfactory.site.markdown import code_span, count_text, code_block, gpu_text, link, escape, size_text, table
+from wheelfactory.site.wheels import axis_values, group_by_index, status_notes, newest_first_key, pythons_text, versions_text
 
 GENERATED = (
     "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"
@@ -27,35 +27,35 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     install lines are given then, because pip takes no relative address. A file that has an address of its own is
     linked there.
     """
-    ordered = sorted(rows, key=newest_first)
+    ordered = sorted(rows, key=newest_first_key)
     wheels = [row for row in ordered if row.label]
     yanked = sum(row.yanked is not None for row in wheels)
     headline = count_text(len(wheels), "flash-attn wheel") + (f", {yanked} of them yanked." if yanked else ".")
     lines = [GENERATED, "", "# Packages", "", headline, ""]
-    for key, members in by_index(ordered).items():
-        rocm, torch, backend = axes(members[0])
+    for key, members in group_by_index(ordered).items():
+        rocm, torch, backend = axis_values(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
-        lines += [*fence([index_line(key, site)]), ""] if site else []
+        lines += [*code_block([index_install_line(key, site)]), ""] if site else []
         lines += [*table(_HEADER, ([*_file(row, site)] for row in members)), ""]
     others = [row for row in ordered if not row.label]
     if others:
         files = table(_HEADER, ([*_file(row, site)] for row in others))
         lines += ["## Dependencies", "", "Every index has them too.", "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
-        lines += ["## GPUs", "", *table(("arch", "GPUs"), ((prose(arch), gpu_text(arch)) for arch in archs)), ""]
+        lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
     return "\n".join(lines)
 
 
 def _file(row: WheelRow, site: str) -> Iterator[str]:
     """The cells of a row; the link ends in the whole sha256, as pip and uv read it."""
     address = row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
-    yield prose(row.version) if row.label is None else versions([row])
-    yield pythons([row])
-    yield " ".join(map(prose, row.offload_archs)) or "any"
+    yield escape(row.version) if row.label is None else versions_text([row])
+    yield pythons_text([row])
+    yield " ".join(map(escape, row.offload_archs)) or "any"
     yield size_text(row.size)
-    yield prose(row.glibc or "any")
+    yield escape(row.glibc or "any")
     yield f"{row.published:%Y-%m-%d}"
-    yield code(row.sha256[:_SHORT])
-    yanked = f" **yanked**: {prose(row.yanked)}" if row.yanked is not None else ""
-    told = "".join(f", {prose(mark)}" for mark in marks(row))
+    yield code_span(row.sha256[:_SHORT])
+    yanked = f" **yanked**: {escape(row.yanked)}" if row.yanked is not None else ""
+    told = "".join(f", {escape(mark)}" for mark in status_notes(row))
     yield link("wheel", f"{address}#sha256={row.sha256}") + told + yanked

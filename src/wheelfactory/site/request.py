@@ -24,7 +24,7 @@ _NO_CHOICE = ("_no response_", "none", "either")
 own word for any backend."""
 
 
-def search_address(site: str, body: str) -> str:
+def search_url(site: str, body: str) -> str:
     """The search page below the address `site`, with the fields of a request chosen, as a Markdown autolink."""
     query = urlencode(read_request(body), quote_via=quote, safe="", errors="replace")
     page = "index.html" if site.startswith("file:") else ""  # a browser lists a folder of this machine

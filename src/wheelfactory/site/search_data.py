@@ -17,16 +17,16 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.gpus import PRODUCTS, by_generation
+from wheelfactory.core.gpus import PRODUCTS, arch_sort_key
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.rules import GPU, Rule, gpu_rules_of, rules_of
-from wheelfactory.release.manifest import WheelRow, verified_on
-from wheelfactory.release.verified import unverified
-from wheelfactory.site.advice import page_lines
-from wheelfactory.site.coverage import cover
+from wheelfactory.matrix.rules import GPU, Rule, gpu_rules, cell_rules
+from wheelfactory.release.manifest import WheelRow, verified_archs
+from wheelfactory.release.verified import unverified_reason
+from wheelfactory.site.advice import install_templates
+from wheelfactory.site.coverage import compute_coverage
 from wheelfactory.site.index import index_path
-from wheelfactory.site.wheels import evidence_lines, newest_first
+from wheelfactory.site.wheels import evidence_lines, newest_first_key
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (
@@ -41,7 +41,7 @@ says what was not checked, empty for a verified wheel, ``index`` is a folder bel
 whose GPUs computed with a wheel what they should, and a text for each time that a GPU did.
 """
 
-CHANGES = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
+CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
 """The axes by what it costs a person to change one, the cheapest first; a GPU has to be bought."""
 
 _BESIDE = "wheels/"
@@ -60,18 +60,18 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
 
     Rows without a cell are dependencies, which no page needs to find: every index has them.
     """
-    wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first)
+    wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first_key)
     expansion = expand(matrix)
     texts: Table = {"": 0}
-    axes = axes_of(matrix, wheels)
+    axes = search_axes(matrix, wheels)
     return {
         "axes": axes,
-        "changes": CHANGES,
-        "lines": page_lines(),
+        "changes": CHANGE_ORDER,
+        "lines": install_templates(),
         "products": {arch: PRODUCTS.get(arch, ()) for arch in axes[GPU]},
         "torch": {version: facts.triton_package for version, facts in matrix.torch.items()},
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
-        "rules": [rule_table(rule, axes, texts) for rule in (*rules_of(matrix), *gpu_rules_of(matrix))],
+        "rules": [rule_table(rule, axes, texts) for rule in (*cell_rules(matrix), *gpu_rules(matrix))],
         "coverage": list(_coverage(expansion, wheels, texts)),
         "texts": list(texts),
         "docs": docs,
@@ -80,7 +80,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     }
 
 
-def axes_of(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
+def search_axes(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
     """The values of each axis in the order of matrix.yaml, and the GPUs that are known, by arch."""
     archs = {arch for rocm in matrix.rocm.values() for arch in rocm.archs}
     archs |= {arch for row in wheels for arch in map(_plain, row.offload_archs)}
@@ -90,7 +90,7 @@ def axes_of(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
         "torch": list(matrix.torch),
         "rocm": list(matrix.rocm),
         "backend": list(map(str, matrix.backend)),
-        GPU: sorted({*archs, *PRODUCTS}, key=by_generation),
+        GPU: sorted({*archs, *PRODUCTS}, key=arch_sort_key),
     }
 
 
@@ -102,7 +102,7 @@ def _plain(arch: str) -> str:
 def rule_table(rule: Rule, axes: dict[str, list[str]], texts: Table) -> dict[str, object]:
     """What a rule says of each point of its axes, the last axis fastest, as positions in `texts`; 0 is nothing."""
     points = product(*(map(Backend, axes[axis]) if axis == "backend" else axes[axis] for axis in rule.axes))
-    return {"axes": rule.axes, "reasons": [_at(texts, rule.refuse(*point)) for point in points]}
+    return {"axes": rule.axes, "reasons": [_at(texts, rule.reason_against(*point)) for point in points]}
 
 
 def _at(table: Table, value: Hashable) -> int:
@@ -112,7 +112,7 @@ def _at(table: Table, value: Hashable) -> int:
 
 def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) -> Iterator[list[object]]:
     """Backend, ROCm, torch, cells published, of these not verified, yanked, missing; the reasons and combinations."""
-    squares = cover(expansion, wheels).tallies(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
+    squares = compute_coverage(expansion, wheels).counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     for key, tally in squares.items():
         excluded = [[_at(texts, reason), number] for reason, number in tally.excluded]
         yield [*key, tally.published, tally.unverified, tally.yanked, tally.missing, excluded]
@@ -141,9 +141,9 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
                 _at(tables["pythons"], tuple(pythons)),
                 _at(tables["archs"], tuple(map(_plain, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
-                _at(tables["unverified"], unverified(row)),
+                _at(tables["unverified"], unverified_reason(row)),
                 _at(tables["checks"], tuple(map(_check, row.gates))),
-                _at(tables["evidence"], (verified_on(row), tuple(evidence_lines(row)))),
+                _at(tables["evidence"], (verified_archs(row), tuple(evidence_lines(row)))),
                 _base(row, tables["base"]),
                 _at(tables["index"], index_path(row.index_key) if row.index_key else ""),
             ]

@@ -16,7 +16,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.errors import FactoryError, InputError
 
 Import: TypeAlias = ast.Import | ast.ImportFrom
@@ -42,7 +42,7 @@ This file is generated: the modules of wheelfactory's doctor one after the other
 
 
 @dataclass(frozen=True)
-class Module:
+class SourceModule:
     """One module of the file."""
 
     name: str
@@ -59,12 +59,12 @@ class Module:
         return [node for node in self.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
 
     @property
-    def needs(self) -> list[str]:
+    def imported_modules(self) -> list[str]:
         """The modules of ours that it imports."""
         return [_source_of(node) for node in self.imports if _is_ours(node)]
 
     @property
-    def given(self) -> Iterator[str]:
+    def defined_names(self) -> Iterator[str]:
         """The names that its top level makes, without those that it imports."""
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -89,7 +89,7 @@ if sys.version_info < {OLDEST_PYTHON}:
 """Where older Pythons would end in a traceback; those before 3.8 cannot even read the file."""
 
 
-def single_file(facts: str, site: str = "") -> str:
+def build_single_file(facts: str, site: str = "") -> str:
     """The source of ``doctor.py``, which looks for wheels at the address `site` unless it is told another place.
 
     `facts` is what `doctor_facts` writes. The same modules, facts and site give the same text. Raises `InputError` for
@@ -102,7 +102,7 @@ def single_file(facts: str, site: str = "") -> str:
     values = {
         'SITE = ""': f'SITE = "{site}"',
         'FACTS = ""': f'FACTS = """\n{lines}\n"""',
-        'TORCH_PROBE = ""': f"TORCH_PROBE = r'''{PROBE.read_text(encoding='utf-8')}'''",
+        'TORCH_PROBE = ""': f"TORCH_PROBE = r'''{TOOLCHAIN_PROBE.read_text(encoding='utf-8')}'''",
     }
     for line, value in values.items():
         if text.count(f"\n{line}\n") != 1:
@@ -111,26 +111,26 @@ def single_file(facts: str, site: str = "") -> str:
     return text
 
 
-def _read_modules() -> list[Module]:
+def _read_modules() -> list[SourceModule]:
     """The program and all that it needs."""
-    found: dict[str, Module] = {}
+    found: dict[str, SourceModule] = {}
     waiting = [PROGRAM]
     while waiting:
         name = waiting.pop()
         if name not in found:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
-            found[name] = Module(name, path.read_text(encoding="utf-8"))
-            waiting += found[name].needs
+            found[name] = SourceModule(name, path.read_text(encoding="utf-8"))
+            waiting += found[name].imported_modules
     return in_order(found)
 
 
-def in_order(modules: Mapping[str, Module]) -> list[Module]:
+def in_order(modules: Mapping[str, SourceModule]) -> list[SourceModule]:
     """Modules by name, each after those that it needs."""
-    needs = {name: sorted(modules[name].needs) for name in sorted(modules)}
+    needs = {name: sorted(modules[name].imported_modules) for name in sorted(modules)}
     return [modules[name] for name in TopologicalSorter(needs).static_order()]
 
 
-def assemble(modules: Sequence[Module], header: str) -> str:
+def assemble(modules: Sequence[SourceModule], header: str) -> str:
     """One source of several that are in order, which runs the ``main`` of one of them.
 
     Raises `FactoryError` if names would lose their meaning, and `SyntaxError` for what `OLDEST_PYTHON` cannot read.
@@ -143,11 +143,11 @@ def assemble(modules: Sequence[Module], header: str) -> str:
     return text
 
 
-def _refuse_same_names(modules: Sequence[Module]) -> None:
+def _refuse_same_names(modules: Sequence[SourceModule]) -> None:
     """Raise `FactoryError` for a name that two modules give, or an import that means something else in one file."""
     givers = {name: f"the standard library's {source}" for name, source in _standard_names(modules)}
     for module in modules:
-        for name in dict.fromkeys(module.given):
+        for name in dict.fromkeys(module.defined_names):
             if name in givers:
                 raise FactoryError("two modules give one name", f"{name}: {givers[name]}, {module.name}", "rename one")
             givers[name] = module.name
@@ -156,19 +156,19 @@ def _refuse_same_names(modules: Sequence[Module]) -> None:
                 raise FactoryError("cannot stand in one file", f"{module.name}: {ast.unparse(node)}", "from x import y")
 
 
-def _can_be_hoisted(node: Import, module: Module) -> bool:
+def _can_be_hoisted(node: Import, module: SourceModule) -> bool:
     """Whether what an import gives keeps its name; those of ours must be at the top, where they are taken out."""
     if any(alias.asname not in (None, alias.name) for alias in node.names):
         return False
     return not _is_ours(node) or (isinstance(node, ast.ImportFrom) and node in module.imports)
 
 
-def _standard_imports(modules: Iterable[Module]) -> Iterator[Import]:
+def _standard_imports(modules: Iterable[SourceModule]) -> Iterator[Import]:
     for module in modules:
         yield from (node for node in module.imports if not _is_ours(node) and _source_of(node) != "__future__")
 
 
-def _standard_names(modules: Sequence[Module]) -> Iterator[tuple[str, str]]:
+def _standard_names(modules: Sequence[SourceModule]) -> Iterator[tuple[str, str]]:
     """The names that the standard library's modules give, and which does. Raises `FactoryError` if two give one."""
     found: dict[str, str] = {}
     for node in _standard_imports(modules):
@@ -179,7 +179,7 @@ def _standard_names(modules: Sequence[Module]) -> Iterator[tuple[str, str]]:
     yield from found.items()
 
 
-def _hoisted(modules: Sequence[Module]) -> str:
+def _hoisted(modules: Sequence[SourceModule]) -> str:
     """The imports of the standard library, each once."""
     whole: set[str] = set()
     names: dict[str, set[str]] = {}
@@ -197,7 +197,7 @@ def _hoisted(modules: Sequence[Module]) -> str:
     return "".join(lines)
 
 
-def _body(module: Module) -> str:
+def _body(module: SourceModule) -> str:
     """A module without docstring and imports, under a comment that says what it is."""
     lines = module.source.splitlines(keepends=True)
     first = module.tree.body[0]

@@ -14,30 +14,30 @@ from typing import Any
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.doctor_facts import doctor_facts
-from wheelfactory.site.index import make_pages
+from wheelfactory.site.index import render_index
 from wheelfactory.site.packages import packages_page
 from wheelfactory.site.search_data import search_data
-from wheelfactory.site.single_file import single_file
+from wheelfactory.site.single_file import build_single_file
 
 _PAGE = Path(__file__).parent / "page"
 _KINDS = (".css", ".html", ".js")
 
 
-def make_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
+def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
     """All files of the site of these rows but its manifest, by path below it; the index for installers comes last.
 
     It is served at `address`, which is empty if nobody knows; `docs` says that it has ``docs/``. Without an address
     the doctor looks for the manifest beside itself, and the list of wheels has no install lines.
     """
     return {
-        **site_files(matrix, rows, docs=docs),
-        "doctor.py": single_file(doctor_facts(matrix), address).encode(),
+        **search_page_files(matrix, rows, docs=docs),
+        "doctor.py": build_single_file(doctor_facts(matrix), address).encode(),
         "packages.md": packages_page(rows, address).encode(),
-        **make_pages(rows),
+        **render_index(rows),
     }
 
 
-def site_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
+def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
     """The files of the search page by path below the site: those of the package as they are, and its data.
 
     The data is a script and not JSON: a page that is opened from a disk may load scripts beside it, and nothing else.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.gpus import by_generation
+from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.matrix.expand import Expansion
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.site.markdown import gpu_text, table
@@ -37,7 +37,7 @@ def _torch(torch: str, cells: Iterable[Cell]) -> str:
     backends = {cell.backend for cell in cells if cell.torch == torch}
     if not backends:
         return ""
-    return torch if len(backends) == len(Backend) else f"{torch} ({backends.pop().spoken} only)"
+    return torch if len(backends) == len(Backend) else f"{torch} ({backends.pop().display_name} only)"
 
 
 def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
@@ -47,9 +47,9 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
             rocms.setdefault(arch, {backend: set() for backend in Backend})[cell.backend].add(cell.rocm)
     rows = (
         (arch, gpu_text(arch), *(_span(tuple(matrix.rocm), among, "ROCm ") for among in rocms[arch].values()))
-        for arch in sorted(rocms, key=by_generation)
+        for arch in sorted(rocms, key=arch_sort_key)
     )
-    return table(("arch", "GPUs", *(backend.spoken for backend in Backend)), rows)
+    return table(("arch", "GPUs", *(backend.display_name for backend in Backend)), rows)
 
 
 def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:

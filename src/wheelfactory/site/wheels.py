@@ -12,13 +12,13 @@ from packaging.version import Version
 
 from wheelfactory.core.label import Label
 from wheelfactory.release.evidence import Evidence
-from wheelfactory.release.manifest import WheelRow, gpu_gates, verified_on
-from wheelfactory.release.verified import unverified
+from wheelfactory.release.manifest import WheelRow, passed_gpu_gates, verified_archs
+from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.index import IndexKey
-from wheelfactory.site.markdown import prose
+from wheelfactory.site.markdown import escape
 
 
-def newest_first(wheel: WheelRow) -> tuple[object, ...]:
+def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
     """Sorts ROCm, torch and flash-attn from new to old, CK before Triton, Pythons as names; dependencies last."""
     if wheel.label is None:
         return 1, wheel.filename
@@ -28,13 +28,13 @@ def newest_first(wheel: WheelRow) -> tuple[object, ...]:
     return 0, older, str(label.backend), [-part for part in version.release], -(version.post or 0), wheel.filename
 
 
-def axes(wheel: WheelRow) -> tuple[str, str, str]:
+def axis_values(wheel: WheelRow) -> tuple[str, str, str]:
     """ROCm, torch and backend of a wheel that has a label: ``("6.4", "2.9", "ck")``."""
     label = Label.parse(str(wheel.label))
     return label.rocm_version, label.torch_version, str(label.backend)
 
 
-def by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
+def group_by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
     """The wheels of each index, both in the order given; without dependencies, which every index has."""
     groups: dict[IndexKey, list[WheelRow]] = {}
     for wheel in wheels:
@@ -43,12 +43,12 @@ def by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
     return groups
 
 
-def versions(wheels: Iterable[WheelRow]) -> str:
+def versions_text(wheels: Iterable[WheelRow]) -> str:
     """The versions without their label, in the order of the wheels, as Markdown."""
-    return ", ".join(dict.fromkeys(prose(wheel.version.partition("+")[0]) for wheel in wheels))
+    return ", ".join(dict.fromkeys(escape(wheel.version.partition("+")[0]) for wheel in wheels))
 
 
-def pythons(wheels: Iterable[WheelRow]) -> str:
+def pythons_text(wheels: Iterable[WheelRow]) -> str:
     """``3.10, 3.11``, or ``any`` for wheels without compiled code, from the tags of the files' names."""
     tags = {tag.interpreter for wheel in wheels for tag in parse_wheel_filename(wheel.filename)[3]}
     return ", ".join(
@@ -56,26 +56,26 @@ def pythons(wheels: Iterable[WheelRow]) -> str:
     )
 
 
-def marks(row: WheelRow) -> Iterator[str]:
+def status_notes(row: WheelRow) -> Iterator[str]:
     """What is said wherever the wheel is listed: what was not checked, and on which GPUs it ran.
 
     Text without markup, as that of `evidence_lines`: a page escapes what it shows.
     """
-    if reason := unverified(row):
+    if reason := unverified_reason(row):
         yield reason
-    archs = verified_on(row)
+    archs = verified_archs(row)
     if archs:
         yield f"{_proved(row)} on {', '.join(archs)}"
-    yield from dict.fromkeys(_computed(piece) for piece in row.evidence if not piece.proves)
+    yield from dict.fromkeys(_computed(piece) for piece in row.evidence if not piece.is_amd_proof)
 
 
 def evidence_lines(row: WheelRow) -> Iterator[str]:
     """A line for each time that a GPU computed what it should; those of other vendors prove nothing about AMD's."""
-    for gate in gpu_gates(row):
+    for gate in passed_gpu_gates(row):
         torch = f", torch {gate.versions['torch']}" if "torch" in gate.versions else ""
         yield f"{_proved(row)} on {gate.versions['gpu']}{torch}: by the gpu gate, before it was published"
     for piece in row.evidence:
-        if piece.proves:
+        if piece.is_amd_proof:
             yield f"{_proved(row)} on {piece.arch} ({piece.device}), {_told(piece)}"
         else:
             yield f"{_computed(piece)}, {_told(piece)}; this proves nothing about GPUs of AMD"
@@ -83,11 +83,11 @@ def evidence_lines(row: WheelRow) -> Iterator[str]:
 
 def _proved(row: WheelRow) -> str:
     """What a GPU of AMD makes of a wheel; the word ``verified`` is for wheels that passed all gates too."""
-    return "tested" if unverified(row) else "verified"
+    return "tested" if unverified_reason(row) else "verified"
 
 
 def _computed(piece: Evidence) -> str:
-    return f"numbers computed on {piece.device}{' in the foreign-GPU test mode' if piece.foreign else ''}"
+    return f"numbers computed on {piece.device}{' in the foreign-GPU test mode' if piece.is_test_mode else ''}"
 
 
 def _told(piece: Evidence) -> str:

@@ -14,27 +14,27 @@ from concurrent.futures import ThreadPoolExecutor
 
 from packaging.version import Version
 
-from wheelfactory.build.environments import triton_environment
+from wheelfactory.build.environments import make_triton_environment
 from wheelfactory.build.recipe import choose_jobs
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import limits_of
+from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.proofs import (
     PROGRAMS,
-    Proofs,
-    Question,
-    Report,
-    ask,
-    named_by_content,
+    ProofCache,
+    ProofKey,
+    ProgramReport,
+    run_program,
+    content_id,
     payload_sha256,
     program_environ,
-    stand_in,
+    stand_in_requirements,
     stand_in_environment,
-    stand_in_torch,
+    stand_in_torch_version,
 )
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.elf.image import EM_AMDGPU, DamagedElfError, Image
-from wheelfactory.wheel.elf.targets import arch_of_flags
+from wheelfactory.wheel.elf.image import EM_AMDGPU, DamagedElfError, ElfImage
+from wheelfactory.wheel.elf.targets import arch_from_flags
 
 COMPILE, LINK = PROGRAMS / "compile_kernels.py", PROGRAMS / "link_code_object.py"
 
@@ -48,13 +48,13 @@ neither of which holds for Debian's lld. ziglang has an ld.lld as well: 100 MB o
 GIB_PER_ARCH = 2.8
 """Memory to allow for the compile of all kernels for one arch; what it takes was not measured."""
 
-TIMEOUT = 1800.0
+TIMEOUT_S = 1800.0
 """Seconds for one arch; the slowest, gfx1030 with Triton 3.2, takes a sixth of it on one core."""
 
 _CURE = "take the arch, or this Triton, out of what the matrix says the release supports"
 
 
-class Kernel(Report):
+class CompiledKernel(ProgramReport):
     """A code object as the driver got it."""
 
     name: str
@@ -68,67 +68,67 @@ class Kernel(Report):
     """Bytes for a work-group."""
 
 
-class Case(Report):
+class CompileCase(ProgramReport):
     """A call, and its backward pass if it has one."""
 
     name: str
     entries: tuple[str, ...]
     """The entry points that must launch kernels."""
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[CompiledKernel, ...]
     error: str | None
     """Which entry point raised, and what."""
 
 
-class Compiled(Report):
+class CompileReport(ProgramReport):
     """What was compiled for one arch."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[CompileCase, ...]
 
     @property
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[CompiledKernel]:
         """Those of all cases."""
         return [kernel for case in self.cases for kernel in case.kernels]
 
 
-def ahead_of_time(subject: Subject) -> GateResult:
+def check_ahead_of_time(subject: Subject) -> GateResult:
     """Compile for the archs of the build record that no proof is kept of, several at once."""
     if not subject.record.offload_archs:
         return GateResult.not_run("ahead-of-time", "the wheel promises no arch")
-    payload, proofs = payload_sha256(subject.wheel), Proofs(subject.cache / "proofs")
+    payload, proofs = payload_sha256(subject.wheel), ProofCache(subject.cache / "proofs")
     questions = {arch: _question(subject, arch, payload) for arch in subject.record.offload_archs}
     reports, findings = {}, []
     for arch, question in questions.items():
-        kept = proofs.find(question, Compiled)
-        if kept and not any(find_faults(subject, arch, kept)):
+        kept = proofs.find(question, CompileReport)
+        if kept and not any(find_compile_faults(subject, arch, kept)):
             reports[arch] = kept
     for arch, answer in _compile(subject, {arch: questions[arch] for arch in questions if arch not in reports}):
-        found = list(find_faults(subject, arch, answer))
-        if isinstance(answer, Compiled):
+        found = list(find_compile_faults(subject, arch, answer))
+        if isinstance(answer, CompileReport):
             reports[arch] = answer
             if not found:
-                proofs.keep(questions[arch], answer)
+                proofs.write(questions[arch], answer)
         findings += found
-    limits = dict.fromkeys(str(limit) for arch in questions for limit in limits_of(subject, arch))
-    return GateResult.of(
+    limits = dict.fromkeys(str(limit) for arch in questions for limit in find_cell_limits(subject, arch))
+    return GateResult.from_findings(
         "ahead-of-time",
         findings,
         "; ".join([f"Triton {subject.triton} for {', '.join(questions)}", *limits]),
-        versions={"flash-attn payload": payload[:16], "torch": stand_in_torch(), "triton": subject.triton},
+        versions={"flash-attn payload": payload[:16], "torch": stand_in_torch_version(), "triton": subject.triton},
         figures=_figures({arch: reports[arch] for arch in questions if arch in reports}),
     )
 
 
-def _question(subject: Subject, arch: str, payload: str) -> Question:
-    linker = (named_by_content(LINK), f"triton=={LINKER}") if _needs_linker(subject.triton) else ()
-    arguments = (arch, *(limit.argument for limit in limits_of(subject, arch)))
-    return Question(COMPILE, arguments, payload, (*stand_in(subject.triton), *linker))
+def _question(subject: Subject, arch: str, payload: str) -> ProofKey:
+    linker = (content_id(LINK), f"triton=={LINKER}") if _needs_linker(subject.triton) else ()
+    arguments = (arch, *(limit.argument for limit in find_cell_limits(subject, arch)))
+    return ProofKey(COMPILE, arguments, payload, (*stand_in_requirements(subject.triton), *linker))
 
 
 def _needs_linker(triton: str) -> bool:
     return Version(triton) < Version(LINKER)
 
 
-def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tuple[str, Compiled | str]]:
+def _compile(subject: Subject, questions: Mapping[str, ProofKey]) -> Iterator[tuple[str, CompileReport | str]]:
     """The report for each arch as it comes, or why there is none."""
     if not questions:
         return
@@ -136,27 +136,27 @@ def _compile(subject: Subject, questions: Mapping[str, Question]) -> Iterator[tu
     with stand_in_environment(subject.cache, subject.wheel, subject.triton) as environment:
         if _needs_linker(subject.triton):
             linker = environment.folder / "ld.lld"  # a program of its own
-            command = [triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
+            command = [make_triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
             linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
             linker.chmod(0o755)
             environ["TRITON_HIP_LLD_PATH"] = str(linker)
 
-        def compile_for(arch: str) -> Compiled | str:
+        def compile_for(arch: str) -> CompileReport | str:
             logger.info("compiling for %s with Triton %s", arch, subject.triton)
             scratch = environment.folder / arch
-            return ask(questions[arch].command, Compiled, environment, environ, scratch=scratch, timeout=TIMEOUT)
+            return run_program(questions[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S)
 
         fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
         with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:
             yield from zip(questions, pool.map(compile_for, questions), strict=True)
 
 
-def find_faults(subject: Subject, arch: str, answer: Compiled | str) -> Iterator[Finding]:
+def find_compile_faults(subject: Subject, arch: str, answer: CompileReport | str) -> Iterator[Finding]:
     """What is wrong with a report for an arch; that there is none, if `answer` is the reason."""
     to_compile = f"to compile for {arch} with Triton {subject.triton}"
 
     def finding(expected: str, found: str, cure: str = _CURE) -> Finding:
-        return Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
+        return Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=cure)
 
     if isinstance(answer, str):
         yield finding(to_compile, answer, f"run the gate again; if it stays so, {_CURE}")
@@ -176,16 +176,16 @@ def find_faults(subject: Subject, arch: str, answer: Compiled | str) -> Iterator
                 yield finding(f"{kernel.name} of {case.name} as a code object for {arch}", made_for)
 
 
-def _arch_of(kernel: Kernel) -> str:
+def _arch_of(kernel: CompiledKernel) -> str:
     """What a code object is for by its own word."""
     try:
-        header = Image(bytes.fromhex(kernel.header))
+        header = ElfImage(bytes.fromhex(kernel.header))
     except (DamagedElfError, ValueError) as error:
         return f"no code object ({error})"
-    return arch_of_flags(header.flags) if header.machine == EM_AMDGPU else f"code for machine {header.machine}"
+    return arch_from_flags(header.flags) if header.machine == EM_AMDGPU else f"code for machine {header.machine}"
 
 
-def _figures(reports: Mapping[str, Compiled]) -> dict[str, float]:
+def _figures(reports: Mapping[str, CompileReport]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for arch, report in reports.items():
         figures[f"{arch} kernels"] = len(report.kernels)

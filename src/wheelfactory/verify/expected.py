@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
 from wheelfactory.verify.gate import FallbackSubject, Subject
-from wheelfactory.wheel.activation.members import EXTENSION, added_members
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 _REPLACED = frozenset({"torch", "triton", "triton-rocm", "pytorch-triton-rocm"})
 """Requirements of upstream that a finished wheel must not have: it pins torch to its minor, and ROCm's torch brings its
@@ -26,33 +26,33 @@ _REQUIRES = "Requires-Dist: "
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedContents:
     """All that a wheel may hold."""
 
     members: Mapping[str, bytes]
     """Those whose bytes are known, by name."""
-    executable: frozenset[str]
+    executables: frozenset[str]
     """The names of those that are programs."""
-    others: frozenset[str]
+    unchecked: frozenset[str]
     """The names of those whose bytes other gates look at: the extension, the build record and RECORD."""
 
 
-def expected_of_fallback(subject: FallbackSubject) -> Expected:
+def expected_from_fallback(subject: FallbackSubject) -> ExpectedContents:
     """The plain build itself."""
-    plain, dist_info = subject.plain.of_fallback(subject.project), subject.wheel.dist_info
-    return Expected(_renamed(plain, dist_info), plain.executable, frozenset({f"{dist_info}/RECORD"}))
+    plain, dist_info = subject.plain.make_fallback_wheel(subject.project), subject.wheel.dist_info
+    return ExpectedContents(_renamed(plain, dist_info), plain.executables, frozenset({f"{dist_info}/RECORD"}))
 
 
-def expected_of_cell(subject: Subject) -> Expected:
+def expected_from_cell(subject: Subject) -> ExpectedContents:
     """The plain build with the label, pin and tags of a cell, the module that activates Triton or else the extension.
 
     Raises `SourceError` or `BuildError` if there is no plain build and none can be made.
     """
     wheel, cell, label = subject.wheel, subject.cell, subject.matrix.label(subject.cell)
-    plain = subject.plain.of_flash_attn(cell.flash_attn, subject.matrix.flash_attn[cell.flash_attn])
+    plain = subject.plain.make_flash_attn_wheel(cell.flash_attn, subject.matrix.flash_attn[cell.flash_attn])
     of = wheel.dist_info
     members = _renamed(plain, of)
-    executable, others = plain.executable, {f"{of}/RECORD", f"{of}/{RECORD_NAME}"}
+    executable, others = plain.executables, {f"{of}/RECORD", f"{of}/{BUILD_RECORD_NAME}"}
     members[f"{of}/METADATA"] = _metadata(plain.metadata_text, f"{cell.flash_attn}+{label}", label).encode()
     if cell.backend is Backend.TRITON:
         members |= added_members(Backend.TRITON)
@@ -61,19 +61,19 @@ def expected_of_cell(subject: Subject) -> Expected:
         executable, others = executable | {name}, others | {name}
         members[f"{of}/WHEEL"] = _compiled(members[f"{of}/WHEEL"], sorted(map(str, wheel.tags)))
         packages = members[f"{of}/top_level.txt"].decode().split()
-        members[f"{of}/top_level.txt"] = "".join(f"{name}\n" for name in sorted([*packages, EXTENSION])).encode()
-    return Expected(members, executable, frozenset(others))
+        members[f"{of}/top_level.txt"] = "".join(f"{name}\n" for name in sorted([*packages, EXTENSION_MODULE])).encode()
+    return ExpectedContents(members, executable, frozenset(others))
 
 
 def extension_name(subject: Subject) -> str:
     """The one compiled file of a CK wheel, named so that the Python of the cell finds it."""
-    return f"{EXTENSION}.cpython-{subject.cell.python_tag.removeprefix('cp')}-x86_64-linux-gnu.so"
+    return f"{EXTENSION_MODULE}.cpython-{subject.cell.python_tag.removeprefix('cp')}-x86_64-linux-gnu.so"
 
 
 def _renamed(plain: Wheel, dist_info: str) -> dict[str, bytes]:
     """The members of a plain wheel but its RECORD, with another name of the dist-info folder."""
     own = f"{plain.dist_info}/"
-    members = ((info.filename, data) for info, data in plain.read_all(plain.sizes.keys() - {f"{own}RECORD"}))
+    members = ((info.filename, data) for info, data in plain.read_members(plain.sizes.keys() - {f"{own}RECORD"}))
     return {f"{dist_info}/{name.removeprefix(own)}" if name.startswith(own) else name: data for name, data in members}
 
 

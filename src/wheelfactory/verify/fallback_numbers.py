@@ -6,28 +6,28 @@ The cases of the interpreter gate. Required, as it needs neither a GPU nor ROCm;
 from __future__ import annotations
 
 from wheelfactory.build.fallback import PACKAGE
-from wheelfactory.verify.fallback_trial import ENVIRONMENT, answer
+from wheelfactory.verify.fallback_trial import ENVIRONMENT, run_or_reuse
 from wheelfactory.verify.gate import FallbackSubject
-from wheelfactory.verify.numbers import CHECK, FALLBACK, Numbers, figures, find_faults
-from wheelfactory.verify.proofs import Question, payload_sha256, stand_in_torch
+from wheelfactory.verify.numbers import NUMBERS_PROGRAM, FALLBACK_TOLERANCE, NumericReport, worst_errors, find_numeric_faults
+from wheelfactory.verify.proofs import ProofKey, payload_sha256, stand_in_torch_version
 from wheelfactory.verify.result import Finding, GateResult
 
 _CURE = "the package computes something else with this torch: correct it"
 
 
-def numbers(subject: FallbackSubject) -> GateResult:
+def check_fallback_numbers(subject: FallbackSubject) -> GateResult:
     """Run the cases on the CPU, unless a proof is kept of that."""
-    question = Question(CHECK, (PACKAGE, "cpu", "small"), payload_sha256(subject.wheel), ENVIRONMENT)
-    said = answer(subject, question, Numbers, lambda report: not _findings(subject, report))
-    return GateResult.of(
+    question = ProofKey(NUMBERS_PROGRAM, (PACKAGE, "cpu", "small"), payload_sha256(subject.wheel), ENVIRONMENT)
+    said = run_or_reuse(subject, question, NumericReport, lambda report: not _findings(subject, report))
+    return GateResult.from_findings(
         "numbers",
         _findings(subject, said),
         "on the CPU, against float64",
-        versions={"torch": stand_in_torch()},
-        figures=figures(said, FALLBACK),
+        versions={"torch": stand_in_torch_version()},
+        figures=worst_errors(said, FALLBACK_TOLERANCE),
     )
 
 
-def _findings(subject: FallbackSubject, said: Numbers | str) -> list[Finding]:
-    found = find_faults(subject.wheel.path.name, FALLBACK, said, "on the CPU")
+def _findings(subject: FallbackSubject, said: NumericReport | str) -> list[Finding]:
+    found = find_numeric_faults(subject.wheel.path.name, FALLBACK_TOLERANCE, said, "on the CPU")
     return [finding.model_copy(update={"cure": _CURE}) for finding in found]

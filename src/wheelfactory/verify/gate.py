@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from wheelfactory.build.executor import Place
-from wheelfactory.build.fallback import Project
+from wheelfactory.build.executor import BuildHost
+from wheelfactory.build.fallback import FallbackProject
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
@@ -37,7 +37,7 @@ class Subject:
     host: Host
     environ: Mapping[str, str]
     cache: Path
-    elsewhere: Callable[[Cell], Place | None] = lambda _: None
+    find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None
     """Gives where the torch of a CK cell is, if that is not this machine; asked only by gates that need it."""
     may_build: bool = True
     """Whether a plain build to compare with may be made; else one must be kept."""
@@ -58,7 +58,7 @@ class FallbackSubject:
     """A wheel to verify that is of no cell, and the sources that it must be made from."""
 
     wheel: Wheel
-    project: Project
+    project: FallbackProject
     environ: Mapping[str, str]
     cache: Path
     may_build: bool = True
@@ -81,7 +81,7 @@ class Gate(Generic[AnySubject]):
     required: bool = True
     runs_code: bool = False
     backends: frozenset[Backend] = frozenset(Backend)
-    alone: bool = False
+    on_publish: bool = False
     """Whether it runs nothing of the wheel, so that it can be asked again where a wheel is published."""
     slow: bool = False
     """Whether it takes minutes; ``--quick`` leaves these out."""

@@ -5,45 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.build.executor import Place
-from wheelfactory.build.fallback import read_project
+from wheelfactory.build.executor import BuildHost
+from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import require
-from wheelfactory.verify.ahead_of_time import ahead_of_time
-from wheelfactory.verify.archive import archive
-from wheelfactory.verify.code_objects import code_objects
-from wheelfactory.verify.contents import contents, fallback_contents
-from wheelfactory.verify.fallback_importing import importing as fallback_importing
-from wheelfactory.verify.fallback_numbers import numbers as fallback_numbers
+from wheelfactory.matrix.select import require_in_matrix
+from wheelfactory.verify.ahead_of_time import check_ahead_of_time
+from wheelfactory.verify.archive import check_archive
+from wheelfactory.verify.code_objects import check_code_objects
+from wheelfactory.verify.contents import check_contents, check_fallback_contents
+from wheelfactory.verify.fallback_importing import check_fallback_import as fallback_importing
+from wheelfactory.verify.fallback_numbers import check_fallback_numbers as fallback_numbers
 from wheelfactory.verify.gate import AnySubject, FallbackSubject, Gate, Subject
-from wheelfactory.verify.gpu import gpu
-from wheelfactory.verify.identity import fallback_identity, identity
-from wheelfactory.verify.importing import importing
-from wheelfactory.verify.interpreter import interpreter
-from wheelfactory.verify.linking import linking
-from wheelfactory.verify.members import record as members
+from wheelfactory.verify.gpu import check_on_gpu
+from wheelfactory.verify.identity import check_fallback_identity, check_identity
+from wheelfactory.verify.importing import check_import
+from wheelfactory.verify.interpreter import check_in_interpreter
+from wheelfactory.verify.linking import check_linking
+from wheelfactory.verify.members import check_record as members
 from wheelfactory.verify.result import Finding, GateResult, Status
-from wheelfactory.verify.symbols import symbols
+from wheelfactory.verify.symbols import check_symbols
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_record
+from wheelfactory.wheel.record import read_build_record
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 
 GATES: tuple[Gate[Subject], ...] = (
-    Gate("identity", identity, alone=True),
-    Gate("record", members, alone=True),
-    Gate("contents", contents, alone=True),
-    Gate("linking", linking, alone=True, backends=_COMPILED),
-    Gate("code-objects", code_objects, alone=True, backends=_COMPILED),
-    Gate("symbols", symbols, backends=_COMPILED),
-    Gate("import", importing, runs_code=True),
-    Gate("ahead-of-time", ahead_of_time, slow=True, runs_code=True, backends=_TRITON),
-    Gate("interpreter", interpreter, slow=True, runs_code=True, backends=_TRITON),
-    Gate("gpu", gpu, required=False, runs_code=True),
+    Gate("identity", check_identity, on_publish=True),
+    Gate("record", members, on_publish=True),
+    Gate("contents", check_contents, on_publish=True),
+    Gate("linking", check_linking, on_publish=True, backends=_COMPILED),
+    Gate("code-objects", check_code_objects, on_publish=True, backends=_COMPILED),
+    Gate("symbols", check_symbols, backends=_COMPILED),
+    Gate("import", check_import, runs_code=True),
+    Gate("ahead-of-time", check_ahead_of_time, slow=True, runs_code=True, backends=_TRITON),
+    Gate("interpreter", check_in_interpreter, slow=True, runs_code=True, backends=_TRITON),
+    Gate("gpu", check_on_gpu, required=False, runs_code=True),
 )
 """What is asked of a wheel whose archive can be opened.
 
@@ -51,29 +51,29 @@ Required gates must pass before it is published; the others run when they are as
 """
 
 FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
-    Gate("identity", fallback_identity, alone=True),
-    Gate("record", members, alone=True),
-    Gate("contents", fallback_contents, alone=True),
+    Gate("identity", check_fallback_identity, on_publish=True),
+    Gate("record", members, on_publish=True),
+    Gate("contents", check_fallback_contents, on_publish=True),
     Gate("import", fallback_importing, runs_code=True),
     Gate("numbers", fallback_numbers, runs_code=True),
 )
 """What is asked of a wheel of flash-attention-amd; all of it is required, as it needs neither a GPU nor ROCm."""
 
-ALONE = tuple(gate for gate in GATES if gate.alone)
+PUBLISH_GATES = tuple(gate for gate in GATES if gate.on_publish)
 """The gates that are asked again where a wheel is published: they run nothing of it."""
 
-EXTENDED = tuple(gate.name for gate in GATES if not gate.required)
+EXTENDED_GATES = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run when they are asked for."""
 
-FALLBACK_REQUIRED = ("archive", *(gate.name for gate in FALLBACK_GATES))
-FALLBACK_ALONE = tuple(gate for gate in FALLBACK_GATES if gate.alone)
+FALLBACK_REQUIRED_GATES = ("archive", *(gate.name for gate in FALLBACK_GATES))
+FALLBACK_PUBLISH_GATES = tuple(gate for gate in FALLBACK_GATES if gate.on_publish)
 
 
 def verify(
     path: Path,
     cell: Cell | None = None,
     extended: Collection[str] = (),
-    elsewhere: Callable[[Cell], Place | None] = lambda _: None,
+    find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None,
     gates: Sequence[Gate[Subject]] | None = None,
     *,
     may_build: bool = True,
@@ -96,20 +96,20 @@ def verify(
         if cell:
             raise InputError("of no cell", path.name, "leave --cell out: it is the same for every ROCm and torch")
         return verify_fallback(path, may_build=may_build, environ=environ, cache=cache)
-    opened = archive(path)
+    opened = check_archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
     wheel = Wheel.open(path)
     try:
-        record = read_record(wheel)
+        record = read_build_record(wheel)
     except InputError as error:
         return opened, _unreadable("identity", wheel, error)
     if record is None:
         cure = "it is not a finished wheel of this factory: run `wheelfactory build` or `repair`"
-        finding = Finding(file=path.name, expected="a build record", found="none", cure=cure)
-        return opened, GateResult.of("identity", [finding])
-    cell = require(expand(matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, matrix, host, environ, cache, elsewhere, may_build)
+        finding = Finding(file=path.name, expected="a build record", found="none", remedy=cure)
+        return opened, GateResult.from_findings("identity", [finding])
+    cell = require_in_matrix(expand(matrix), cell or Cell.parse(record.cell))
+    subject = Subject(wheel, record, cell, matrix, host, environ, cache, find_gate_host, may_build)
     asked = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
     return _results(asked, subject, extended, opened, quick=quick)
 
@@ -126,10 +126,10 @@ def verify_fallback(
 
     Raises `InputError` for a file whose name is no wheel's, or if the checkout has no such sources.
     """
-    opened = archive(path)
+    opened = check_archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
-    return _results(gates, FallbackSubject(Wheel.open(path), read_project(), environ, cache, may_build), (), opened)
+    return _results(gates, FallbackSubject(Wheel.open(path), read_fallback_project(), environ, cache, may_build), (), opened)
 
 
 def _results(
@@ -147,7 +147,7 @@ def _results(
             result = GateResult.not_run(gate.name, "left out by --quick")
         elif not gate.required and gate.name not in extended:
             result = GateResult.not_run(gate.name, "not asked for")
-        elif gate.runs_code and refused(results):
+        elif gate.runs_code and is_refused(results):
             result = GateResult.not_run(gate.name, "an earlier gate refused the wheel")
         else:
             try:
@@ -165,8 +165,8 @@ def _results(
 
 def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
     cure = error.hint or "build or download it again"
-    finding = Finding(file=wheel.path.name, expected="what can be read", found=str(error), cure=cure)
-    return GateResult.of(gate, [finding])
+    finding = Finding(file=wheel.path.name, expected="what can be read", found=str(error), remedy=cure)
+    return GateResult.from_findings(gate, [finding])
 
 
 def required_gates(backend: Backend) -> tuple[str, ...]:
@@ -174,19 +174,19 @@ def required_gates(backend: Backend) -> tuple[str, ...]:
     return ("archive", *(gate.name for gate in GATES if gate.required and backend in gate.backends))
 
 
-def refused(results: Sequence[GateResult]) -> bool:
+def is_refused(results: Sequence[GateResult]) -> bool:
     """Whether a wheel with these results must not be published: a required gate did not pass, or any gate failed."""
     return not results or any(
         result.status is Status.FAILED or (result.required and result.status is not Status.PASSED) for result in results
     )
 
 
-def named(text: str) -> Iterator[str]:
+def parse_extended(text: str) -> Iterator[str]:
     """The extended gates of a list of names with commas between, or of the word ``all``.
 
     Raises `InputError` for a name that is none.
     """
-    for name in EXTENDED if text == "all" else filter(None, text.split(",")):
-        if name not in EXTENDED:
-            raise InputError("no such extended gate", name, f"choose from all, {', '.join(EXTENDED)}")
+    for name in EXTENDED_GATES if text == "all" else filter(None, text.split(",")):
+        if name not in EXTENDED_GATES:
+            raise InputError("no such extended gate", name, f"choose from all, {', '.join(EXTENDED_GATES)}")
         yield name

@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import package_folders, wheel_environment
-from wheelfactory.build.rocm_python import probe
+from wheelfactory.build.environments import find_package_folders, open_wheel_environment
+from wheelfactory.build.rocm_python import probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
-from wheelfactory.verify.cell_python import rocm_python
+from wheelfactory.verify.cell_python import find_local_python
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import Limit, limits_of
-from wheelfactory.verify.numbers import CHECK, TIMEOUT, Numbers, gate_result
-from wheelfactory.verify.proofs import ask, program_environ
+from wheelfactory.verify.limits import KnownLimit, find_cell_limits
+from wheelfactory.verify.numbers import NUMBERS_PROGRAM, TIMEOUT_S, NumericReport, numeric_gate_result
+from wheelfactory.verify.proofs import run_program, program_environ
 from wheelfactory.verify.result import GateResult
 
 
-def gpu(subject: Subject) -> GateResult:
+def check_on_gpu(subject: Subject) -> GateResult:
     """Run the cases where there are a GPU that the wheel promises and the torch of the cell; else say what lacks."""
     here, cell = subject.host.gpu_archs, subject.cell
     archs = [arch for arch in here if arch in subject.record.offload_archs]
@@ -33,32 +33,32 @@ def gpu(subject: Subject) -> GateResult:
         return GateResult.not_run("gpu", f"the GPU here is {', '.join(here)}, which the wheel does not promise")
     # any Python that torch has is one for a Triton wheel
     pythons = subject.matrix.torch[cell.torch].python if cell.backend is Backend.TRITON else (cell.python,)
-    found = (rocm_python(subject, replace(cell, python=python)) for python in pythons)
+    found = (find_local_python(subject, replace(cell, python=python)) for python in pythons)
     python = next(filter(None, found), None)
     if python is None:
         why = f"needs torch {cell.torch} for ROCm {cell.rocm} on PATH; run it there, or in the cell's image"
         return GateResult.not_run("gpu", why)
-    limits = tuple(dict.fromkeys(limit for arch in archs for limit in limits_of(subject, arch)))
+    limits = tuple(dict.fromkeys(limit for arch in archs for limit in find_cell_limits(subject, arch)))
     answer = _compute(subject, python, archs, limits)
     where, versions = f"on {', '.join(archs)}", {}
-    if isinstance(answer, Numbers):
+    if isinstance(answer, NumericReport):
         if answer.gpu not in archs:
             computed = f"torch computes on {answer.gpu or 'no AMD GPU'}"
             return GateResult.not_run("gpu", f"{computed}, and the wheel promises {', '.join(archs)}")
         where = f"on {answer.gpu} with torch {answer.torch}"
         used = {"gpu": answer.gpu, "torch": answer.torch, "triton": answer.triton}
         versions = {name: version for name, version in used.items() if version}
-    return gate_result(subject, "gpu", answer, where, where, limits, versions)
+    return numeric_gate_result(subject, "gpu", answer, where, where, limits, versions)
 
 
-def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Sequence[Limit]) -> Numbers | str:
+def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Sequence[KnownLimit]) -> NumericReport | str:
     """What the program says, or why it says nothing."""
-    toolchain = probe(python, subject.environ)
+    toolchain = probe_python(python, subject.environ)
     assert toolchain.python  # or it would not have been found
-    command: tuple[str | Path, ...] = (CHECK, "flash_attn", "cuda", "small", *(limit.argument for limit in limits))
+    command: tuple[str | Path, ...] = (NUMBERS_PROGRAM, "flash_attn", "cuda", "small", *(limit.argument for limit in limits))
     environ = program_environ(subject.environ, subject.cell.backend)
-    layers = package_folders(python, clean_environ(subject.environ))
+    layers = find_package_folders(python, clean_environ(subject.environ))
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)
-    with wheel_environment(subject.cache, subject.wheel.path, python, toolchain.python, layers) as environment:
+    with open_wheel_environment(subject.cache, subject.wheel.path, python, toolchain.python, layers) as environment:
         home = environment.folder / "home"
-        return ask(command, Numbers, environment, environ, scratch=home, timeout=TIMEOUT)
+        return run_program(command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)

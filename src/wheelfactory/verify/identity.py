@@ -10,30 +10,30 @@ from packaging.version import Version
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import FallbackSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.read import RECORD_NAME
-from wheelfactory.wheel.repair import platforms
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
+from wheelfactory.wheel.repair import manylinux_platforms
 
 _AGAIN = "build the cell again"
 _COMMIT = re.compile("commit:[0-9a-f]{40}")
 
 
-def identity(subject: Subject) -> GateResult:
+def check_identity(subject: Subject) -> GateResult:
     """Compare name and build record with the cell; reads the wheel only. METADATA and WHEEL are members: `contents`."""
     findings = [*_name(subject), *_platform(subject), *_record(subject)]
-    return GateResult.of("identity", findings, subject.cell.id)
+    return GateResult.from_findings("identity", findings, subject.cell.id)
 
 
-def fallback_identity(subject: FallbackSubject) -> GateResult:
+def check_fallback_identity(subject: FallbackSubject) -> GateResult:
     """Compare the name with the version of the checkout's sources; there is no label and no build record."""
     name, cure = subject.project.filename, "build it again: `wheelfactory build flash-attention-amd`"
     findings = [*expect("file name", name, subject.wheel.path.name, cure), *_folder(subject)]
-    return GateResult.of("identity", findings, name)
+    return GateResult.from_findings("identity", findings, name)
 
 
 def expect(file: str, expected: object, found: object, cure: str) -> Iterator[Finding]:
     """A finding unless both are equal."""
     if expected != found:
-        yield Finding(file=file, expected=_text(expected), found=_text(found), cure=cure)
+        yield Finding(file=file, expected=_text(expected), found=_text(found), remedy=cure)
 
 
 def _text(value: object) -> str:
@@ -66,7 +66,7 @@ def _platform(subject: Subject) -> Iterator[Finding]:
     names = written.split(".")
     if subject.cell.backend is Backend.TRITON:
         yield from expect(file, "any", written, "a Triton wheel holds no compiled code")
-    elif glibc is None or len(set(names)) < len(names) or not platforms(glibc, "x86_64").issuperset(names):
+    elif glibc is None or len(set(names)) < len(names) or not manylinux_platforms(glibc, "x86_64").issuperset(names):
         yield from expect(file, "one manylinux platform for x86_64", written, "run `wheelfactory repair`")
     elif built_on is None:
         cure = "build the cell again; the platform tag cannot be checked without it"
@@ -78,12 +78,12 @@ def _platform(subject: Subject) -> Iterator[Finding]:
 
 def _record(subject: Subject) -> Iterator[Finding]:
     record, cell, matrix = subject.record, subject.cell, subject.matrix
-    written = subject.wheel.read(f"{subject.wheel.dist_info}/{RECORD_NAME}")
-    if written != record.to_bytes():  # a key that stands twice, or blanks: other readers may read something else
+    written = subject.wheel.read(f"{subject.wheel.dist_info}/{BUILD_RECORD_NAME}")
+    if written != record.as_bytes():  # a key that stands twice, or blanks: other readers may read something else
         yield from expect("build record", "as the factory writes it", "the same in another form", _AGAIN)
     yield from expect("build record cell", cell.id, record.cell, "name the cell that the wheel was built for")
     yield from expect("build record label", str(matrix.label(cell)), record.label, _AGAIN)
-    pin = matrix.flash_attn[cell.flash_attn].pin
+    pin = matrix.flash_attn[cell.flash_attn].source_pin
     if not pin.startswith("tag:"):
         yield from expect("build record source", pin, record.source, "build it from the sources that the matrix pins")
     elif not _COMMIT.fullmatch(record.source):  # a tag that pins no commit says nothing to compare with
@@ -103,10 +103,10 @@ def _toolchain(subject: Subject) -> Iterator[Finding]:
     abi = subject.matrix.torch[cell.torch].cxx11_abi
     cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
     yield from expect("build record cxx11_abi", abi, toolchain.cxx11_abi, cure)
-    if not toolchain.fits(cell):
+    if not toolchain.matches(cell):
         yield Finding(
             file="build record toolchain",
             expected=f"Python {cell.python}, torch {cell.torch}, HIP {cell.rocm}",
             found=f"Python {toolchain.python}, torch {toolchain.torch}, HIP {toolchain.hip}",
-            cure="build with the Python and the torch of the cell",
+            remedy="build with the Python and the torch of the cell",
         )

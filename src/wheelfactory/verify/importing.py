@@ -6,19 +6,19 @@ from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
-    build_environment,
-    cpu_torch,
-    layered_environment,
-    package_folders,
+    make_build_environment,
+    cpu_torch_requirement,
+    make_layered_environment,
+    find_package_folders,
     pip_install,
-    triton_environment,
+    make_triton_environment,
 )
-from wheelfactory.build.rocm_python import probe
+from wheelfactory.build.rocm_python import probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BuildError, ProgramError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.process import reason, run
-from wheelfactory.verify.cell_python import CellPython, cell_python, no_python, rocm_python
+from wheelfactory.core.process import failure_reason, run
+from wheelfactory.verify.cell_python import CellPython, find_cell_python, no_python_result, find_local_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import Finding, GateResult
@@ -26,20 +26,20 @@ from wheelfactory.verify.result import Finding, GateResult
 _IMPORT = PROGRAMS / "import_wheel.py"
 
 
-def importing(subject: Subject) -> GateResult:
+def check_import(subject: Subject) -> GateResult:
     """Install into a fresh environment and import as users do: with no variable that selects a backend."""
     if subject.cell.backend is Backend.TRITON:
         return _triton(subject)
-    inside = cell_python(subject)
-    if inside and inside.in_place:
+    inside = find_cell_python(subject)
+    if inside and inside.on_build_host:
         return _in_place(subject, inside)
-    python = rocm_python(subject, subject.cell)
+    python = find_local_python(subject, subject.cell)
     if python is None:
-        return no_python("import")
-    layers = package_folders(python, clean_environ(subject.environ))
+        return no_python_result("import")
+    layers = find_package_folders(python, clean_environ(subject.environ))
     findings = _install_and_import(subject, python, subject.cell.python, layers)
     # the manifest is public, so it names the torch and not where it lay
-    return GateResult.of("import", findings, f"torch {probe(python, subject.environ).torch}")
+    return GateResult.from_findings("import", findings, f"torch {probe_python(python, subject.environ).torch}")
 
 
 def _in_place(subject: Subject, python: CellPython) -> GateResult:
@@ -47,21 +47,21 @@ def _in_place(subject: Subject, python: CellPython) -> GateResult:
     try:
         said = python.run([_IMPORT, subject.wheel.path])
     except ProgramError as error:
-        return GateResult.of("import", [_not_imported(subject, error.which.splitlines()[-1])])
-    return GateResult.of("import", _other_version(subject, said), f"torch {python.toolchain.torch}")
+        return GateResult.from_findings("import", [_not_imported(subject, error.which.splitlines()[-1])])
+    return GateResult.from_findings("import", _other_version(subject, said), f"torch {python.toolchain.torch}")
 
 
 def _triton(subject: Subject) -> GateResult:
     """With the cell's Triton from PyPI and a CPU torch: importing compiles nothing and asks no GPU."""
-    torch = build_environment(subject.cache)
-    layers = [torch.site_packages, triton_environment(subject.cache, subject.triton).site_packages]
+    torch = make_build_environment(subject.cache)
+    layers = [torch.site_packages, make_triton_environment(subject.cache, subject.triton).site_packages]
     findings = _install_and_import(subject, torch.python, torch.version, layers)
-    return GateResult.of("import", findings, f"Triton {subject.triton}, {cpu_torch()} in place of ROCm's")
+    return GateResult.from_findings("import", findings, f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's")
 
 
 def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:
     with scratch_dir(subject.cache) as scratch:
-        environment = layered_environment(scratch / "env", base, version, layers)
+        environment = make_layered_environment(scratch / "env", base, version, layers)
         try:
             pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
         except BuildError as error:
@@ -69,7 +69,7 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
         environ = clean_environ(subject.environ)
         done = run([environment.python, "-I", "-B", _IMPORT], environ=environ, cwd=environment.folder)
     if done.returncode:
-        return [_not_imported(subject, reason(done))]
+        return [_not_imported(subject, failure_reason(done))]
     return _other_version(subject, done.stdout)
 
 
@@ -84,4 +84,4 @@ def _other_version(subject: Subject, said: str) -> list[Finding]:
 
 
 def _finding(subject: Subject, expected: str, found: str, cure: str) -> Finding:
-    return Finding(file=subject.wheel.path.name, expected=expected, found=found, cure=cure)
+    return Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=cure)

@@ -6,48 +6,48 @@ Covered: fp16, dense and packed sequences and a cache of keys, causal and not, g
 
 from __future__ import annotations
 
-from wheelfactory.build.environments import interpreter_environment, interpreter_requirements
+from wheelfactory.build.environments import make_interpreter_environment, interpreter_requirements
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import limits_of
-from wheelfactory.verify.numbers import CHECK, STANDARDS, TIMEOUT, Numbers, find_faults, gate_result
+from wheelfactory.verify.limits import find_cell_limits
+from wheelfactory.verify.numbers import NUMBERS_PROGRAM, TOLERANCES, TIMEOUT_S, NumericReport, find_numeric_faults, numeric_gate_result
 from wheelfactory.verify.proofs import (
-    Proofs,
-    Question,
-    ask,
+    ProofCache,
+    ProofKey,
+    run_program,
     payload_sha256,
     program_environ,
-    stand_in,
+    stand_in_requirements,
     stand_in_environment,
-    stand_in_torch,
+    stand_in_torch_version,
 )
 from wheelfactory.verify.result import GateResult
 
 WHERE = "in Triton's interpreter"
 
 
-def interpreter(subject: Subject) -> GateResult:
+def check_in_interpreter(subject: Subject) -> GateResult:
     """Run the kernels in the interpreter of the cell's Triton, unless a proof is kept of that."""
     answer, computed = compute(subject), f"Triton {subject.triton}"
-    versions = {"torch": stand_in_torch(), "triton": subject.triton}
-    return gate_result(subject, "interpreter", answer, WHERE, computed, limits_of(subject), versions)
+    versions = {"torch": stand_in_torch_version(), "triton": subject.triton}
+    return numeric_gate_result(subject, "interpreter", answer, WHERE, computed, find_cell_limits(subject), versions)
 
 
-def compute(subject: Subject) -> Numbers | str:
+def compute(subject: Subject) -> NumericReport | str:
     """What the kernels compute in the interpreter, kept if it is right; or why they compute nothing."""
-    arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits_of(subject)))
-    beside = (*stand_in(subject.triton), *interpreter_requirements())
-    question = Question(CHECK, arguments, payload_sha256(subject.wheel), beside)
-    proofs, file, standard = Proofs(subject.cache / "proofs"), subject.wheel.path.name, STANDARDS[subject.cell.backend]
-    kept = proofs.find(question, Numbers)
-    if kept is not None and not any(find_faults(file, standard, kept, WHERE)):
+    arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in find_cell_limits(subject)))
+    beside = (*stand_in_requirements(subject.triton), *interpreter_requirements())
+    question = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), beside)
+    proofs, file, standard = ProofCache(subject.cache / "proofs"), subject.wheel.path.name, TOLERANCES[subject.cell.backend]
+    kept = proofs.find(question, NumericReport)
+    if kept is not None and not any(find_numeric_faults(file, standard, kept, WHERE)):
         return kept
     environ = {**program_environ(subject.environ, subject.cell.backend), "TRITON_INTERPRET": "1"}
-    numpy = interpreter_environment(subject.cache)
+    numpy = make_interpreter_environment(subject.cache)
     logger.info("computing with the interpreter of Triton %s", subject.triton)
     with stand_in_environment(subject.cache, subject.wheel, subject.triton, numpy) as environment:
         home = environment.folder / "home"
-        answer = ask(question.command, Numbers, environment, environ, scratch=home, timeout=TIMEOUT)
-    if isinstance(answer, Numbers) and not any(find_faults(file, standard, answer, WHERE)):
-        proofs.keep(question, answer)
+        answer = run_program(question.command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
+    if isinstance(answer, NumericReport) and not any(find_numeric_faults(file, standard, answer, WHERE)):
+        proofs.write(question, answer)
     return answer

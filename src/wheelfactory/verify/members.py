@@ -20,7 +20,7 @@ _CURE = "the file was changed after it was built: build or download it again"
 _CHUNK, _LONGEST, _MOST = 1 << 20, 200, 20
 
 
-def record(subject: HasWheel) -> GateResult:
+def check_record(subject: HasWheel) -> GateResult:
     """Compare the lines of RECORD, in any order, with those that the members need."""
     wheel = subject.wheel
     itself = f"{wheel.dist_info}/RECORD"
@@ -28,8 +28,8 @@ def record(subject: HasWheel) -> GateResult:
     found = Counter(text.removesuffix(b"\n").split(b"\n"))
     findings = list(islice(_findings(wheel.path.name, dict(_lines(wheel, itself)), found), _MOST))
     if not text.endswith(b"\n"):
-        findings.append(Finding(file=itself, expected="a line feed at its end", found="none", cure=_CURE))
-    return GateResult.of("record", findings, f"{len(wheel.sizes)} members")
+        findings.append(Finding(file=itself, expected="a line feed at its end", found="none", remedy=_CURE))
+    return GateResult.from_findings("record", findings, f"{len(wheel.sizes)} members")
 
 
 def _findings(file: str, expected: Mapping[bytes, bytes], found: Counter[bytes]) -> Iterator[Finding]:
@@ -38,9 +38,9 @@ def _findings(file: str, expected: Mapping[bytes, bytes], found: Counter[bytes])
     for name, line in sorted(expected.items()):
         if line not in found:
             other = others.pop(name, b"no such line")
-            yield Finding(file=_shown(name), expected=f"{_shown(line)} in RECORD", found=_shown(other), cure=_CURE)
+            yield Finding(file=_shown(name), expected=f"{_shown(line)} in RECORD", found=_shown(other), remedy=_CURE)
     for line in others.values():
-        yield Finding(file=file, expected="one line in RECORD for each member", found=_shown(line), cure=_CURE)
+        yield Finding(file=file, expected="one line in RECORD for each member", found=_shown(line), remedy=_CURE)
 
 
 def _lines(wheel: Wheel, itself: str) -> Iterator[tuple[bytes, bytes]]:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import Limit
-from wheelfactory.verify.proofs import PROGRAMS, Report, payload_sha256
+from wheelfactory.verify.limits import KnownLimit
+from wheelfactory.verify.proofs import PROGRAMS, ProgramReport, payload_sha256
 from wheelfactory.verify.result import Finding, GateResult, is_within
 
-CHECK = PROGRAMS / "check_numbers.py"
+NUMBERS_PROGRAM = PROGRAMS / "check_numbers.py"
 
-TIMEOUT = 900.0
+TIMEOUT_S = 900.0
 """Seconds for the small suite; on one core, in the interpreter, it takes less than a hundredth of it."""
 
 
 @dataclass(frozen=True)
-class Standard:
+class Tolerance:
     """What must be called, and how many times as far off as rounding alone the output and the gradients may be."""
 
     module: str
@@ -27,9 +27,9 @@ class Standard:
     gradient: float
 
 
-STANDARDS = {
-    Backend.CK: Standard("flash_attn_2_cuda", 4.0, 10.0),
-    Backend.TRITON: Standard("flash_attn.flash_attn_triton_amd.interface_fa", 2.0, 3.0),
+TOLERANCES = {
+    Backend.CK: Tolerance("flash_attn_2_cuda", 4.0, 10.0),
+    Backend.TRITON: Tolerance("flash_attn.flash_attn_triton_amd.interface_fa", 2.0, 3.0),
 }
 """What flash_attn calls for each backend, and what it may be off by.
 
@@ -37,13 +37,13 @@ From upstream's tests of each backend (tests/test_flash_attn_ck.py and test_flas
 compare with what torch makes of the same formula in the dtype of the inputs.
 """
 
-FALLBACK = Standard("flash_attention_amd", 2.0, 3.0)
+FALLBACK_TOLERANCE = Tolerance("flash_attention_amd", 2.0, 3.0)
 """Of flash-attention-amd; from upstream's tests/test_flash_attn.py of 2.8.3."""
 
 _CURE = "the kernels do not fit this Triton or compiler: take the combination out of the matrix"
 
 
-class Case(Report):
+class NumericCase(ProgramReport):
     """A call in one dtype."""
 
     name: str
@@ -53,7 +53,7 @@ class Case(Report):
     """What was raised."""
 
 
-class Numbers(Report):
+class NumericReport(ProgramReport):
     """What the functions of a wheel computed, and with what."""
 
     torch: str
@@ -66,7 +66,7 @@ class Numbers(Report):
     """Where that module is."""
     installed: bool
     """Whether that module is the one of the wheel, not one that the Python had before."""
-    cases: tuple[Case, ...]
+    cases: tuple[NumericCase, ...]
     left_out: tuple[str, ...]
     """The names of those that were not asked for."""
     symbols: dict[str, int]
@@ -75,14 +75,14 @@ class Numbers(Report):
     """Launch options that were left out, in the foreign-GPU test mode."""
 
 
-def find_faults(file: str, standard: Standard, numbers: Numbers | str, where: str) -> Iterator[Finding]:
+def find_numeric_faults(file: str, standard: Tolerance, numbers: NumericReport | str, where: str) -> Iterator[Finding]:
     """What is wrong with what the wheel `file` computed `where` (for a person).
 
     If nothing was computed, `numbers` is the reason.
     """
 
     def finding(expected: str, found: str, cure: str = _CURE) -> Finding:
-        return Finding(file=file, expected=expected, found=found, cure=cure)
+        return Finding(file=file, expected=expected, found=found, remedy=cure)
 
     if isinstance(numbers, str):
         yield finding(f"attention to run {where}", numbers, f"run the gate again; if it stays so, {_CURE}")
@@ -96,36 +96,36 @@ def find_faults(file: str, standard: Standard, numbers: Numbers | str, where: st
     for case in numbers.cases:
         if case.error:
             yield finding(f"{case.name} to run {where}", case.error)
-        for result, (error, bound) in bounded(case, standard).items():
+        for result, (error, bound) in error_bounds(case, standard).items():
             if not is_within(error, bound):
                 expected = f"{result} of {case.name} to be off by {_short(bound):g} at most {where}"
                 yield finding(expected, f"{_short(error):g}")
 
 
-def gate_result(
+def numeric_gate_result(
     subject: Subject,
     gate: str,
-    answer: Numbers | str,
+    answer: NumericReport | str,
     where: str,
     computed: str,
-    limits: Iterable[Limit],
+    limits: Iterable[KnownLimit],
     versions: Mapping[str, str],
 ) -> GateResult:
     """The result of a gate from what a wheel computed `where`; if nothing was computed, `answer` is the reason.
 
     `computed` says for a person with what, `limits` what was not asked for.
     """
-    standard = STANDARDS[subject.cell.backend]
-    return GateResult.of(
+    standard = TOLERANCES[subject.cell.backend]
+    return GateResult.from_findings(
         gate,
-        list(find_faults(subject.wheel.path.name, standard, answer, where)),
+        list(find_numeric_faults(subject.wheel.path.name, standard, answer, where)),
         "; ".join([f"{computed}, against float64", *map(str, limits)]),
         versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
-        figures=figures(answer, standard),
+        figures=worst_errors(answer, standard),
     )
 
 
-def bounded(case: Case, standard: Standard) -> dict[str, tuple[float, float]]:
+def error_bounds(case: NumericCase, standard: Tolerance) -> dict[str, tuple[float, float]]:
     """The error and the bound of each result of a case."""
     return {
         name: (error, (standard.output if name == "output" else standard.gradient) * unit)
@@ -133,14 +133,14 @@ def bounded(case: Case, standard: Standard) -> dict[str, tuple[float, float]]:
     }
 
 
-def figures(numbers: Numbers | str, standard: Standard) -> dict[str, float]:
+def worst_errors(numbers: NumericReport | str, standard: Tolerance) -> dict[str, float]:
     """The error and the bound of the result of each case that comes nearest to its bound.
 
     With two digits: what differs between the processors of two machines is far less.
     """
     found: dict[str, float] = {}
     for case in () if isinstance(numbers, str) else numbers.cases:
-        short = [(_short(error), _short(bound)) for error, bound in bounded(case, standard).values()]
+        short = [(_short(error), _short(bound)) for error, bound in error_bounds(case, standard).values()]
         pairs = [pair for pair in short if all(map(math.isfinite, pair)) and pair[1]]  # to round may make it infinite
         if pairs:
             found[f"{case.name} error"], found[f"{case.name} bound"] = max(pairs, key=lambda pair: pair[0] / pair[1])

@@ -14,17 +14,17 @@ from typing import Protocol, TypeVar
 from wheelfactory.build.environments import (
     PYTHON,
     Environment,
-    build_environment,
+    make_build_environment,
     build_requirements,
-    cpu_torch,
-    triton_environment,
-    wheel_environment,
+    cpu_torch_requirement,
+    make_triton_environment,
+    open_wheel_environment,
 )
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.core.process import reason, run
+from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
@@ -34,25 +34,25 @@ PROGRAMS = Path(__file__).with_name("programs")
 _HANDED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
 """Beginnings of the variables that a program gets. Triton, LLVM and upstream read dozens that change what they do."""
 
-AT = "at: "
+PROGRESS_PREFIX = "at: "
 """Begins a line on stderr with which a program says what it does next, in case that ends it."""
 
 
-class Report(FrozenModel):
+class ProgramReport(FrozenModel):
     """What a program prints as the last line of its output."""
 
 
-AnyReport = TypeVar("AnyReport", bound=Report)
+AnyReport = TypeVar("AnyReport", bound=ProgramReport)
 
 
-def named_by_content(program: Path) -> str:
+def content_id(program: Path) -> str:
     """A program, so that another version of it, or of what it may import from its folder, is another one."""
-    siblings = (sha256_of(path) for path in sorted(program.parent.glob("*.py")))
+    siblings = (file_sha256(path) for path in sorted(program.parent.glob("*.py")))
     return f"{program.name} sha256:{hashlib.sha256(''.join(siblings).encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
-class Question:
+class ProofKey:
     """One run of a program with a wheel. Equal questions have equal answers, whatever the label of the wheel."""
 
     program: Path
@@ -71,7 +71,7 @@ class Question:
     def identity(self) -> dict[str, object]:
         """All of it as plain values, the program by its content."""
         return {
-            "program": named_by_content(self.program),
+            "program": content_id(self.program),
             "arguments": list(self.arguments),
             "payload": f"sha256:{self.payload}",
             "environment": list(self.environment),
@@ -79,7 +79,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Proofs:
+class ProofCache:
     """Reports of programs in a folder, one JSON file each, named by the sha256 of the question.
 
     Only a report that a gate was content with is kept. What went wrong may be the fault of the machine (memory, a full
@@ -88,7 +88,7 @@ class Proofs:
 
     folder: Path
 
-    def find(self, question: Question, kind: type[AnyReport]) -> AnyReport | None:
+    def find(self, question: ProofKey, kind: type[AnyReport]) -> AnyReport | None:
         """The report that was kept for a question; None if there is none, or none that can be read."""
         try:
             kept = json.loads(self._path(question).read_bytes())
@@ -96,12 +96,12 @@ class Proofs:
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def keep(self, question: Question, report: Report) -> None:
+    def write(self, question: ProofKey, report: ProgramReport) -> None:
         """Keep a report, in place of whatever is there."""
         kept = {"question": question.identity, "report": report.model_dump(mode="json")}
         write_atomic(self._path(question), json.dumps(kept, indent=1).encode())
 
-    def _path(self, question: Question) -> Path:
+    def _path(self, question: ProofKey) -> Path:
         text = json.dumps(question.identity, sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
@@ -124,7 +124,7 @@ class HasPython(Protocol):
         """The interpreter."""
 
 
-def ask(
+def run_program(
     command: Sequence[str | Path],
     kind: type[AnyReport],
     environment: HasPython,
@@ -159,38 +159,38 @@ def ask(
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     """Why a program failed; of one that a signal ended also what it was at, which it says on stderr."""
     if done.returncode > 0:
-        return reason(done)
+        return failure_reason(done)
     said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    at = [line for line in said[:-2] if line.startswith(AT)][-1:]  # a GPU's fault has many words
-    return "; ".join([reason(done), *at, *said[-2:]])
+    at = [line for line in said[:-2] if line.startswith(PROGRESS_PREFIX)][-1:]  # a GPU's fault has many words
+    return "; ".join([failure_reason(done), *at, *said[-2:]])
 
 
-def stand_in(triton: str) -> tuple[str, ...]:
+def stand_in_requirements(triton: str) -> tuple[str, ...]:
     """What is in place of ROCm's torch and Triton where there is no ROCm: a CPU torch, and Triton from PyPI."""
     return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}")
 
 
-def stand_in_torch() -> str:
+def stand_in_torch_version() -> str:
     """The version of the torch in place of ROCm's, such as ``2.13.0+cpu``."""
-    return cpu_torch().removeprefix("torch==")
+    return cpu_torch_requirement().removeprefix("torch==")
 
 
 @contextmanager
 def stand_in_environment(cache: Path, wheel: Wheel, triton: str, *more: Environment) -> Iterator[Environment]:
     """A wheel installed into what `stand_in` says, and more. Raises `BuildError` if something cannot be had."""
-    torch = build_environment(cache)
-    layers = [torch, triton_environment(cache, triton), *more]
+    torch = make_build_environment(cache)
+    layers = [torch, make_triton_environment(cache, triton), *more]
     folders = [layer.site_packages for layer in layers]
-    with wheel_environment(cache, wheel.path, torch.python, torch.version, folders) as environment:
+    with open_wheel_environment(cache, wheel.path, torch.python, torch.version, folders) as environment:
         yield environment
 
 
 def program_environ(environ: Mapping[str, str], backend: Backend) -> dict[str, str]:
     """The variables that find programs, libraries and GPUs, and the one that selects the Triton backend."""
-    found = handed(environ)
+    found = device_environ(environ)
     return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if backend is Backend.TRITON else found
 
 
-def handed(environ: Mapping[str, str]) -> dict[str, str]:
+def device_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that find programs, libraries and GPUs."""
     return {name: value for name, value in environ.items() if name.startswith(_HANDED)}

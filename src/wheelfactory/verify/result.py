@@ -28,10 +28,10 @@ class Finding(FrozenModel):
     file: str
     expected: str
     found: str
-    cure: str
+    remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}: expected {self.expected}, found {self.found} ({self.cure})"
+        return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"
 
 
 class GateResult(FrozenModel, allow_inf_nan=False):
@@ -51,7 +51,7 @@ class GateResult(FrozenModel, allow_inf_nan=False):
     figures: dict[str, float] = Field({})
 
     @classmethod
-    def of(
+    def from_findings(
         cls,
         gate: str,
         findings: Sequence[Finding],
@@ -71,9 +71,9 @@ class GateResult(FrozenModel, allow_inf_nan=False):
         )
 
     @classmethod
-    def not_run(cls, gate: str, why: str) -> GateResult:
+    def not_run(cls, gate: str, reason: str) -> GateResult:
         """Neither passed nor failed, with the reason."""
-        return cls(gate=gate, status=Status.NOT_RUN, detail=why)
+        return cls(gate=gate, status=Status.NOT_RUN, detail=reason)
 
 
 def is_within(error: float, bound: float) -> bool:

@@ -23,15 +23,15 @@ from typing import IO
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.zip_format import (
     ENCRYPTED,
-    PACKING,
-    SIZES_FOLLOW,
+    COMPRESSION_LEVEL_FLAGS,
+    HAS_DESCRIPTOR,
     UTF8,
-    End,
-    descriptor_sizes,
-    pack_end,
-    pack_entry,
+    EndRecord,
+    find_descriptor_sizes,
+    pack_end_record,
+    pack_directory_entry,
     pack_header,
-    read_end,
+    read_end_record,
     read_extra,
     read_header,
 )
@@ -52,7 +52,7 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Fault:
+class ArchiveFault:
     """Why an archive is not opened: the member, what every member must be, and what this one is."""
 
     member: str
@@ -74,7 +74,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def find_faults(path: Path) -> tuple[Fault, ...]:
+def find_archive_faults(path: Path) -> tuple[ArchiveFault, ...]:
     """What makes an archive dangerous or ambiguous: its layout, and if there is nothing, what its members unpack to.
 
     Raises `InputError` if it is damaged.
@@ -87,7 +87,7 @@ def find_faults(path: Path) -> tuple[Fault, ...]:
         return tuple(islice(_content_faults(archive.fp, archive.infolist()), _MOST_FAULTS))
 
 
-def find_oddities(path: Path, executable: Collection[str]) -> Iterator[Fault]:
+def find_noncanonical(path: Path, executable: Collection[str]) -> Iterator[ArchiveFault]:
     """Where an archive is other than `ArchiveWriter` would write it, though every tool may read it.
 
     `executable` names the members that are programs. The order of the members, their times, and how they are packed may
@@ -100,20 +100,20 @@ def find_oddities(path: Path, executable: Collection[str]) -> Iterator[Fault]:
             found = read_header(file, info.header_offset)
             assert found  # `open_archive` has looked at it
             header = replace(found[0], flags=UTF8 if not info.filename.isascii() else 0)
-            entry = pack_entry(header, mode, info.header_offset)
+            entry = pack_directory_entry(header, mode, info.header_offset)
             if info.is_dir():
-                yield Fault(ascii(info.filename), "no entry for a folder", "one")
+                yield ArchiveFault(ascii(info.filename), "no entry for a folder", "one")
             elif info.external_attr >> 16 != mode:
-                yield Fault(ascii(info.filename), f"mode {mode:o}", f"mode {info.external_attr >> 16:o}")
+                yield ArchiveFault(ascii(info.filename), f"mode {mode:o}", f"mode {info.external_attr >> 16:o}")
             elif _bytes_at(file, info.header_offset, found[1]) != pack_header(header):
-                yield Fault(ascii(info.filename), "a header as the factory writes it", "another form, or more")
+                yield ArchiveFault(ascii(info.filename), "a header as the factory writes it", "another form, or more")
             elif _bytes_at(file, place, place + len(entry)) != entry:
-                yield Fault(ascii(info.filename), "an entry in the directory as the factory writes it", "another form")
+                yield ArchiveFault(ascii(info.filename), "an entry in the directory as the factory writes it", "another form")
                 return  # where the next one begins is not known
             place += len(entry)
-        end = pack_end(End(len(archive.infolist()), archive.start_dir, place - archive.start_dir))
+        end = pack_end_record(EndRecord(len(archive.infolist()), archive.start_dir, place - archive.start_dir))
         if _bytes_at(file, place, place + len(end) + 1) != end:
-            yield Fault("(the directory)", "an end as the factory writes it", "another form, or more")
+            yield ArchiveFault("(the directory)", "an end as the factory writes it", "another form, or more")
 
 
 def _bytes_at(file: IO[bytes], start: int, end: int) -> bytes:
@@ -122,10 +122,10 @@ def _bytes_at(file: IO[bytes], start: int, end: int) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, End]]:
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, EndRecord]]:
     try:
         with path.open("rb") as file:
-            end = read_end(file)  # before zipfile, which takes all that is called directory into memory
+            end = read_end_record(file)  # before zipfile, which takes all that is called directory into memory
             with zipfile.ZipFile(file) as archive:
                 if len(archive.infolist()) != end.members:
                     raise zipfile.BadZipFile(f"{len(archive.infolist())} members, the end record says {end.members}")
@@ -136,14 +136,14 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, End]]:
         raise InputError("damaged zip file", f"{path} ({error})", "build or download it again") from None
 
 
-def _faults(archive: zipfile.ZipFile, end: End) -> Iterator[Fault]:
+def _faults(archive: zipfile.ZipFile, end: EndRecord) -> Iterator[ArchiveFault]:
     members = archive.infolist()
     if len(members) > _MOST_MEMBERS:
-        yield Fault("(all)", f"{_MOST_MEMBERS} members or fewer", f"{len(members)}")
+        yield ArchiveFault("(all)", f"{_MOST_MEMBERS} members or fewer", f"{len(members)}")
         return
     if archive.start_dir != end.offset:  # zipfile goes by the size of the directory, others by where it is said to be
         moved = archive.start_dir - end.offset
-        yield Fault(
+        yield ArchiveFault(
             "(all)", "nothing before the first member, and the directory where it is said to be", f"{moved} bytes"
         )
     for info in members:
@@ -152,61 +152,61 @@ def _faults(archive: zipfile.ZipFile, end: End) -> Iterator[Fault]:
     yield from _shared_names(members)
     unpacked, packed = sum(info.file_size for info in members), archive.start_dir
     if unpacked > _MOST_TIMES * packed + _ALWAYS:
-        yield Fault("(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes")
+        yield ArchiveFault("(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes")
     assert archive.fp
     yield from _layout_faults(archive.fp, members, archive.start_dir)
 
 
-def _name_faults(info: zipfile.ZipInfo) -> Iterator[Fault]:
+def _name_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
     """A name that an installer could take for a place outside of where it installs, or that two tools read apart."""
     name = info.orig_filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or re.match("[A-Za-z]:", name) or "\\" in name:
-        yield Fault(ascii(name), "a relative path with slashes", "a path of another kind")
+        yield ArchiveFault(ascii(name), "a relative path with slashes", "a path of another kind")
     elif any(part in ("", ".", "..") for part in parts):
-        yield Fault(ascii(name), "a path without empty parts, '.' and '..'", "such a part")
+        yield ArchiveFault(ascii(name), "a path without empty parts, '.' and '..'", "such a part")
     if len(name.encode()) > _LONGEST_NAME or any(len(part.encode()) > _LONGEST_PART for part in parts):
-        yield Fault(ascii(name[:_LONGEST_PART]), "a name that a file system takes", "a longer one")
+        yield ArchiveFault(ascii(name[:_LONGEST_PART]), "a name that a file system takes", "a longer one")
     if re.search(r"[\x00-\x1f\x7f-\x9f]", name):
-        yield Fault(ascii(name), "a name that can be printed", "a control character")
+        yield ArchiveFault(ascii(name), "a name that can be printed", "a control character")
     if not (name.isascii() or info.flag_bits & UTF8):
-        yield Fault(ascii(name), "a name in UTF-8", "one that is not marked as such")
+        yield ArchiveFault(ascii(name), "a name in UTF-8", "one that is not marked as such")
     if read_extra(info.extra) is None:
-        yield Fault(ascii(name), "one name, and extra fields that can be read", "others")
+        yield ArchiveFault(ascii(name), "one name, and extra fields that can be read", "others")
 
 
-def _kind_faults(info: zipfile.ZipInfo) -> Iterator[Fault]:
+def _kind_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
     name, kind = ascii(info.filename), stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not info.is_dir()):
         found = "a symbolic link" if kind == stat.S_IFLNK else f"a file of mode {kind:o}"
-        yield Fault(name, "a plain file", found)
+        yield ArchiveFault(name, "a plain file", found)
     if info.flag_bits & ENCRYPTED:
-        yield Fault(name, "a file that can be read", "one that is encrypted")
-    elif info.flag_bits & ~(PACKING | SIZES_FOLLOW | UTF8):
-        yield Fault(name, "a file that every tool can read", f"one with flags {info.flag_bits:#x}")
+        yield ArchiveFault(name, "a file that can be read", "one that is encrypted")
+    elif info.flag_bits & ~(COMPRESSION_LEVEL_FLAGS | HAS_DESCRIPTOR | UTF8):
+        yield ArchiveFault(name, "a file that every tool can read", f"one with flags {info.flag_bits:#x}")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        yield Fault(name, "a file stored or deflated", f"one packed by method {info.compress_type}")
+        yield ArchiveFault(name, "a file stored or deflated", f"one packed by method {info.compress_type}")
     elif info.compress_type == zipfile.ZIP_STORED and (
-        info.compress_size != info.file_size or info.flag_bits & SIZES_FOLLOW
+        info.compress_size != info.file_size or info.flag_bits & HAS_DESCRIPTOR
     ):
-        yield Fault(name, "a stored file with one size, said before it", "another")
+        yield ArchiveFault(name, "a stored file with one size, said before it", "another")
     if info.is_dir() and info.file_size:
-        yield Fault(name, "a folder without content", f"{info.file_size} bytes")
+        yield ArchiveFault(name, "a folder without content", f"{info.file_size} bytes")
 
 
-def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
+def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[ArchiveFault]:
     """Two members of one name: which of them is installed depends on the tool.
 
     With no character before the slash, what is in a folder stands right behind what has the folder's name.
     """
     for name, following in pairwise(sorted(info.filename.replace("/", "\0") for info in members)):
         if following.removesuffix("\0") == name.removesuffix("\0"):
-            yield Fault(ascii(name.replace("\0", "/")), "one member of a name", "two")
+            yield ArchiveFault(ascii(name.replace("\0", "/")), "one member of a name", "two")
         elif following.startswith(f"{name}\0"):
-            yield Fault(ascii(name.replace("\0", "/")), "a file or a folder", "both")
+            yield ArchiveFault(ascii(name.replace("\0", "/")), "a file or a folder", "both")
 
 
-def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int) -> Iterator[Fault]:
+def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int) -> Iterator[ArchiveFault]:
     """What stands between the members, and headers that do not say what the directory says.
 
     Nothing behind a member that is not where it must be is looked at.
@@ -218,34 +218,34 @@ def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int
             return
         found = read_header(file, info.header_offset)
         if found is None:
-            yield Fault(ascii(info.filename), "a header before the member", "none")
+            yield ArchiveFault(ascii(info.filename), "a header before the member", "none")
             return
         header, content = found
         sizes = (info.CRC, info.compress_size, info.file_size)
-        follow = bool(info.flag_bits & SIZES_FOLLOW)
+        follow = bool(info.flag_bits & HAS_DESCRIPTOR)
         agrees = (
             header.name == info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
             and header.method == info.compress_type
-            and not (header.flags ^ info.flag_bits) & ~PACKING
+            and not (header.flags ^ info.flag_bits) & ~COMPRESSION_LEVEL_FLAGS
             and (header.sizes == sizes or (follow and header.sizes == (0, 0, 0)))
         )
         if not agrees:
-            yield Fault(ascii(info.filename), "what the directory of the archive says", "another name, size or method")
+            yield ArchiveFault(ascii(info.filename), "what the directory of the archive says", "another name, size or method")
         end_at = content + info.compress_size
-        places = {end_at + size for size in descriptor_sizes(file, end_at, sizes)} if follow else {end_at}
+        places = {end_at + size for size in find_descriptor_sizes(file, end_at, sizes)} if follow else {end_at}
         if not places:
-            yield Fault(ascii(info.filename), "the sizes that follow it to be right", "others, or none")
+            yield ArchiveFault(ascii(info.filename), "the sizes that follow it to be right", "others, or none")
             return
     if end not in places:
         yield _displaced("(the directory)", end, max(places))
 
 
-def _displaced(what: str, found: int, expected: int) -> Fault:
+def _displaced(what: str, found: int, expected: int) -> ArchiveFault:
     how = f"{found - expected} bytes in between" if found > expected else "one that overlaps it"
-    return Fault(what, "its own bytes, right behind those of the member before", how)
+    return ArchiveFault(what, "its own bytes, right behind those of the member before", how)
 
 
-def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iterator[Fault]:
+def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iterator[ArchiveFault]:
     """Members that do not unpack to exactly what the directory says; nothing is kept, and no more made than it says.
 
     `zipfile` stops where the directory says a member ends and others where the packed data does.
@@ -254,7 +254,7 @@ def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iter
         found = read_header(file, info.header_offset)
         assert found  # members whose headers are wrong are not looked into
         if _unpacked(file, found[1], info) != (info.CRC, info.file_size):
-            yield Fault(ascii(info.filename), "to unpack to what the directory of the archive says", "something else")
+            yield ArchiveFault(ascii(info.filename), "to unpack to what the directory of the archive says", "something else")
 
 
 def _unpacked(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ would make pip put the CUDA one over it.
 """
 
 
-def protect(metadata: str, label: Label) -> str:
+def protect_metadata(metadata: str, label: Label) -> str:
     """METADATA with its version labelled and its requirement on torch replaced by ``torch==X.Y.*``.
 
     A bare ``torch`` lets pip swap ROCm's torch for PyPI's, which is CUDA; ``==X.Y.*`` also takes the
@@ -36,7 +36,7 @@ def protect(metadata: str, label: Label) -> str:
     return "".join(kept) + body
 
 
-def labelled(version: Version, label: Label) -> str:
+def label_version(version: Version, label: Label) -> str:
     """A release's version with the label, whatever local version it had: ``2.8.3+rocm62torch2.5``."""
     return f"{version.public}+{label}"
 
@@ -65,6 +65,6 @@ def _labelled(field: str, label: Label) -> str:
     if name != "version":
         return field
     try:
-        return f"Version: {labelled(Version(value), label)}{_line_end(field)}"
+        return f"Version: {label_version(Version(value), label)}{_line_end(field)}"
     except InvalidVersion as error:
         raise InputError("damaged METADATA", f"Version: {error}", "build the wheel again") from None

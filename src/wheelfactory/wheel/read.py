@@ -26,7 +26,7 @@ from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.elf.image import MAGIC, DamagedElfError
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
-RECORD_NAME = "wheelfactory.json"
+BUILD_RECORD_NAME = "wheelfactory.json"
 """The build record inside dist-info."""
 
 _LONGEST_TEXT = 1 << 25
@@ -82,7 +82,7 @@ class Wheel:
             return {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
 
     @cached_property
-    def executable(self) -> frozenset[str]:
+    def executables(self) -> frozenset[str]:
         """The names of the members that are programs."""
         with open_archive(self.path) as archive:
             return frozenset(info.filename for info in archive.infolist() if info.external_attr >> 16 & 0o111)
@@ -108,7 +108,7 @@ class Wheel:
                 "missing from the wheel", f"{member} in {self.path.name}", "build or download it again"
             ) from None
 
-    def read_all(self, names: Iterable[str]) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
+    def read_members(self, names: Iterable[str]) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
         """Members that it has, with their bytes. Raises `InputError` for one that is too long to be text."""
         with open_archive(self.path) as archive:  # once: to look at its layout takes longer than to read a member
             for name in names:

@@ -7,8 +7,8 @@ from pydantic import Field
 from wheelfactory.core.cell import Cell, same_rocm
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.models import FrozenModel, parse
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 _VERSION = r"^[0-9][0-9A-Za-z.+_-]{0,63}$"
 
@@ -26,7 +26,7 @@ class Toolchain(FrozenModel):
     glibc: str | None = Field(default=None, pattern=r"^\d{1,3}(\.\d{1,3}){1,2}$")
     python: str | None = Field(default=None, pattern=r"^3\.\d{1,3}$")
 
-    def fits(self, cell: Cell) -> bool:
+    def matches(self, cell: Cell) -> bool:
         """Whether it can compile, or has compiled, for a cell: same Python, same torch, built for the cell's ROCm."""
         if self.torch is None or self.hip is None or self.python != cell.python:
             return False
@@ -46,19 +46,19 @@ class BuildRecord(FrozenModel):
     """The key of the kernel set it was linked from: 64 hex digits; None for a wheel without compiled kernels."""
     toolchain: Toolchain = Toolchain()
 
-    def to_bytes(self) -> bytes:
+    def as_bytes(self) -> bytes:
         """The record as it stands in the wheel."""
         return self.model_dump_json(indent=2).encode() + b"\n"
 
 
-def read_record(wheel: Wheel) -> BuildRecord | None:
+def read_build_record(wheel: Wheel) -> BuildRecord | None:
     """The build record of a wheel, or None if it has none (it is not of this factory, or not finished)."""
-    member = f"{wheel.dist_info}/{RECORD_NAME}"
+    member = f"{wheel.dist_info}/{BUILD_RECORD_NAME}"
     if member not in wheel.sizes:
         return None
-    return parse_record(wheel.read(member), f"{member} in {wheel.path.name}")
+    return parse_build_record(wheel.read(member), f"{member} in {wheel.path.name}")
 
 
-def parse_record(data: bytes, place: str) -> BuildRecord:
+def parse_build_record(data: bytes, source: str) -> BuildRecord:
     """A build record from its JSON. Raises `InputError` with `place` if it is none."""
-    return parse(BuildRecord, data, InputError("damaged build record", place, "build or download it again"))
+    return parse_model(BuildRecord, data, InputError("damaged build record", source, "build or download it again"))

@@ -18,12 +18,12 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.process import reason, run
+from wheelfactory.core.process import failure_reason, run
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.twin import architecture, write_twin
+from wheelfactory.wheel.twin import parse_architecture, write_stripped_wheel
 
-OUTSIDE = (
+EXTERNAL_LIBRARIES = (
     "libtorch*.so*",
     "libc10*.so*",
     "libshm*.so*",
@@ -58,13 +58,13 @@ def find_platform(raw: Path, built_on: str | None, folder: Path, environ: Mappin
     name the platform, or named one that the wheel cannot be for.
     """
     with scratch_dir(folder) as scratch:
-        path = write_twin(raw, scratch)
+        path = write_stripped_wheel(raw, scratch)
         if path is None:
             return None
         twin, audited = Wheel.open(path), Wheel.open(_audited(path, scratch / "audited", environ))
-        refuse_changed(twin, audited)
+        require_unchanged(twin, audited)
         needs = max((item.glibc for item in twin.elf_files if item.glibc), default=None)
-        refuse_unexpected(audited, architecture(twin), needs, Version(built_on) if built_on else None)
+        require_valid_platform(audited, parse_architecture(twin), needs, Version(built_on) if built_on else None)
         return audited.path.stem.rpartition("-")[2]
 
 
@@ -75,7 +75,7 @@ def _audited(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
         **{name: value for name, value in environ.items() if not name.startswith("AUDITWHEEL_")},
         "PATH": f"{scripts}{os.pathsep}{environ.get('PATH', os.defpath)}",
     }
-    excludes = [f"--exclude={pattern}" for pattern in OUTSIDE]
+    excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
     command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", *excludes]
     # what it writes is thrown away; level 0 would be no faster, and it holds a member and its packed form in memory
     command += ["--zip-compression-level", "1", "--wheel-dir", folder, path]
@@ -83,7 +83,7 @@ def _audited(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
     if done.returncode:
         raise VerificationError(
             "auditwheel refused the wheel",
-            f"{path.name}: {reason(done)}",
+            f"{path.name}: {failure_reason(done)}",
             "an unknown library must be brought by torch or ROCm, or not be linked",
         )
     made = sorted(folder.glob("*"))
@@ -93,7 +93,7 @@ def _audited(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
     return made[0]
 
 
-def refuse_changed(before: Wheel, after: Wheel) -> None:
+def require_unchanged(before: Wheel, after: Wheel) -> None:
     """Raise `VerificationError` if the repair grafted a library, changed what is needed, or lost the label."""
     file = after.path.name
     grafted = sorted(name for name in after.sizes if ".libs/" in name)
@@ -120,14 +120,14 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def refuse_unexpected(wheel: Wheel, arch: str, needs: Version | None, built_on: Version | None) -> None:
+def require_valid_platform(wheel: Wheel, arch: str, needs: Version | None, built_on: Version | None) -> None:
     """Raise `VerificationError` if the platform tag of a wheel is not one manylinux, or one that it cannot be for.
 
     It must be no older than the glibc whose symbols the wheel needs (`needs`), or it is installed where it cannot be
     loaded; and no newer than the glibc of the machine that built it, or that machine itself could not install it.
     """
     file, found, tagged = wheel.path.name, _listed(wheel.platform_tags), wheel.glibc
-    if tagged is None or not platforms(tagged, arch).issuperset(wheel.platform_tags):
+    if tagged is None or not manylinux_platforms(tagged, arch).issuperset(wheel.platform_tags):
         cure = "build it on the system that it is for, against its glibc"
         raise _unexpected(file, f"one platform, manylinux_X_Y_{arch}", found, cure)
     if needs and tagged < needs:
@@ -138,7 +138,7 @@ def refuse_unexpected(wheel: Wheel, arch: str, needs: Version | None, built_on: 
         raise _unexpected(file, f"a platform of glibc {built_on}, with which it was built, or older", found, cure)
 
 
-def platforms(glibc: Version, arch: str) -> frozenset[str]:
+def manylinux_platforms(glibc: Version, arch: str) -> frozenset[str]:
     """The platform of a glibc, and the older name that auditwheel adds for tools that know no other."""
     older = {f"{name}_{arch}" for name, version in _OLD_NAMES.items() if Version(version) == glibc}
     return frozenset({f"manylinux_{glibc.major}_{glibc.minor}_{arch}", *older})

@@ -20,8 +20,8 @@ from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
-from wheelfactory.wheel.metadata import labelled, protect
-from wheelfactory.wheel.read import RECORD_NAME, Wheel
+from wheelfactory.wheel.metadata import label_version, protect_metadata
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 from wheelfactory.wheel.record import BuildRecord
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
@@ -45,17 +45,17 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
     """
     wheel = Wheel.open(raw)
     label = Label.parse(record.label)
-    refuse_other(wheel, record)
+    require_matching_wheel(wheel, record)
     project, _, rest = raw.name.split("-", 2)
-    stem = f"{project}-{labelled(wheel.version, label)}"
+    stem = f"{project}-{label_version(wheel.version, label)}"
     new = {
-        "METADATA": protect(wheel.metadata_text, label).encode("utf-8"),
-        RECORD_NAME: record.to_bytes(),
+        "METADATA": protect_metadata(wheel.metadata_text, label).encode("utf-8"),
+        BUILD_RECORD_NAME: record.as_bytes(),
     }
     if platform:
         rest = f"{rest.rpartition('-')[0]}-{platform}.whl"
         tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
-        new["WHEEL"] = retagged(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
+        new["WHEEL"] = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
     path, added = folder / f"{stem}-{rest}", added_members(Cell.parse(record.cell).backend)
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
@@ -92,11 +92,11 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
                 info = kept[name]
                 archive.copy(name, raw, info, executable=bool(info.external_attr >> 16 & 0o111))
                 lines.append([name, *(known.get(info.filename) or _hash_and_size(_pieces(raw, info)))])
-    archive.add(record, record_bytes([*lines, [record, "", ""]]))
+    archive.add(record, format_record([*lines, [record, "", ""]]))
     archive.finish()
 
 
-def refuse_other(wheel: Wheel, record: BuildRecord) -> None:
+def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
     """Raise `InputError` if the wheel is not of the project and release of the cell, or has another label already."""
     release = Cell.parse(record.cell).flash_attn
     if wheel.name != "flash-attn" or wheel.version.public != release:
@@ -105,7 +105,7 @@ def refuse_other(wheel: Wheel, record: BuildRecord) -> None:
         raise InputError("labelled already", wheel.path.name, f"build {record.cell} instead of giving it its label")
 
 
-def retagged(wheel: bytes, tags: Iterable[str]) -> bytes:
+def replace_tags(wheel: bytes, tags: Iterable[str]) -> bytes:
     """WHEEL with these tags, sorted and at its end, instead of those it has."""
     lines = [line for line in wheel.splitlines() if line and not line.lower().startswith(b"tag:")]
     return b"\n".join([*lines, *(f"Tag: {tag}".encode() for tag in sorted(tags)), b""])
@@ -146,7 +146,7 @@ def _hash_and_size(pieces: Iterable[bytes]) -> list[str]:
     return [f"sha256={text}", str(size)]
 
 
-def record_bytes(rows: Iterable[list[str]]) -> bytes:
+def format_record(rows: Iterable[list[str]]) -> bytes:
     """RECORD of these rows: name, hash and size of each member."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)

@@ -16,10 +16,10 @@ from pathlib import Path
 from wheelfactory.core.errors import InputError, VerificationError
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
-from wheelfactory.wheel.elf.image import PT_LOAD, Buffer, DamagedElfError, Image
+from wheelfactory.wheel.elf.image import PT_LOAD, Buffer, DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.read import FATBIN
 from wheelfactory.wheel.read import Wheel, map_elf_member
-from wheelfactory.wheel.rewrite import record_bytes
+from wheelfactory.wheel.rewrite import format_record
 
 _PLATFORM = re.compile(r"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_(x86_64|aarch64)")
 _CHUNK = 1 << 20
@@ -36,7 +36,7 @@ _SEGMENTS_AT, _SECTIONS_AT = 4, 5
 """Their places among these fields, as in `Layout.header`: e_phoff and e_shoff."""
 
 
-def write_twin(raw: Path, folder: Path) -> Path | None:
+def write_stripped_wheel(raw: Path, folder: Path) -> Path | None:
     """Write the twin of a wheel into `folder` and give its path; None if the wheel holds no ELF file.
 
     It has the wheel's name, but for the platform tag, which says no more than the architecture, and of its members
@@ -55,7 +55,7 @@ def write_twin(raw: Path, folder: Path) -> Path | None:
             if data is None:
                 continue
             try:
-                _add(twin, name, lighten(data))
+                _add(twin, name, strip_device_code(data))
             except DamagedElfError as error:
                 raise InputError("damaged ELF file", f"{name} ({error})", "build it again") from None
             names.append(name)
@@ -65,8 +65,8 @@ def write_twin(raw: Path, folder: Path) -> Path | None:
             _add(twin, name, wheel.read(name))
             names.append(name)
         record = f"{wheel.dist_info}/RECORD"
-        _add(twin, record, record_bytes([name, "", ""] for name in [*names, record]))
-    return path.rename(folder / f"{raw.name.rpartition('-')[0]}-linux_{architecture(wheel)}.whl")
+        _add(twin, record, format_record([name, "", ""] for name in [*names, record]))
+    return path.rename(folder / f"{raw.name.rpartition('-')[0]}-linux_{parse_architecture(wheel)}.whl")
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: Buffer) -> None:
@@ -79,7 +79,7 @@ def _add(archive: zipfile.ZipFile, name: str, data: Buffer) -> None:
             member.write(view[start : start + _CHUNK])
 
 
-def architecture(wheel: Wheel) -> str:
+def parse_architecture(wheel: Wheel) -> str:
     """The architecture that a wheel is tagged for. Raises `VerificationError` if that is not one of Linux alone."""
     found = {match[1] if (match := _PLATFORM.fullmatch(tag)) else None for tag in wheel.platform_tags}
     one = found.pop()
@@ -127,31 +127,31 @@ class Cut:
         return moved
 
 
-def lighten(data: Buffer) -> Buffer:
+def strip_device_code(data: Buffer) -> Buffer:
     """The file without its device code; the file itself where it has none or the cut cannot be shown to be harmless.
 
     Harmless is: what it needs, defines and leaves undefined, its versions and paths, and the sections that auditwheel
     reads are the same. Raises `DamagedElfError` if the file does not hold together.
     """
-    image = Image(data)
+    image = ElfImage(data)
     said = _said(image)
     cut = _find_cut(image)
     if cut is None:
         return data
     try:
         light = _without(image, cut)
-        return light if _said(Image(light)) == said else data
+        return light if _said(ElfImage(light)) == said else data
     except DamagedElfError:  # of the light file, or of one that cannot be cut: the original was read to the end above
         return data
 
 
-def _said(image: Image) -> tuple[Dynamic, dict[bytes, bytes]]:
+def _said(image: ElfImage) -> tuple[Dynamic, dict[bytes, bytes]]:
     found = {name: image.find_section(name) for name in _READ_BY_SECTION}
-    sections = {name: bytes(image.contents(section)) for name, section in found.items() if section}
+    sections = {name: bytes(image.section_bytes(section)) for name, section in found.items() if section}
     return read_dynamic(image), sections
 
 
-def _find_cut(image: Image) -> Cut | None:
+def _find_cut(image: ElfImage) -> Cut | None:
     """The device code of a 64-bit file, in whole pages, so that what lies behind it keeps its place in a page."""
     section = image.find_section(FATBIN)
     if section is None or not image.layout.is_64:
@@ -162,17 +162,17 @@ def _find_cut(image: Image) -> Cut | None:
     return Cut(section.offset, end, rest) if end > section.offset else None
 
 
-def _tables(image: Image) -> tuple[list[int], list[tuple[int, ...]]]:
+def _tables(image: ElfImage) -> tuple[list[int], list[tuple[int, ...]]]:
     """The fields of the header, and the rows of the program header table."""
     fields = list(image.unpack(image.layout.header, _HEADER_AT))
-    return fields, list(image.table(image.layout.segment, fields[_SEGMENTS_AT], len(image.segments)))
+    return fields, list(image.unpack_table(image.layout.segment, fields[_SEGMENTS_AT], len(image.segments)))
 
 
-def _without(image: Image, cut: Cut) -> memoryview:
+def _without(image: ElfImage, cut: Cut) -> memoryview:
     """The bytes around a cut, with the header and both tables made to fit."""
     layout, (fields, segments) = image.layout, _tables(image)
     count = sum(1 for _ in image.sections())
-    sections = image.table(layout.section, fields[_SECTIONS_AT], count)  # row by row: a file may have millions
+    sections = image.unpack_table(layout.section, fields[_SECTIONS_AT], count)  # row by row: a file may have millions
     image.bytes_at(cut.start, cut.size + cut.rest)
     cut.move_whole(0, _HEADER_AT + layout.header.size)
     fields[_SEGMENTS_AT] = cut.move_whole(fields[_SEGMENTS_AT], len(segments) * layout.segment.size)

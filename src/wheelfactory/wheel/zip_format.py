@@ -18,17 +18,17 @@ from typing import IO, TypeAlias
 
 DateTime: TypeAlias = "tuple[int, int, int, int, int, int]"
 
-FIRST_TIME: DateTime = (1980, 1, 1, 0, 0, 0)
+EARLIEST_TIME: DateTime = (1980, 1, 1, 0, 0, 0)
 """The oldest time that a zip archive can hold."""
 
 _CHUNK = 1 << 20
 
-ENCRYPTED, SIZES_FOLLOW, UTF8 = 0x1, 0x8, 0x800
+ENCRYPTED, HAS_DESCRIPTOR, UTF8 = 0x1, 0x8, 0x800
 """Flags of a member; after one whose sizes follow stands a descriptor, because its writer could not seek."""
-PACKING = 0x6
+COMPRESSION_LEVEL_FLAGS = 0x6
 """Flags that say how hard the writer tried; they mean nothing to a reader."""
 
-TOO_MANY_BYTES, TOO_MANY_MEMBERS = 0xFFFFFFFF, 0xFFFF
+ZIP64_MIN_BYTES, ZIP64_MIN_MEMBERS = 0xFFFFFFFF, 0xFFFF
 """The least numbers that are written elsewhere, in 8 bytes (ZIP64)."""
 _ELSEWHERE, _COUNT_ELSEWHERE = 0xFFFFFFFF, 0xFFFF
 """What their own fields hold then."""
@@ -52,7 +52,7 @@ _LONGEST_DIRECTORY = 1 << 24
 
 
 @dataclass(frozen=True)
-class End:
+class EndRecord:
     """What the end record says of the directory: its members, where it begins, and its bytes."""
 
     members: int
@@ -60,7 +60,7 @@ class End:
     size: int
 
 
-def read_end(file: IO[bytes]) -> End:
+def read_end_record(file: IO[bytes]) -> EndRecord:
     """The end record of a zip file. Raises `BadZipFile` unless it stands last, and if the directory is absurdly long.
 
     Where a comment may follow, some tools take the first that looks like an end record, and others the last.
@@ -69,7 +69,7 @@ def read_end(file: IO[bytes]) -> End:
     magic, disk, first_disk, here, members, size, offset, comment = _END.unpack(_read(file, at, _END.size))
     if magic != _END_MAGIC or comment:
         raise zipfile.BadZipFile("it does not end with an end record")
-    end = End(members, offset, size)
+    end = EndRecord(members, offset, size)
     if disk or first_disk or here != members:
         raise zipfile.BadZipFile("one of several disks")
     if at >= _LOCATOR.size and (locator := _read(file, at - _LOCATOR.size, _LOCATOR.size)).startswith(_LOCATOR_MAGIC):
@@ -88,11 +88,11 @@ def _read(file: IO[bytes], at: int, size: int) -> bytes:
     raise zipfile.BadZipFile("it is cut short")
 
 
-def _wider(end: End, at: int, locator: bytes, record: bytes) -> End:
+def _wider(end: EndRecord, at: int, locator: bytes, record: bytes) -> EndRecord:
     """The end record of an archive that is too large for the plain one, which must agree as far as it goes."""
     _, disk, place, disks = _LOCATOR.unpack(locator)
     magic, size, _, _, *of_disks, here, members, length, offset = _WIDE_END.unpack(record)
-    wide = End(members, offset, length)
+    wide = EndRecord(members, offset, length)
     if magic != _WIDE_END_MAGIC or size != _WIDE_END_REST or place != at:
         raise zipfile.BadZipFile("the larger end record is not where its locator says")
     if disk or any(of_disks) or disks != 1 or here != members:
@@ -103,19 +103,19 @@ def _wider(end: End, at: int, locator: bytes, record: bytes) -> End:
     return wide
 
 
-def pack_end(end: End) -> bytes:
+def pack_end_record(end: EndRecord) -> bytes:
     """What stands behind a directory, and ends an archive."""
     packed, members = b"", end.members
-    if _is_wide(end.offset) or _is_wide(end.size) or members >= TOO_MANY_MEMBERS:
+    if _is_wide(end.offset) or _is_wide(end.size) or members >= ZIP64_MIN_MEMBERS:
         fields = (_WIDE_END_REST, _UNIX | _WIDE, _WIDE, 0, 0, members, members, end.size, end.offset)
         packed = _WIDE_END.pack(_WIDE_END_MAGIC, *fields)
         packed += _LOCATOR.pack(_LOCATOR_MAGIC, 0, end.offset + end.size, 1)
-    short = members if members < TOO_MANY_MEMBERS else _COUNT_ELSEWHERE
+    short = members if members < ZIP64_MIN_MEMBERS else _COUNT_ELSEWHERE
     return packed + _END.pack(_END_MAGIC, 0, 0, short, short, _narrow(end.size), _narrow(end.offset), 0)
 
 
 @dataclass(frozen=True)
-class Header:
+class MemberHeader:
     """What stands before a member, and again in the directory."""
 
     name: bytes
@@ -127,7 +127,7 @@ class Header:
     """CRC, packed and unpacked bytes."""
 
 
-def read_header(file: IO[bytes], at: int) -> tuple[Header, int] | None:
+def read_header(file: IO[bytes], at: int) -> tuple[MemberHeader, int] | None:
     """The header before a member, and where the packed bytes begin; None if there is none, or it is damaged."""
     file.seek(at)
     data = file.read(_LOCAL.size)
@@ -142,11 +142,11 @@ def read_header(file: IO[bytes], at: int) -> tuple[Header, int] | None:
             return None
         wide = struct.unpack("<QQ", extra[_ZIP64])
         unpacked, size = (new if old == _ELSEWHERE else old for old, new in zip((unpacked, size), wide, strict=True))
-    header = Header(name, flags, method, (clock, day), (checksum, size, unpacked))
+    header = MemberHeader(name, flags, method, (clock, day), (checksum, size, unpacked))
     return header, at + _LOCAL.size + length + more
 
 
-def pack_header(header: Header) -> bytes:
+def pack_header(header: MemberHeader) -> bytes:
     """What stands before a member."""
     checksum, size, unpacked_size = header.sizes
     extra, version = b"", _PLAIN
@@ -157,7 +157,7 @@ def pack_header(header: Header) -> bytes:
     return _LOCAL.pack(_LOCAL_MAGIC, version, *fields) + header.name + extra
 
 
-def pack_entry(header: Header, mode: int, offset: int) -> bytes:
+def pack_directory_entry(header: MemberHeader, mode: int, offset: int) -> bytes:
     """What stands in the directory of a member whose header begins at `offset`; `mode` is that of its file."""
     checksum, size, unpacked_size = header.sizes
     numbers = (unpacked_size, size, offset)
@@ -170,7 +170,7 @@ def pack_entry(header: Header, mode: int, offset: int) -> bytes:
 
 
 def _is_wide(number: int) -> bool:
-    return number >= TOO_MANY_BYTES
+    return number >= ZIP64_MIN_BYTES
 
 
 def _narrow(number: int) -> int:
@@ -197,7 +197,7 @@ def read_extra(data: bytes) -> dict[int, bytes] | None:
     return fields
 
 
-def descriptor_sizes(file: IO[bytes], at: int, sizes: tuple[int, int, int]) -> set[int]:
+def find_descriptor_sizes(file: IO[bytes], at: int, sizes: tuple[int, int, int]) -> set[int]:
     """The bytes of what may stand at an offset and say these sizes: CRC, packed and unpacked bytes."""
     file.seek(at)
     data = file.read(_DESCRIPTORS[-1].size)
@@ -209,8 +209,8 @@ class ArchiveWriter:
     """Writes an archive to an empty file, from its first byte to its last; all members get one time."""
 
     def __init__(self, file: IO[bytes], date_time: DateTime) -> None:
-        year, month, day, hour, minute, second = max(date_time, FIRST_TIME)
-        self._time = hour << 11 | minute << 5 | second // 2, (year - FIRST_TIME[0]) << 9 | month << 5 | day
+        year, month, day, hour, minute, second = max(date_time, EARLIEST_TIME)
+        self._time = hour << 11 | minute << 5 | second // 2, (year - EARLIEST_TIME[0]) << 9 | month << 5 | day
         self._file = file
         self._at = 0
         self._directory: list[bytes] = []
@@ -243,12 +243,12 @@ class ArchiveWriter:
         start = self._at
         for entry in self._directory:
             self._write(entry)
-        self._write(pack_end(End(len(self._directory), start, self._at - start)))
+        self._write(pack_end_record(EndRecord(len(self._directory), start, self._at - start)))
 
     def _begin(self, name: str, method: int, sizes: tuple[int, int, int], mode: int) -> None:
         flags = 0 if name.isascii() else UTF8
-        header = Header(name.encode("utf-8"), flags, method, self._time, sizes)
-        self._directory.append(pack_entry(header, mode, self._at))
+        header = MemberHeader(name.encode("utf-8"), flags, method, self._time, sizes)
+        self._directory.append(pack_directory_entry(header, mode, self._at))
         self._write(pack_header(header))
 
     def _write(self, data: bytes) -> None:

@@ -14,9 +14,9 @@ import pytest
 import container_engine
 import container_images
 from container_project import CELL, write_matrix
-from wheelfactory.build.container.dockerfile import render
-from wheelfactory.build.container.engine import Engine, connect
-from wheelfactory.build.container.image import build
+from wheelfactory.build.container.dockerfile import render_dockerfile
+from wheelfactory.build.container.engine import Engine, connect_engine
+from wheelfactory.build.container.image import build_image
 from wheelfactory.matrix.load import load_matrix
 
 FOLDER = Path(tempfile.gettempdir()) / "wheelfactory-engine"
@@ -44,7 +44,7 @@ def engine() -> Iterator[Engine]:
     """An engine that runs as long as the tests; without one they are skipped."""
     container_engine.skip_unless(container_engine.why_not())
     with container_engine.engine(FOLDER) as started:
-        found = connect({"DOCKER_HOST": started.url})
+        found = connect_engine({"DOCKER_HOST": started.url})
         yield found
         found.client.close()
 
@@ -66,7 +66,7 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build_image(engine: Engine, base: str, matrix_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tag of the image that the cells of the tests are built in, made as the factory makes it."""
     log = tmp_path_factory.mktemp("image") / "image.log"
-    return build(engine, render(load_matrix(matrix_file), CELL), log, lambda *_: None)
+    return build_image(engine, render_dockerfile(load_matrix(matrix_file), CELL), log, lambda *_: None)
 
 
 @pytest.fixture

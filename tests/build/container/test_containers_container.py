@@ -11,10 +11,10 @@ import docker
 import pytest
 
 from container_project import CELL, write_matrix
-from wheelfactory.build.container.container import GPU_DEVICES, Share, _lines, options
+from wheelfactory.build.container.container import GPU_DEVICES, ResourceShare, _lines, container_options
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
-from wheelfactory.build.executor import Errand
+from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.checkout import BUILD_SCRIPT
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
@@ -31,19 +31,19 @@ def nowhere() -> Engine:
         client,
         "unix:///none.sock",
         user="1000:100",
-        bridge=True,
+        has_bridge_network=True,
         limits_memory=True,
         limits_cores=True,
-        own_options={},
+        extra_options={},
         storage=Path("/nowhere"),
     )
 
 
 @pytest.fixture
-def errand() -> Errand:
-    return Errand(
+def errand() -> BuildCommand:
+    return BuildCommand(
         name="cell",
-        command=("/checkout/build_rocm.sh", "one word"),
+        argv=("/checkout/build_rocm.sh", "one word"),
         environ={"SOURCE_DIR": "/cache/source"},
         log=Path("/cache/cell.log"),
         reads=(BUILD_SCRIPT, Path("/cache/source")),
@@ -52,8 +52,8 @@ def errand() -> Errand:
 
 
 @pytest.fixture
-def made(nowhere: Engine, errand: Errand) -> dict[str, Any]:
-    return options(nowhere, errand, Share(2.5, 3.0), RUN, [])
+def made(nowhere: Engine, errand: BuildCommand) -> dict[str, Any]:
+    return container_options(nowhere, errand, ResourceShare(2.5, 3.0), RUN, [])
 
 
 def test_it_runs_the_program_of_the_errand_as_the_caller(made: dict[str, Any]) -> None:
@@ -92,9 +92,9 @@ def test_it_carries_the_label_of_its_run(made: dict[str, Any]) -> None:
     assert made["labels"] == {"wheelfactory.run": str(RUN)}
 
 
-def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: Errand) -> None:
+def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: BuildCommand) -> None:
     """The list is that of AMD's documentation of its images."""
-    made = options(nowhere, errand, Share(1, 1), RUN, GPU)
+    made = container_options(nowhere, errand, ResourceShare(1, 1), RUN, GPU)
     assert made["devices"] == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
     assert made["group_add"][0] == "video"
     assert made["cap_add"] == ["SYS_PTRACE"]
@@ -105,29 +105,29 @@ def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: Errand
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_it_is_in_the_groups_that_own_the_devices_whatever_their_names_are_in_the_image(
-    nowhere: Engine, errand: Errand, tmp_path: Path
+    nowhere: Engine, errand: BuildCommand, tmp_path: Path
 ) -> None:
     kfd, dri = tmp_path / "kfd", tmp_path / "dri"
     dri.mkdir()
     for node, group in ((kfd, 109), (dri / "renderD128", 110), (dri / "renderD129", 110)):
         node.touch()
         os.chown(node, -1, group)
-    made = options(nowhere, errand, Share(1, 1), RUN, [kfd, dri])
+    made = container_options(nowhere, errand, ResourceShare(1, 1), RUN, [kfd, dri])
     assert made["group_add"] == ["video", "109", str(dri.stat().st_gid), "110"]
 
 
-def test_an_engine_that_cannot_limit_is_not_asked_to(nowhere: Engine, errand: Errand) -> None:
+def test_an_engine_that_cannot_limit_is_not_asked_to(nowhere: Engine, errand: BuildCommand) -> None:
     """It would refuse the container."""
     unlimited = replace(nowhere, limits_memory=False, limits_cores=False)
-    made = options(unlimited, errand, Share(1, 1), RUN, [])
+    made = container_options(unlimited, errand, ResourceShare(1, 1), RUN, [])
     assert made.keys().isdisjoint({"mem_limit", "memswap_limit", "nano_cpus"})
 
 
-def test_a_file_to_read_and_to_write_is_mounted_once(nowhere: Engine, errand: Errand) -> None:
+def test_a_file_to_read_and_to_write_is_mounted_once(nowhere: Engine, errand: BuildCommand) -> None:
     """As the ledger, when shards are cut by it; engines refuse a place that is mounted twice."""
     ledger = Path("/cache/ledger.jsonl")
     both = replace(errand, reads=(*errand.reads, ledger), writes=(*errand.writes, ledger))
-    mounts = options(nowhere, both, Share(1, 1), RUN, [])["mounts"]
+    mounts = container_options(nowhere, both, ResourceShare(1, 1), RUN, [])["mounts"]
     assert [mount["ReadOnly"] for mount in mounts if mount["Target"] == str(ledger)] == [False]
 
 
@@ -141,44 +141,44 @@ def test_the_devices_looked_for_are_those_of_the_amdgpu_driver() -> None:
 
 
 def test_a_divided_share_adds_up_to_the_whole() -> None:
-    assert Share(8, 30).divided(4) == Share(2, 7.5)
+    assert ResourceShare(8, 30).split(4) == ResourceShare(2, 7.5)
 
 
 @pytest.mark.parametrize(
     ("share", "count"),
     [
-        (Share(16, 64), 16),
-        (Share(64, 64), 16),
-        (Share(4, 64), 4),
-        (Share(4, 9), 2),
-        (Share(0.5, 64), 1),
-        (Share(4, 1), 1),
+        (ResourceShare(16, 64), 16),
+        (ResourceShare(64, 64), 16),
+        (ResourceShare(4, 64), 4),
+        (ResourceShare(4, 9), 2),
+        (ResourceShare(0.5, 64), 1),
+        (ResourceShare(4, 1), 1),
     ],
     ids=["both", "little memory", "few cores", "memory for two", "no whole core", "no memory for one"],
 )
 def test_as_many_containers_at_once_as_have_a_core_and_four_gib_each(
-    nowhere: Engine, tmp_path: Path, share: Share, count: int
+    nowhere: Engine, tmp_path: Path, share: ResourceShare, count: int
 ) -> None:
-    assert _executor(nowhere, tmp_path, share).at_once == count
+    assert _executor(nowhere, tmp_path, share).parallel_cells == count
 
 
 def test_a_divided_executor_gives_its_places_their_part_and_no_less_than_a_core(
     nowhere: Engine, tmp_path: Path
 ) -> None:
-    part = _executor(nowhere, tmp_path, Share(3, 12)).divided(4)
-    host = part.host(CELL)
+    part = _executor(nowhere, tmp_path, ResourceShare(3, 12)).split(4)
+    host = part.describe_host(CELL)
     assert (host.cores, host.memory_gib) == (1, 3)
     assert part.run == RUN
 
 
 def test_the_place_has_the_rocm_of_its_image_whatever_this_machine_has(nowhere: Engine, tmp_path: Path) -> None:
-    executor = _executor(nowhere, tmp_path, Share(2, 8))
+    executor = _executor(nowhere, tmp_path, ResourceShare(2, 8))
     own = replace(executor.machine, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
-    host = replace(executor, machine=own).host(CELL)
+    host = replace(executor, machine=own).describe_host(CELL)
     assert (host.rocm, host.rocm_path, host.gpu_archs) == ("7.2", Path("/opt/rocm"), ("gfx942",))
 
 
-def _executor(engine: Engine, folder: Path, share: Share) -> ContainerExecutor:
+def _executor(engine: Engine, folder: Path, share: ResourceShare) -> ContainerExecutor:
     matrix = load_matrix(write_matrix(folder / "matrix.yaml"))
     return ContainerExecutor(matrix, Host(cores=64, memory_gib=256), folder, engine, RUN, share)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.build.container.dockerfile import Dockerfile, render
+from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.checkout import MATRIX
@@ -69,11 +69,11 @@ OLD = Cell("2.8.3", "3.11", "2.5.1", "6.2", CK)
 """The image of its ROCm has another Python and another torch."""
 
 KINDS: dict[str, Callable[[], Dockerfile]] = {
-    "own-torch": lambda: render(small_matrix(), CP311),
-    "own-python": lambda: render(small_matrix(), replace(OLD, python="3.10")),
-    "other-python": lambda: render(small_matrix(), OLD),
-    "slim": lambda: render(small_matrix(SLIM), CP312, slim=True),
-    "rocm-packages": lambda: render(small_matrix(PACKAGES), CP311),
+    "own-torch": lambda: render_dockerfile(small_matrix(), CP311),
+    "own-python": lambda: render_dockerfile(small_matrix(), replace(OLD, python="3.10")),
+    "other-python": lambda: render_dockerfile(small_matrix(), OLD),
+    "slim": lambda: render_dockerfile(small_matrix(SLIM), CP312, slim=True),
+    "rocm-packages": lambda: render_dockerfile(small_matrix(PACKAGES), CP311),
 }
 
 
@@ -85,7 +85,7 @@ def default() -> dict[str, Dockerfile]:
     images: dict[str, Dockerfile] = {}
     for cell in sorted(expand(matrix).cells, key=lambda cell: (rocms.index(cell.rocm), torches.index(cell.torch))):
         for slim in (False, True) if matrix.rocm[cell.rocm].slim else (False,):
-            dockerfile = render(matrix, cell, slim=slim)
+            dockerfile = render_dockerfile(matrix, cell, slim=slim)
             name = f"rocm{cell.rocm}-torch{cell.torch}-python{label(dockerfile, 'wheelfactory.python')}"
             images[f"{name}-slim" if slim else name] = dockerfile
     return images
@@ -194,7 +194,7 @@ def test_hadolint_finds_a_defect_in_one_of_them(tmp_path: Path, defect: str, rul
 
 
 def test_the_bases_python_is_built_with_if_its_torch_is_the_cells() -> None:
-    dockerfile = render(small_matrix(), CP311)
+    dockerfile = render_dockerfile(small_matrix(), CP311)
     assert instructions(dockerfile, "FROM") == ["rocm/pytorch:torch-and-python"]
     assert dockerfile.python == "/opt/venv/bin/python"
     assert not torch_installs(dockerfile)
@@ -212,19 +212,19 @@ def test_the_bases_python_is_built_with_if_its_torch_is_the_cells() -> None:
 )
 def test_torch_comes_from_rocms_index_if_the_base_has(cell: Cell, edits: tuple[Edit, ...]) -> None:
     matrix = small_matrix(*edits)
-    dockerfile = render(matrix, cell)
+    dockerfile = render_dockerfile(matrix, cell)
     ((index, requirement, *_),) = torch_installs(dockerfile)
     assert (index, requirement) == (matrix.rocm[cell.rocm].index, f"torch=={cell.torch}+rocm{cell.rocm}")
     assert dockerfile.python == "/opt/build/bin/python"
 
 
 def test_a_python_that_the_base_does_not_have_is_installed() -> None:
-    assert python_installs(render(small_matrix(), OLD)) == ["3.11"]
-    assert python_installs(render(small_matrix(), replace(OLD, python="3.10"))) == []
+    assert python_installs(render_dockerfile(small_matrix(), OLD)) == ["3.11"]
+    assert python_installs(render_dockerfile(small_matrix(), replace(OLD, python="3.10"))) == []
 
 
 def test_a_wheel_for_every_python_is_built_with_the_bases() -> None:
-    dockerfile = render(small_matrix(), Cell.of("2.8.3", "3.12", "2.9.1", "6.4", Backend.TRITON))
+    dockerfile = render_dockerfile(small_matrix(), Cell.from_axes("2.8.3", "3.12", "2.9.1", "6.4", Backend.TRITON))
     assert label(dockerfile, "wheelfactory.python") == "3.10"
     assert python_installs(dockerfile) == []
 
@@ -236,7 +236,7 @@ def test_a_slim_base_is_given_what_it_lacks() -> None:
 
 
 def test_a_slim_base_is_given_no_headers_of_a_python_that_does_not_build() -> None:
-    slim = render(small_matrix(SLIM), CP311, slim=True)
+    slim = render_dockerfile(small_matrix(SLIM), CP311, slim=True)
     assert python_installs(slim) == ["3.11"]
     assert "python3-dev" not in apt_packages(slim)
 
@@ -300,9 +300,9 @@ def test_cells_that_differ_in_flash_attn_or_backend_share_an_image() -> None:
     cells = [
         Cell("2.8.3", python, "2.5.1", "6.2", CK),
         Cell("2.6.3", python, "2.5.1", "6.2", CK),
-        Cell.of("2.8.3", python, "2.5.1", "6.2", Backend.TRITON),
+        Cell.from_axes("2.8.3", python, "2.5.1", "6.2", Backend.TRITON),
     ]
-    assert len({render(matrix, cell).tag for cell in cells}) == 1
+    assert len({render_dockerfile(matrix, cell).tag for cell in cells}) == 1
 
 
 DIGEST: Edit = ("tag: rocm/pytorch:6.2\n", f"tag: rocm/pytorch:6.2\n        digest: sha256:{'0' * 64}\n")
@@ -317,23 +317,23 @@ DIGEST: Edit = ("tag: rocm/pytorch:6.2\n", f"tag: rocm/pytorch:6.2\n        dige
     ],
 )
 def test_a_fact_that_changes_the_image_changes_its_tag(edit: Edit) -> None:
-    assert render(small_matrix(edit), OLD).tag != render(small_matrix(), OLD).tag
+    assert render_dockerfile(small_matrix(edit), OLD).tag != render_dockerfile(small_matrix(), OLD).tag
 
 
 def test_a_fact_that_does_not_change_the_image_does_not_change_its_tag() -> None:
     edit = ("source: index of ROCm 6.2", "source: a page on ROCm 6.2")
-    assert render(small_matrix(edit), OLD).tag == render(small_matrix(), OLD).tag
+    assert render_dockerfile(small_matrix(edit), OLD).tag == render_dockerfile(small_matrix(), OLD).tag
 
 
 def test_another_file_in_the_context_is_another_tag() -> None:
-    dockerfile = render(small_matrix(), OLD)
+    dockerfile = render_dockerfile(small_matrix(), OLD)
     changed = replace(dockerfile, files={"requirements.txt": b"setuptools==1\n"})
     assert re.fullmatch("wheelfactory/build:[0-9a-f]{16}", dockerfile.tag)
     assert changed.tag != dockerfile.tag
 
 
 def test_the_context_holds_the_dockerfile_and_its_files_for_all_to_read() -> None:
-    dockerfile = render(small_matrix(), OLD)
+    dockerfile = render_dockerfile(small_matrix(), OLD)
     with tarfile.open(fileobj=io.BytesIO(dockerfile.context())) as archive:
         members = archive.getmembers()
         contents = {member.name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
@@ -342,8 +342,8 @@ def test_the_context_holds_the_dockerfile_and_its_files_for_all_to_read() -> Non
 
 
 def test_the_context_is_the_same_bytes_every_time() -> None:
-    dockerfile = replace(render(small_matrix(), OLD), files={"b": b"2", "a": b"1"})
-    again = replace(render(small_matrix(), OLD), files={"a": b"1", "b": b"2"})
+    dockerfile = replace(render_dockerfile(small_matrix(), OLD), files={"b": b"2", "a": b"1"})
+    again = replace(render_dockerfile(small_matrix(), OLD), files={"a": b"1", "b": b"2"})
     assert dockerfile.context() == again.context()
 
 

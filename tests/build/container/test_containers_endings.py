@@ -11,15 +11,15 @@ import pytest
 
 from container_engine import KIND
 from container_project import containers_of, errand, wait_until
-from wheelfactory.build.container.container import Share, run_errand
+from wheelfactory.build.container.container import ResourceShare, run_in_container
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import run_folder
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
-from wheelfactory.explain.failure import hint_of
+from wheelfactory.explain.failure import find_hint
 
 pytestmark = pytest.mark.slow
 
-SHARE = Share(cores=2, memory_gib=0.25)
+SHARE = ResourceShare(cores=2, memory_gib=0.25)
 
 SLEEPS = "import time\nprint('[1/9] asleep', flush=True)\ntime.sleep(100)\n"
 
@@ -67,7 +67,7 @@ def ended(engine: Engine, base: str, run: Path, tmp_path: Path, soon: float) -> 
             meanwhile()
 
         with pytest.raises(FactoryError) as failed:
-            run_errand(engine, base, run, SHARE, errand(tmp_path, does, deadline), part)
+            run_in_container(engine, base, run, SHARE, errand(tmp_path, does, deadline), part)
         assert isinstance(failed.value, (BuildError, RunAgainError))
         return failed.value
 
@@ -80,14 +80,14 @@ def test_a_build_that_fails_is_told_with_its_last_lines_and_the_place_of_its_log
     assert "build_rocm.sh in rocm/pytorch:stand-in (exit status 1)" in error.which
     assert "line 29" in error.which and "invalid target ID 'gfx9999'" in error.which
     assert "line 3\n" not in error.which
-    assert str(tmp_path / "cell.log") in hint_of(error)
+    assert str(tmp_path / "cell.log") in find_hint(error)
     assert "line 3\n" in (tmp_path / "cell.log").read_text()
 
 
 def test_a_known_cause_of_a_failure_is_told_with_its_remedy(ended: Ended) -> None:
     error = ended("raise SystemExit('c++: fatal error: Killed signal terminated program cc1plus')\n")
-    assert hint_of(error).startswith("out of memory")
-    assert "start fewer compiles at once" in hint_of(error)
+    assert find_hint(error).startswith("out of memory")
+    assert "start fewer compiles at once" in find_hint(error)
 
 
 @tells_want_of_memory
@@ -101,7 +101,7 @@ def test_a_build_that_takes_more_memory_than_it_has_is_told_to_want_memory(ended
 def test_so_is_one_whose_compiler_was_killed_for_it_while_setup_py_lived_on(ended: Ended) -> None:
     error = ended(CHILD_TAKES_MEMORY)
     assert "(exit status 1; a process was killed for want of memory)" in error.which
-    assert hint_of(error).startswith("out of memory: the container had 0.2 GiB")
+    assert find_hint(error).startswith("out of memory: the container had 0.2 GiB")
 
 
 def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(ended: Ended) -> None:
@@ -109,7 +109,7 @@ def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(
     killed = CHILD_TAKES_MEMORY.partition("if ")[0] + f"subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}])\n"
     error = ended(killed + COMPILE_FAILS)
     assert "(exit status 1" in error.which
-    assert hint_of(error).startswith("arch refused (")
+    assert find_hint(error).startswith("arch refused (")
 
 
 def test_a_container_that_somebody_kills_is_no_want_of_memory(ended: Ended, engine: Engine, run: Path) -> None:
@@ -134,7 +134,7 @@ def test_at_the_deadline_it_is_ended_and_the_same_command_may_go_on(ended: Ended
 
 def test_an_image_that_is_gone_is_told_as_that(engine: Engine, tmp_path: Path, soon: float) -> None:
     with pytest.raises(BuildError, match="no such image"):
-        run_errand(engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None)
+        run_in_container(engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None)
 
 
 def test_an_interrupt_ends_the_container_on_its_way_out(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
@@ -142,5 +142,5 @@ def test_an_interrupt_ends_the_container_on_its_way_out(engine: Engine, base: st
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_errand(engine, base, tmp_path, SHARE, errand(tmp_path, SLEEPS, soon), interrupt)
+        run_in_container(engine, base, tmp_path, SHARE, errand(tmp_path, SLEEPS, soon), interrupt)
     assert containers_of(engine, tmp_path) == []

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import wheelfactory.build.container.engine as engine_room
-from wheelfactory.build.container.engine import Engine, addresses, connect
+from wheelfactory.build.container.engine import Engine, find_engine_urls, connect_engine
 from wheelfactory.core.errors import BuildError
 
 
 def test_docker_host_is_the_only_address_where_it_is_set() -> None:
-    assert list(addresses({"DOCKER_HOST": "unix:///run/mine.sock"})) == ["unix:///run/mine.sock"]
+    assert list(find_engine_urls({"DOCKER_HOST": "unix:///run/mine.sock"})) == ["unix:///run/mine.sock"]
 
 
 def test_docker_is_looked_for_before_podman_and_the_own_engine_of_a_user_where_their_sockets_are() -> None:
-    assert list(addresses({"XDG_RUNTIME_DIR": "/run/me"})) == [
+    assert list(find_engine_urls({"XDG_RUNTIME_DIR": "/run/me"})) == [
         "unix:///var/run/docker.sock",
         "unix:///run/me/docker.sock",
         "unix:///run/me/podman/podman.sock",
@@ -28,13 +28,13 @@ def test_docker_is_looked_for_before_podman_and_the_own_engine_of_a_user_where_t
 
 
 def test_without_a_runtime_directory_that_of_the_user_id_is_looked_into() -> None:
-    assert f"unix:///run/user/{os.getuid()}/docker.sock" in list(addresses({}))
+    assert f"unix:///run/user/{os.getuid()}/docker.sock" in list(find_engine_urls({}))
 
 
 @pytest.mark.parametrize("url", ["tcp://10.0.0.7:2375", "ssh://builder@far", "npipe:////./pipe/docker_engine"])
 def test_an_engine_on_another_machine_is_refused_because_it_cannot_be_handed_folders(url: str) -> None:
     with pytest.raises(BuildError) as refused:
-        connect({"DOCKER_HOST": url})
+        connect_engine({"DOCKER_HOST": url})
     assert refused.value.what == "the container engine must be on this machine"
     assert url in refused.value.which
     assert "folders of this machine" in refused.value.hint
@@ -42,7 +42,7 @@ def test_an_engine_on_another_machine_is_refused_because_it_cannot_be_handed_fol
 
 def test_where_no_engine_has_a_socket_a_person_is_told_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no container engine answers") as absent:
-        connect({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+        connect_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
     assert f"unix://{tmp_path}/none.sock" in absent.value.which
     assert "systemctl start docker" in absent.value.hint and "--executor local" in absent.value.hint
 
@@ -56,7 +56,7 @@ def test_a_socket_that_nobody_serves_is_told_rather_than_those_that_are_not_ther
         server.bind(str(left))  # and never listens
     monkeypatch.setattr(engine_room, "addresses", lambda _: [f"unix://{absent}", f"unix://{left}"])
     with pytest.raises(BuildError, match="no container engine answers") as told:
-        connect({})
+        connect_engine({})
     assert "left.sock" in told.value.which and "Connection refused" in told.value.which
 
 

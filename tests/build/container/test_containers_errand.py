@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from container_project import errand
-from wheelfactory.build.container.container import Share, run_errand
+from wheelfactory.build.container.container import ResourceShare, run_in_container
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.core.checkout import BUILD_SCRIPT
 
 pytestmark = pytest.mark.slow
 
-SHARE = Share(cores=1.5, memory_gib=1.0)
+SHARE = ResourceShare(cores=1.5, memory_gib=1.0)
 
 LOOKS_AROUND = """\
 import json, os, socket
@@ -63,7 +63,7 @@ def done(engine: Engine, base: str, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET_TOKEN", "of the caller")
         wanted = errand(folder, LOOKS_AROUND, time.time() + 60, ASKED_FOR="yes")
-        return folder, run_errand(engine, base, folder, SHARE, wanted, lambda *_: None)
+        return folder, run_in_container(engine, base, folder, SHARE, wanted, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_what_it_leaves_belongs_to_the_user_that_it_runs_as(
 ) -> None:
     wanted = errand(tmp_path, "", soon)
     os.chown(tmp_path / "scratch", 1234, 1234)
-    printed = run_errand(replace(engine, user="1234:1234"), base, tmp_path, SHARE, wanted, lambda *_: None)
+    printed = run_in_container(replace(engine, user="1234:1234"), base, tmp_path, SHARE, wanted, lambda *_: None)
     state = Path(printed.strip()).stat()
     assert (state.st_uid, state.st_gid) == (1234, 1234)
 
@@ -166,7 +166,7 @@ def test_its_lines_and_its_progress_are_told_while_it_runs(
         (tmp_path / "scratch/raw/go").touch()
         told.append((done, total))
 
-    run_errand(engine, base, tmp_path, SHARE, errand(tmp_path, waits, soon), part)
+    run_in_container(engine, base, tmp_path, SHARE, errand(tmp_path, waits, soon), part)
     assert told == [(1, 2), (2, 2)]
 
 
@@ -187,7 +187,7 @@ def test_errands_at_the_same_time_do_not_disturb_each_other(
     def run(name: str, other: str) -> None:
         wanted = errand(tmp_path / name, meets, soon, MINE=f"{shared}/{name}", OTHER=f"{shared}/{other}")
         wanted = replace(wanted, writes=(*wanted.writes, shared))
-        printed[name] = run_errand(engine, base, tmp_path / name, SHARE, wanted, lambda *_: None)
+        printed[name] = run_in_container(engine, base, tmp_path / name, SHARE, wanted, lambda *_: None)
 
     threads = [threading.Thread(target=run, args=names) for names in (("a", "b"), ("b", "a"))]
     for thread in threads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.build.container.fit import TORCH_GB, ImageOutlook, beside_gb, fits, image_outlooks, outlook_lines
+from wheelfactory.build.container.fit import INSTALLED_TORCH_GB, ImageEstimate, extra_disk_gb, fits_on_disk, estimate_images, render_image_estimates
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.facts import Image
 
@@ -24,9 +24,9 @@ SLIM: Edit = (
     source: index of ROCm 6.4
 """,
 )
-OLD = Cell.of("2.8.3", "3.11", "2.5.1", "6.2", Backend.CK)
-NEW = Cell.of("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
-NEWER_PYTHON = Cell.of("2.8.3", "3.12", "2.9.1", "6.4", Backend.CK)
+OLD = Cell.from_axes("2.8.3", "3.11", "2.5.1", "6.2", Backend.CK)
+NEW = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
+NEWER_PYTHON = Cell.from_axes("2.8.3", "3.12", "2.9.1", "6.4", Backend.CK)
 
 
 def image(disk: str | None = None, *, torch: str | None = "2.9.1", python: str = "3.11") -> Image:
@@ -34,19 +34,19 @@ def image(disk: str | None = None, *, torch: str | None = "2.9.1", python: str =
     return facts.model_copy(update={"disk": disk, "torch": torch, "python": python})
 
 
-def outlooks(disk_gb: float) -> list[ImageOutlook]:
-    return image_outlooks(small_matrix(SLIM), {NEW: 2 * 10**9, OLD: 10**9}, disk_gb)
+def outlooks(disk_gb: float) -> list[ImageEstimate]:
+    return estimate_images(small_matrix(SLIM), {NEW: 2 * 10**9, OLD: 10**9}, disk_gb)
 
 
 def test_the_image_and_what_is_beside_it_must_be_less_than_the_disk() -> None:
-    assert fits(image("30 GB"), 5.0, 36) is True
-    assert fits(image("30 GB"), 5.0, 35) is False
-    assert fits(image("30 GB"), 5.0, 14) is False
+    assert fits_on_disk(image("30 GB"), 5.0, 36) is True
+    assert fits_on_disk(image("30 GB"), 5.0, 35) is False
+    assert fits_on_disk(image("30 GB"), 5.0, 14) is False
 
 
 def test_an_image_of_unknown_size_may_fit_only_if_there_is_room_beside_the_rest() -> None:
-    assert fits(image(), 5.0, 14) is None
-    assert fits(image(), 14.0, 14) is False
+    assert fits_on_disk(image(), 5.0, 14) is None
+    assert fits_on_disk(image(), 14.0, 14) is False
 
 
 @pytest.mark.parametrize("disk", ["30", "0 GB", "30 GiB", "30.5 GB"])
@@ -56,18 +56,18 @@ def test_a_size_without_its_unit_is_refused(disk: str) -> None:
 
 
 def test_torch_is_put_beside_an_image_that_lacks_it_for_one_of_the_cells() -> None:
-    assert beside_gb(image(), [NEW], 2 * 10**9) == 2
-    assert beside_gb(image(), [NEW, NEWER_PYTHON], 2 * 10**9) == TORCH_GB + 2, "its torch is for another Python"
-    assert beside_gb(image(torch="2.8.0"), [NEW], 0) == TORCH_GB
-    assert beside_gb(image(torch=None), [NEW], 0) == TORCH_GB
+    assert extra_disk_gb(image(), [NEW], 2 * 10**9) == 2
+    assert extra_disk_gb(image(), [NEW, NEWER_PYTHON], 2 * 10**9) == INSTALLED_TORCH_GB + 2, "its torch is for another Python"
+    assert extra_disk_gb(image(torch="2.8.0"), [NEW], 0) == INSTALLED_TORCH_GB
+    assert extra_disk_gb(image(torch=None), [NEW], 0) == INSTALLED_TORCH_GB
 
 
 def test_each_image_is_told_once_and_its_slim_one_after_it() -> None:
-    told = [(outlook.image.tag, outlook.slim, outlook.beside_gb) for outlook in outlooks(60)]
+    told = [(outlook.image.tag, outlook.slim, outlook.extra_gb) for outlook in outlooks(60)]
     assert told == [
         ("rocm/pytorch:torch-and-python", False, 2),
-        ("rocm/dev-ubuntu-22.04:6.4-complete", True, TORCH_GB + 2),
-        ("rocm/pytorch:6.2", False, TORCH_GB + 1),
+        ("rocm/dev-ubuntu-22.04:6.4-complete", True, INSTALLED_TORCH_GB + 2),
+        ("rocm/pytorch:6.2", False, INSTALLED_TORCH_GB + 1),
     ]
 
 
@@ -75,12 +75,12 @@ def test_each_image_is_told_once_and_its_slim_one_after_it() -> None:
     ("disk_gb", "verdicts"), [(60, ["unknown", "fits", "unknown"]), (30, ["unknown", "too big", "unknown"])]
 )
 def test_the_block_of_images_says_which_fits(disk_gb: float, verdicts: list[str]) -> None:
-    head, *lines = outlook_lines(outlooks(disk_gb), disk_gb)
+    head, *lines = render_image_estimates(outlooks(disk_gb), disk_gb)
     assert head == f"images, on a disk of {disk_gb} GB"
     assert [line[:11].strip() for line in lines] == verdicts
     assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 2.0 GB beside it")
-    assert lines[1].endswith(f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {TORCH_GB + 2} GB beside it")
+    assert lines[1].endswith(f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB beside it")
 
 
 def test_without_cells_there_is_no_block() -> None:
-    assert list(outlook_lines(image_outlooks(small_matrix(), {}, 14), 14)) == []
+    assert list(render_image_estimates(estimate_images(small_matrix(), {}, 14), 14)) == []

@@ -13,9 +13,9 @@ from docker.errors import ImageNotFound
 from container_engine import KIND
 from container_project import BASE, CELL
 from pull_registry import LAYER_BYTES, TAG, PullRegistry, running_pull_registry
-from wheelfactory.build.container.dockerfile import Dockerfile, render
+from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.image import build, has, pull
+from wheelfactory.build.container.image import build_image, has_image, pull_image
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.facts import Image
 from wheelfactory.matrix.load import load_matrix
@@ -49,21 +49,21 @@ def image(registry: PullRegistry, tag: str = TAG, digest: str | None = None, dis
 
 
 def test_an_image_is_pulled_by_its_tag(engine: Engine, registry: PullRegistry) -> None:
-    pull(engine, image(registry), silent)
-    assert has(engine, f"{registry.repository}:{TAG}")
+    pull_image(engine, image(registry), silent)
+    assert has_image(engine, f"{registry.repository}:{TAG}")
 
 
 def test_an_image_is_pulled_by_its_digest_whatever_its_tag_says_by_now(engine: Engine, registry: PullRegistry) -> None:
     wanted = image(registry, tag="moved", digest=registry.digest)
-    pull(engine, wanted, silent)
-    assert has(engine, wanted.reference)
+    pull_image(engine, wanted, silent)
+    assert has_image(engine, wanted.reference)
     assert not any(path.endswith("/moved") for path in registry.asked)
 
 
 def test_what_has_come_of_it_is_told_in_bytes(engine: Engine, registry: PullRegistry) -> None:
     registry.pause = 0.1  # engines tell it ten times a second at most
     told: list[tuple[int, int, str]] = []
-    pull(engine, image(registry), lambda *step: told.append(step))
+    pull_image(engine, image(registry), lambda *step: told.append(step))
     sizes = {total for _, total, _ in told}
     assert len(sizes) == 1 and min(sizes) >= LAYER_BYTES
     done = [done for done, _, _ in told]
@@ -73,9 +73,9 @@ def test_what_has_come_of_it_is_told_in_bytes(engine: Engine, registry: PullRegi
 
 
 def test_an_image_that_is_here_is_not_pulled_again(engine: Engine, registry: PullRegistry) -> None:
-    pull(engine, image(registry), silent)
+    pull_image(engine, image(registry), silent)
     registry.asked.clear()
-    pull(engine, image(registry), silent)
+    pull_image(engine, image(registry), silent)
     assert registry.asked == []
 
 
@@ -83,7 +83,7 @@ def test_a_tag_that_the_registry_does_not_have_is_told_with_the_way_to_find_anot
     engine: Engine, registry: PullRegistry
 ) -> None:
     with pytest.raises(BuildError, match="no such image") as refused:
-        pull(engine, image(registry, tag="none"), silent)
+        pull_image(engine, image(registry, tag="none"), silent)
     assert f"{registry.repository}:none" in refused.value.which
     assert "refresh_images.py" in refused.value.hint
 
@@ -100,54 +100,54 @@ def test_a_registry_that_refuses_is_told_with_its_reason(
 ) -> None:
     registry.status = status
     with pytest.raises(BuildError, match=what) as refused:
-        pull(engine, image(registry), silent)
+        pull_image(engine, image(registry), silent)
     assert cure in refused.value.hint
 
 
 def test_a_layer_that_is_cut_once_comes_all_the_same(engine: Engine, registry: PullRegistry) -> None:
     registry.cuts = 1
-    pull(engine, image(registry), silent)
-    assert has(engine, f"{registry.repository}:{TAG}")
+    pull_image(engine, image(registry), silent)
+    assert has_image(engine, f"{registry.repository}:{TAG}")
 
 
 def test_a_network_that_is_lost_for_good_is_told_as_that(engine: Engine) -> None:
     with running_pull_registry(next(NUMBERS)) as registry:
         gone = image(registry)
     with pytest.raises(BuildError, match="the network was lost") as lost:
-        pull(engine, gone, silent)
+        pull_image(engine, gone, silent)
     assert "run the same command again when it is back" in lost.value.hint
 
 
 def test_an_image_that_is_not_what_its_digest_says_is_refused(engine: Engine, registry: PullRegistry) -> None:
     registry.other = registry.manifest + b"\n"
     with pytest.raises(BuildError, match="something else than what its digest says") as refused:
-        pull(engine, image(registry, digest=registry.digest), silent)
+        pull_image(engine, image(registry, digest=registry.digest), silent)
     assert "matrix.yaml" in refused.value.hint
 
 
 def test_so_is_one_of_which_only_the_layer_is_another(engine: Engine, registry: PullRegistry) -> None:
     registry.blobs[registry.layer] = registry.blobs[registry.layer][:-1] + b"!"
     with pytest.raises(BuildError, match="something else than what its digest says"):
-        pull(engine, image(registry, digest=registry.digest), silent)
+        pull_image(engine, image(registry, digest=registry.digest), silent)
 
 
 def test_an_image_for_which_there_is_no_room_is_refused_before_the_registry_is_asked(
     engine: Engine, registry: PullRegistry, tmp_path: Path
 ) -> None:
     with pytest.raises(BuildError, match="no room for the image") as refused:
-        pull(replace(engine, storage=tmp_path), image(registry, disk="9999 GB"), silent)
+        pull_image(replace(engine, storage=tmp_path), image(registry, disk="9999 GB"), silent)
     assert "takes 9999 GB" in refused.value.which and str(tmp_path) in refused.value.which
     assert "--slim" in refused.value.hint
     assert registry.asked == []
 
 
 def test_an_image_is_pulled_where_the_engines_storage_cannot_be_seen(engine: Engine, registry: PullRegistry) -> None:
-    pull(replace(engine, storage=Path("/nowhere/at/all")), image(registry, disk="9999 GB"), silent)
-    assert has(engine, f"{registry.repository}:{TAG}")
+    pull_image(replace(engine, storage=Path("/nowhere/at/all")), image(registry, disk="9999 GB"), silent)
+    assert has_image(engine, f"{registry.repository}:{TAG}")
 
 
 def test_an_engine_without_an_image_says_so(engine: Engine) -> None:
-    assert not has(engine, "wheelfactory/build:none")
+    assert not has_image(engine, "wheelfactory/build:none")
 
 
 def dockerfile(base: str, step: str) -> Dockerfile:
@@ -159,19 +159,19 @@ def test_a_step_that_fails_is_told_with_its_last_lines_and_the_place_of_the_log(
 ) -> None:
     wanted = dockerfile(base, "seq 1000 && echo E: Unable to locate package ccache && exit 100")
     with pytest.raises(BuildError, match="cannot make the image") as failed:
-        build(engine, wanted, tmp_path / "logs/image.log", silent)
+        build_image(engine, wanted, tmp_path / "logs/image.log", silent)
     assert wanted.tag in failed.value.which
     assert "Unable to locate package ccache" in failed.value.which and "100" in failed.value.which
     assert "\n500\n" not in failed.value.which
     assert failed.value.hint == f"a step of its Dockerfile failed; the full log is {tmp_path}/logs/image.log"
     assert "\n500\n" in (tmp_path / "logs/image.log").read_text()
-    assert not has(engine, wanted.tag)
+    assert not has_image(engine, wanted.tag)
 
 
 def test_a_step_that_fails_leaves_no_container(engine: Engine, base: str, tmp_path: Path) -> None:
     before = {container.id for container in engine.client.containers.list(all=True)}
     with pytest.raises(BuildError):
-        build(engine, dockerfile(base, "false"), tmp_path / "image.log", silent)
+        build_image(engine, dockerfile(base, "false"), tmp_path / "image.log", silent)
     assert {container.id for container in engine.client.containers.list(all=True)} == before
 
 
@@ -179,18 +179,18 @@ def test_the_steps_of_an_image_are_counted_while_it_is_made(engine: Engine, base
     told: list[tuple[int, int, str]] = []
     wanted = dockerfile(base, "true")
     try:
-        assert build(engine, wanted, tmp_path / "image.log", lambda *step: told.append(step)) == wanted.tag
+        assert build_image(engine, wanted, tmp_path / "image.log", lambda *step: told.append(step)) == wanted.tag
     finally:
         engine.client.images.remove(wanted.tag)
     assert told == [(0, 2, "making the image"), (1, 2, "making the image")]
 
 
 def test_the_image_of_a_cell_has_the_name_that_its_dockerfile_says(build_image: str, matrix_file: Path) -> None:
-    assert build_image == render(load_matrix(matrix_file), CELL).tag
+    assert build_image == render_dockerfile(load_matrix(matrix_file), CELL).tag
 
 
 def test_an_image_that_is_here_is_not_made_again(
     engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path
 ) -> None:
-    assert build(engine, render(load_matrix(matrix_file), CELL), tmp_path / "image.log", silent) == build_image
+    assert build_image(engine, render_dockerfile(load_matrix(matrix_file), CELL), tmp_path / "image.log", silent) == build_image
     assert not (tmp_path / "image.log").exists()

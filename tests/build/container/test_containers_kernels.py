@@ -22,18 +22,18 @@ from hip_toolchain import HipToolchain
 from paper_torch import TORCH_REQUIREMENTS
 from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, keep_source, make_bench, make_matrix
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.executor import ContainerExecutor, containers
+from wheelfactory.build.container.executor import ContainerExecutor, open_containers
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
-from wheelfactory.core.progress import unseen
+from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.handover import kernels_folder
+from wheelfactory.kernels.handover import store_folder
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.inspect.look import inspect
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_record
+from wheelfactory.wheel.record import read_build_record
 
 pytestmark = pytest.mark.slow
 
@@ -70,10 +70,10 @@ class Shop:
 
     def compiled(self, wheel: Path) -> Mapping[str, float]:
         """When each kernel of a wheel was compiled, by name."""
-        record = read_record(Wheel.open(wheel))
+        record = read_build_record(Wheel.open(wheel))
         assert record
-        store = Store.open(kernels_folder(self.given["cache"]), str(record.kernels))
-        return {name: entry.start for name, entry in store.finished().items()}
+        store = Store.open(store_folder(self.given["cache"]), str(record.kernels))
+        return {name: entry.start for name, entry in store.read_records().items()}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytes
         "environ": {},
         "cache": folder / "cache",
     }
-    with containers(engine, matrix=given["matrix"], machine=given["host"], cache=given["cache"]) as executor:
+    with open_containers(engine, matrix=given["matrix"], machine=given["host"], cache=given["cache"]) as executor:
         yield Shop(given, executor)
 
 
@@ -113,7 +113,7 @@ def _make_base(engine: Engine, hip: str, torch: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_cell(shop.executor, CELL, tmp_path_factory.mktemp("dist"), unseen, **building(shop.given))
+    return build_cell(shop.executor, CELL, tmp_path_factory.mktemp("dist"), ignore_progress, **building(shop.given))
 
 
 def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
     before = shop.compiled(wheel)
     assert sorted(before) == sorted((KERNEL, "fmha_fwd_appendkv_api"))
 
-    again = build_cell(shop.executor, CELL, tmp_path, unseen, **building(shop.given))
+    again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, **building(shop.given))
 
     assert shop.compiled(again) == before
     assert again.read_bytes() == wheel.read_bytes()
@@ -141,7 +141,7 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
 
 def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:
     """The import needs torch itself, which a torch on paper is not: the gate says so, and that it was asked there."""
-    results = {result.gate: result for result in verify(wheel, CELL, (), shop.executor.elsewhere, **shop.given)}
+    results = {result.gate: result for result in verify(wheel, CELL, (), shop.executor.find_gate_host, **shop.given)}
     imported = results.pop("import")
     assert {name: result.status for name, result in results.items() if result.required} == dict.fromkeys(
         [name for name, result in results.items() if result.required], Status.PASSED

@@ -12,7 +12,7 @@ import pytest
 
 from container_project import containers_of, wait_until
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.leftovers import LABEL, remove_containers, remove_orphans, run_folder
+from wheelfactory.build.container.leftovers import RUN_LABEL, remove_containers, remove_orphans, run_folder
 from wheelfactory.core.files import scratch_dir
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def start(engine: Engine, base: str) -> Iterator[Start]:
     started: list[str] = []
 
     def begin(folder: Path | None) -> str:
-        labels = {LABEL: str(folder)} if folder else {}
+        labels = {RUN_LABEL: str(folder)} if folder else {}
         command = ["sleep", "600"]
         container = engine.client.containers.run(base, command, detach=True, labels=labels, network_mode="none")
         started.append(str(container.id))

@@ -14,15 +14,15 @@ from given import Given, local
 from small_matrix import small_matrix
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
-from wheelfactory.build.executor import ByBackend
-from wheelfactory.commands.executor_options import add_executor, any_compiled, executor_of
+from wheelfactory.build.executor import PerBackendExecutor
+from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
 
-CK = Cell.of("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
-TRITON = Cell.of("2.8.3", "3.11", "2.9.1", "6.4", Backend.TRITON)
+CK = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
+TRITON = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.TRITON)
 
 FAR = "tcp://10.0.0.7:2375"
 """An engine that is refused as soon as it is to be asked."""
@@ -46,13 +46,13 @@ def options(*arguments: str) -> argparse.Namespace:
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
 def test_local_never_asks_an_engine(given: Given, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    with executor_of(options("--executor", "local"), compiled=any_compiled([cell]), **given) as executor:
+    with open_executor(options("--executor", "local"), compiled=has_compiled_cell([cell]), **given) as executor:
         assert executor == local(given)
     assert capsys.readouterr() == ("", "")
 
 
 def test_neither_does_auto_for_cells_without_compiled_code(given: Given, capsys: pytest.CaptureFixture[str]) -> None:
-    with executor_of(options(), compiled=any_compiled([TRITON]), **given) as executor:
+    with open_executor(options(), compiled=has_compiled_cell([TRITON]), **given) as executor:
         assert executor == local(given)
     assert capsys.readouterr() == ("", "")
 
@@ -60,7 +60,7 @@ def test_neither_does_auto_for_cells_without_compiled_code(given: Given, capsys:
 def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
     given: Given, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with executor_of(options(), compiled=any_compiled([TRITON, CK]), **given) as executor:
+    with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **given) as executor:
         assert executor == local(given)
     said = capsys.readouterr()
     assert said.out == ""
@@ -72,7 +72,7 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
 def test_docker_without_an_engine_is_an_error(given: Given, cell: Cell) -> None:
     with (
         pytest.raises(BuildError, match="must be on this machine"),
-        executor_of(options("--executor", "docker"), compiled=any_compiled([cell]), **given),
+        open_executor(options("--executor", "docker"), compiled=has_compiled_cell([cell]), **given),
     ):
         pass
 
@@ -90,15 +90,15 @@ def served(given: Given, engine: Engine) -> Given:
 
 @pytest.mark.slow
 def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Given) -> None:
-    with executor_of(options(), compiled=any_compiled([TRITON, CK]), **served) as executor:
-        assert isinstance(executor, ByBackend)
+    with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **served) as executor:
+        assert isinstance(executor, PerBackendExecutor)
         assert isinstance(executor.ck, ContainerExecutor)
         assert executor.triton == local(served)
 
 
 @pytest.mark.slow
 def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Given) -> None:
-    with executor_of(options("--executor", "docker"), compiled=any_compiled([TRITON]), **served) as executor:
+    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), **served) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert (executor.share.cores, executor.share.memory_gib) == (4, 32)
         assert not executor.slim
@@ -107,7 +107,7 @@ def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(se
 @pytest.mark.slow
 def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Given) -> None:
     asked = options("--executor", "docker", "--memory", "12", "--slim")
-    with executor_of(asked, compiled=any_compiled([TRITON]), **served) as executor:
+    with open_executor(asked, compiled=has_compiled_cell([TRITON]), **served) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert executor.share.memory_gib == 12
         assert executor.slim
@@ -115,7 +115,7 @@ def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Gi
 
 @pytest.mark.slow
 def test_a_run_leaves_no_folder(served: Given) -> None:
-    with executor_of(options("--executor", "docker"), compiled=any_compiled([TRITON]), **served):
+    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), **served):
         assert list(served["cache"].iterdir())
     assert list(served["cache"].iterdir()) == []
 
@@ -128,10 +128,10 @@ def test_the_place_of_a_cell_is_its_image(engine: Engine, build_image: str, matr
         "environ": {**os.environ, "DOCKER_HOST": engine.url},
         "cache": tmp_path,
     }
-    with executor_of(options("--executor", "docker"), compiled=any_compiled([CELL]), **given) as executor:
-        place = executor.place(CELL, lambda *_: None)
+    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([CELL]), **given) as executor:
+        place = executor.prepare_host(CELL, lambda *_: None)
         other = replace(CELL, torch="2.12.1")  # whose image is not here
-        assert executor.nearest([other, CELL]) == CELL
+        assert executor.choose_cheapest([other, CELL]) == CELL
     assert place.python == Path(BASE["python-path"])
     assert place.environ["PATH"].startswith("/opt/venv/bin:/opt/rocm/bin:")
     assert not set(place.environ.values()) & set(os.environ.values()) - {"/tmp"}  # noqa: S108 - in the container

@@ -10,7 +10,7 @@ from requests.exceptions import ConnectionError as LostConnection
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import ProtocolError
 
-from wheelfactory.build.container.engine import trouble
+from wheelfactory.build.container.engine import engine_error
 
 PERMISSION = "no permission to use the container engine"
 ABSENT = "no container engine answers"
@@ -195,26 +195,26 @@ COMPLAINTS = {
 
 @pytest.mark.parametrize("complaint", COMPLAINTS.values(), ids=COMPLAINTS.keys())
 def test_a_complaint_of_an_engine_is_told_as_what_it_means(complaint: Complaint) -> None:
-    told = trouble(complaint.said, "rocm/pytorch:tag")
+    told = engine_error(complaint.said, "rocm/pytorch:tag")
     assert told.what == complaint.means
     assert told.which.startswith("rocm/pytorch:tag (")
     assert told.hint
 
 
 def test_every_kind_of_complaint_has_its_own_next_step() -> None:
-    hints = {complaint.means: trouble(complaint.said, "x").hint for complaint in COMPLAINTS.values()}
+    hints = {complaint.means: engine_error(complaint.said, "x").hint for complaint in COMPLAINTS.values()}
     assert len(set(hints.values())) == len(hints)
 
 
 def test_only_the_innermost_reason_of_an_error_is_shown() -> None:
     refused = DockerException(f"{START}ConnectionRefusedError(111, 'Connection refused'))")
-    assert trouble(refused, "unix:///x").which == "unix:///x (Connection refused)"
+    assert engine_error(refused, "unix:///x").which == "unix:///x (Connection refused)"
     not_found = APIError('404 Client Error for http+docker://localhost/v1.41/x: Not Found ("No such container: 42")')
-    assert trouble(not_found, "x").which == "x (No such container: 42)"
+    assert engine_error(not_found, "x").which == "x (No such container: 42)"
 
 
 def test_an_unknown_complaint_is_shown_from_its_end_on_one_line_and_points_to_the_engines_log() -> None:
-    told = trouble("x" * 400 + "\nthe\n  last words", "rocm/pytorch:tag")
+    told = engine_error("x" * 400 + "\nthe\n  last words", "rocm/pytorch:tag")
     assert told.what == UNKNOWN
     assert told.which.endswith("the last words)") and "\n" not in told.which
     assert len(told.which) < 330

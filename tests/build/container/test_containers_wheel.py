@@ -12,7 +12,7 @@ import pytest
 from container_project import CELL
 from rocm_machine import Done, Machine, make_machine
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.environments import empty_environment
+from wheelfactory.build.environments import make_empty_environment
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def test_every_required_gate_accepts_it(machine: Machine, wheel: Path, matrix_fi
 
 
 def test_pip_installs_it_and_its_files_belong_to_the_caller(wheel: Path, tmp_path: Path) -> None:
-    environment = empty_environment(tmp_path / "venv")
+    environment = make_empty_environment(tmp_path / "venv")
     pip = [sys.executable, "-m", "pip", "--python", str(environment.python), "install", "--no-deps", "--no-index"]
     done = subprocess.run([*pip, wheel], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.checkout import PROBE
+from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 
 _TORCH = """
 from types import SimpleNamespace as Names
@@ -82,7 +82,7 @@ def make_gpu_python(folder: Path, answers: dict[str, Any], torch: dict[str, Any]
     (folder / "torch.py").write_text(_TORCH.format(**named, properties=properties))
     (folder / "answers").write_text(json.dumps(answers))
     made = GpuPython(folder)
-    made.python.write_text(_PYTHON.format(python=sys.executable, folder=str(folder), probe=str(PROBE)))
+    made.python.write_text(_PYTHON.format(python=sys.executable, folder=str(folder), probe=str(TOOLCHAIN_PROBE)))
     made.python.chmod(0o755)
     return made
 

@@ -10,7 +10,7 @@ from wheelfactory.gpu.bench.reports import (
     AttentionConfig,
     AttentionReport,
     AttentionRow,
-    Implementation,
+    MeasuredImplementation,
     TrainingConfig,
     TrainingReport,
     TrainingResult,
@@ -38,7 +38,7 @@ def trained(name: str, step_ms: float = 100.0, **other: Any) -> TrainingResult:
     figures = {"steps_per_s": 1000 / step_ms, "tokens_per_s": 4 * 4096 * 1000 / step_ms, "peak_mib": 20000.0}
     figures |= {"loss_first": 7.1, "loss_last": 5.0}
     return TrainingResult(
-        implementation=Implementation(name=name, version="2.8.3", origin="installed"),
+        implementation=MeasuredImplementation(name=name, version="2.8.3", origin="installed"),
         status="measured",
         step_times_ms=(step_ms,),
         median_step_ms=step_ms,
@@ -48,7 +48,7 @@ def trained(name: str, step_ms: float = 100.0, **other: Any) -> TrainingResult:
 
 def not_trained(name: str) -> TrainingResult:
     """One that could not be."""
-    return TrainingResult(implementation=Implementation(name=name), status="not run", reason="not installed")
+    return TrainingResult(implementation=MeasuredImplementation(name=name), status="not run", reason="not installed")
 
 
 def training_report(*results: TrainingResult, day: int = 20, **other: Any) -> TrainingReport:
@@ -88,7 +88,7 @@ def attention_report(*rows: AttentionRow, **other: Any) -> AttentionReport:
                 foreign_gpu=False,
             ),
             "implementations": tuple(
-                Implementation(name=name, origin="torch") for name in dict.fromkeys(row.implementation for row in rows)
+                MeasuredImplementation(name=name, origin="torch") for name in dict.fromkeys(row.implementation for row in rows)
             ),
             "rows": with_ratios(rows),
             **other,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.build.environments import build_environment, layered_environment
+from wheelfactory.build.environments import make_build_environment, make_layered_environment
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, read_report
@@ -53,7 +53,7 @@ def bench(python: Path, folder: Path, *arguments: str) -> tuple[subprocess.Compl
 @pytest.fixture(scope="module")
 def python(cache: Path) -> Path:
     """One with a CPU build of torch, and nothing to measure beside it."""
-    return build_environment(cache).python
+    return make_build_environment(cache).python
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,12 @@ def stand_in(
     cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
     """What becomes of an installed fallback of which a kernel is wrong, or ends the process."""
-    folder, torch = tmp_path_factory.mktemp("stand-in"), build_environment(cache)
+    folder, torch = tmp_path_factory.mktemp("stand-in"), make_build_environment(cache)
     (folder / "packages").mkdir()
     (folder / "packages/flash_attention_amd.py").write_text(STAND_IN)
     (folder / "packages/flash_attn.py").touch()
     layers = [torch.site_packages, folder / "packages"]
-    environment = layered_environment(folder / "env", torch.python, torch.version, layers)
+    environment = make_layered_environment(folder / "env", torch.python, torch.version, layers)
     lengths = ("--seqlens", "32,33,34,35,36,37", "--implementations", "flash-attn,fallback")
     return bench(environment.python, folder, *lengths)
 

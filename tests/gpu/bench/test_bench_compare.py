@@ -8,7 +8,7 @@ import pytest
 
 from gpu.bench.made_reports import CONFIG, MI300X, not_trained, trained, training_report
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.bench.compare import compare, require_comparable, require_shared
+from wheelfactory.gpu.bench.compare import compare_training, require_comparable, require_common_implementation
 from wheelfactory.gpu.bench.describe import change_lines
 from wheelfactory.gpu.validate.report import Hardware
 
@@ -16,7 +16,7 @@ from wheelfactory.gpu.validate.report import Hardware
 def worse(before: dict[str, Any], now: dict[str, Any], threshold: float = 5.0) -> set[str]:
     """The figures that are worse, of the one implementation."""
     old, new = training_report(trained("triton", **before)), training_report(trained("triton", **now))
-    return {change.figure for change in compare(old, new, threshold) if change.is_worse}
+    return {change.figure for change in compare_training(old, new, threshold) if change.is_worse}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_a
     old = training_report(trained("ck"), trained("triton"), not_trained("fallback"), trained("sdpa"))
     new = training_report(not_trained("ck"), trained("triton"), trained("fallback"))
 
-    changes = compare(old, new, 5.0)
+    changes = compare_training(old, new, 5.0)
 
     assert [(change.implementation, change.now) for change in changes if change.is_worse] == [("ck", "not run")]
     assert {change.implementation for change in changes} == {"ck", "triton"}
@@ -62,13 +62,13 @@ def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_a
 def test_reports_of_other_implementations_have_nothing_to_compare() -> None:
     old = training_report(trained("ck"), not_trained("triton"))
     with pytest.raises(InputError, match=r"^nothing to compare: measured there: ck"):
-        require_shared(old, ("triton", "sdpa"))
-    require_shared(old, ("triton", "ck"))
+        require_common_implementation(old, ("triton", "sdpa"))
+    require_common_implementation(old, ("triton", "ck"))
 
 
 def test_the_table_says_what_changed_and_by_how_much() -> None:
     old, new = training_report(trained("triton", 100.0)), training_report(trained("triton", 125.0))
-    lines = list(change_lines("old.json", compare(old, new, 5.0), 5.0))
+    lines = list(change_lines("old.json", compare_training(old, new, 5.0), 5.0))
     assert [line.split() for line in lines if "median step ms" in line] == [
         ["FA3", "(triton)", "median", "step", "ms", "100", "125", "+25.0", "%", "worse"]
     ]

@@ -17,7 +17,7 @@ from gpu.bench.made_reports import trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.gpu.bench.describe import training_lines
 from wheelfactory.gpu.bench.reports import read_report
-from wheelfactory.gpu.torch_python import AUTOTUNE
+from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
 
 CK, TRITON = "flash_attn_2_cuda.fwd", "flash_attn.flash_attn_triton_amd.interface_fa.fwd"
 BOTH = {"flash-attnFALSE": training(CK, 120.0, 20000.0), "flash-attnTRUE": training(TRITON, 100.0, 19000.0)}
@@ -165,7 +165,7 @@ def test_a_report_without_any_of_these_is_refused_before_anything_is_trained(cli
         (("training",), MI300X, {}, "no foreign GPU: AMD Instinct MI300X is one of AMD"),
         (("attention",), CPU, {}, "no GPU: torch 2.13.0+cpu of "),
         (("training", "--autotune"), H200, {}, "cannot autotune on a foreign GPU: upstream has no"),
-        (("attention",), H200, {AUTOTUNE: "True"}, "cannot autotune on a foreign GPU: upstream has no"),
+        (("attention",), H200, {AUTOTUNE_VARIABLE: "True"}, "cannot autotune on a foreign GPU: upstream has no"),
     ],
 )
 def test_the_test_mode_is_refused_where_it_has_no_sense(
@@ -188,10 +188,10 @@ def test_the_test_mode_is_refused_where_it_has_no_sense(
 def test_a_training_takes_no_notice_of_the_users_autotune_variable(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(AUTOTUNE, "TRUE")
+    monkeypatch.setenv(AUTOTUNE_VARIABLE, "TRUE")
     gpu = make_gpu_python(tmp_path / "gpu", BOTH, H200)
     assert cli("bench", "training", "--foreign-gpu", "--python", gpu.python).code == DONE
-    assert [call["environ"].get(AUTOTUNE) for call in gpu.calls] == [None, "FALSE"]
+    assert [call["environ"].get(AUTOTUNE_VARIABLE) for call in gpu.calls] == [None, "FALSE"]
 
 
 @pytest.mark.parametrize(

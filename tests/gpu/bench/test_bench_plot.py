@@ -13,7 +13,7 @@ from command_line import Cli
 from gpu.bench.made_reports import attention_report, timed, trained, training_report
 from wheelfactory.core.errors import BAD_INPUT
 from wheelfactory.gpu.bench import plot
-from wheelfactory.gpu.bench.compare import trend
+from wheelfactory.gpu.bench.compare import trend_points
 from wheelfactory.gpu.bench.plot import plot_attention, plot_trend
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow
 
@@ -96,7 +96,7 @@ def test_a_trend_is_a_line_over_time_for_each_implementation(tmp_path: Path) -> 
         "old": training_report(trained("ck", 100.0), trained("triton", 80.0), day=20),
         "new": training_report(trained("ck", 100.0), trained("triton", 70.0), day=21),
     }
-    plot_trend(trend(reports), reports["new"], [tmp_path / "trend.svg"])
+    plot_trend(trend_points(reports), reports["new"], [tmp_path / "trend.svg"])
     root = read(tmp_path / "trend.svg")
     assert lines(root) == {"step-ck": 2, "step-triton": 2}
     assert {"time of the report (UTC)", "median step (ms)", "FA2 (ck)", "FA3 (triton)"} <= set(texts(root))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from gpu.bench.made_reports import attention_report, not_trained, timed, trained, training_report
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport, read_report, read_training
+from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport, read_report, read_training_report
 
 TRAINING = training_report(trained("triton"), not_trained("ck"))
 ATTENTION = attention_report(timed("sdpa", 128, 1.0), timed("plain", 128, 2.0, 5.0))
@@ -94,4 +94,4 @@ def test_a_report_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_report_of_attention_is_none_of_a_training(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
     with pytest.raises(InputError, match=r"^not a report of a training: .* is of wheelfactory-bench-attention/1"):
-        read_training(path)
+        read_training_report(path)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.build.environments import build_environment
+from wheelfactory.build.environments import make_build_environment
 from wheelfactory.core.errors import DONE
-from wheelfactory.gpu.bench.reports import TrainingReport, TrainingResult, read_training
+from wheelfactory.gpu.bench.reports import TrainingReport, TrainingResult, read_training_report
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +32,13 @@ def report(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRep
     """Of a training with torch's attention, the fallback, and a backend that is not there."""
     path = tmp_path_factory.mktemp("training") / "report.json"
     command = [sys.executable, "-m", "wheelfactory", "bench", "training", "--output-json", str(path)]
-    python = ("--python", str(build_environment(cache).python), "--implementations", "sdpa,fallback,ck")
+    python = ("--python", str(make_build_environment(cache).python), "--implementations", "sdpa,fallback,ck")
     sizes = [f"--{name}={size}" for name, size in SIZES.items()]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}  # others run beside it
     done = subprocess.run([*command, *python, *sizes], capture_output=True, text=True, env=environ)
     assert done.returncode == DONE, done.stdout + done.stderr
     assert "FA2 (ck): not run: not installed\n" in done.stdout
-    return read_training(path)
+    return read_training_report(path)
 
 
 def results(report: TrainingReport) -> dict[str, TrainingResult]:

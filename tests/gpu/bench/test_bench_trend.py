@@ -7,7 +7,7 @@ from pathlib import Path
 from command_line import Cli
 from gpu.bench.made_reports import CONFIG, attention_report, not_trained, timed, trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE
-from wheelfactory.gpu.bench.compare import trend
+from wheelfactory.gpu.bench.compare import trend_points
 from wheelfactory.gpu.bench.reports import TrainingReport
 
 
@@ -23,7 +23,7 @@ def test_each_implementation_is_followed_from_report_to_report_whatever_their_or
         "a": training_report(trained("ck", 100.0), day=20),
         "b": training_report(not_trained("ck"), trained("triton", 60.0), day=21),
     }
-    points = [(point.time.day, point.implementation, point.step_ms, point.percent) for point in trend(reports)]
+    points = [(point.time.day, point.implementation, point.step_ms, point.percent) for point in trend_points(reports)]
     assert points == [
         (20, "ck", 100.0, None),
         (21, "triton", 60.0, None),

@@ -9,8 +9,8 @@ from wheel_factory import TRITON, build_record
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.installed import Distribution, Installed
-from wheelfactory.verify.numbers import STANDARDS, Case, Numbers
+from wheelfactory.gpu.validate.installed import InstalledDistribution, InstalledPackage
+from wheelfactory.verify.numbers import TOLERANCES, NumericCase, NumericReport
 
 SITE = "/venv/lib/python3.12/site-packages"
 FILES = {
@@ -44,21 +44,21 @@ H200 = TorchPython(
 NO_GPU = TorchPython(Path("/venv/bin/python"), "3.12", "2.13.0+cpu", hip=None, cuda=None, triton=None)
 
 
-def installed(cell: Cell = TRITON, **changes: Any) -> Installed:
+def installed(cell: Cell = TRITON, **changes: Any) -> InstalledPackage:
     """What a wheel of a cell is where it is installed, with fields of its distribution changed."""
-    label = Label.of(cell)
+    label = Label.from_cell(cell)
     truth: dict[str, Any] = {
         "version": f"{cell.flash_attn}+{label}",
         "requires": (label.torch_pin, "einops"),
-        "record": build_record(cell).to_bytes().decode(),
+        "record": build_record(cell).as_bytes().decode(),
         "direct_url": None,
         "files": (f"{SITE}/flash_attn/__init__.py", FILES[cell.backend]),
         "troubles": (),
     }
-    return Installed(project="flash-attn", distribution=Distribution(**{**truth, **changes}), numpy=True)
+    return InstalledPackage(project="flash-attn", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True)
 
 
-def fallback(**changes: Any) -> Installed:
+def fallback(**changes: Any) -> InstalledPackage:
     """flash-attention-amd where it is installed."""
     truth: dict[str, Any] = {
         "version": "0.1.0",
@@ -68,17 +68,17 @@ def fallback(**changes: Any) -> Installed:
         "files": (f"{SITE}/flash_attention_amd/__init__.py",),
         "troubles": (),
     }
-    return Installed(project="flash-attention-amd", distribution=Distribution(**{**truth, **changes}), numpy=True)
+    return InstalledPackage(project="flash-attention-amd", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True)
 
 
-def case(name: str = "causal float16", error: str | None = None, **errors: tuple[float, float]) -> Case:
+def case(name: str = "causal float16", error: str | None = None, **errors: tuple[float, float]) -> NumericCase:
     """A case whose results are as far off as rounding alone makes them, unless they are given."""
-    return Case(name=name, errors=errors or {"output": (0.001, 0.001), "dq": (0.002, 0.002)}, error=error)
+    return NumericCase(name=name, errors=errors or {"output": (0.001, 0.001), "dq": (0.002, 0.002)}, error=error)
 
 
-def numbers(called: Backend = Backend.TRITON, /, *cases: Case, **changes: Any) -> Numbers:
+def numbers(called: Backend = Backend.TRITON, /, *cases: NumericCase, **changes: Any) -> NumericReport:
     """What the program says of a good wheel that calls this backend."""
-    module = STANDARDS[called].module
+    module = TOLERANCES[called].module
     truth: dict[str, Any] = {
         "torch": "2.13.0+rocm7.2",
         "triton": "3.7.1",
@@ -91,4 +91,4 @@ def numbers(called: Backend = Backend.TRITON, /, *cases: Case, **changes: Any) -
         "symbols": {f"{module}.fwd": 2, f"{module}.bwd": 1},
         "dropped": (),
     }
-    return Numbers(**{**truth, **changes})
+    return NumericReport(**{**truth, **changes})

@@ -7,27 +7,27 @@ from collections.abc import Sequence
 
 from gpu.validate.installations import case, numbers
 from wheelfactory.core.cell import Backend
-from wheelfactory.gpu.validate.checks import cases_of
-from wheelfactory.gpu.validate.report import Case, Error
+from wheelfactory.gpu.validate.checks import as_cases
+from wheelfactory.gpu.validate.report import ValidationCase, ResultError
 from wheelfactory.verify import numbers as rule
-from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status
 
-GROUPED = Limit("grouped*", flash_attn=">=2", what="backward with grouped heads")
-CACHED = Limit("cached*", flash_attn=">=2", what="a cache", whole=True)
+GROUPED = KnownLimit("grouped*", flash_attn=">=2", reason="backward with grouped heads")
+CACHED = KnownLimit("cached*", flash_attn=">=2", reason="a cache", skip_forward=True)
 
 
-def only(found: rule.Case, backend: Backend = Backend.TRITON, limits: Sequence[Limit] = ()) -> Case:
-    (made,) = cases_of(numbers(backend, found), limits)
+def only(found: rule.NumericCase, backend: Backend = Backend.TRITON, limits: Sequence[KnownLimit] = ()) -> ValidationCase:
+    (made,) = as_cases(numbers(backend, found), limits)
     return made
 
 
 def test_each_result_has_its_error_and_the_bound_of_the_backend() -> None:
     made = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)))
-    assert made == Case(
+    assert made == ValidationCase(
         name="causal float16",
         status=Status.PASSED,
-        errors=(Error(result="output", error=0.001, bound=0.004), Error(result="dv", error=0.003, bound=0.012)),
+        errors=(ResultError(result="output", error=0.001, bound=0.004), ResultError(result="dv", error=0.003, bound=0.012)),
     )
     ck = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)), Backend.CK)
     assert [error.bound for error in ck.errors] == [0.008, 0.04]
@@ -48,22 +48,22 @@ def test_what_is_no_number_fails_and_is_told_in_words() -> None:
 
 
 def test_a_case_that_raised_has_failed_with_its_words() -> None:
-    made = only(rule.Case(name="wide float16", errors={}, error="OutOfResources: shared memory"))
+    made = only(rule.NumericCase(name="wide float16", errors={}, error="OutOfResources: shared memory"))
     assert (made.status, made.detail) == (Status.FAILED, "OutOfResources: shared memory")
 
 
 def test_a_case_without_a_result_has_failed() -> None:
-    assert only(rule.Case(name="wide float16", errors={}, error=None)).status is Status.FAILED
+    assert only(rule.NumericCase(name="wide float16", errors={}, error=None)).status is Status.FAILED
 
 
 def test_a_module_that_nobody_knows_has_no_bound() -> None:
-    (made,) = cases_of(numbers(backend="some.module"), ())
+    (made,) = as_cases(numbers(backend="some.module"), ())
     assert (made.status, made.detail) == (Status.FAILED, "no bound is known for some.module")
 
 
 def test_what_a_limit_leaves_out_is_not_run_and_says_why() -> None:
     found = numbers(Backend.TRITON, case(), left_out=("cached full float16",))
-    made = list(cases_of(found, (GROUPED, CACHED)))
+    made = list(as_cases(found, (GROUPED, CACHED)))
     assert [(one.name, one.status) for one in made] == [
         ("causal float16", Status.PASSED),
         ("cached full float16", Status.NOT_RUN),

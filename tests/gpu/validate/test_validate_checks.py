@@ -11,27 +11,27 @@ from gpu.validate.installations import FILES, H200, MI300X, NO_GPU, SITE, fallba
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
-from wheelfactory.gpu.validate.installed import Installed
-from wheelfactory.gpu.validate.report import Check
-from wheelfactory.verify.numbers import STANDARDS, Numbers
+from wheelfactory.gpu.validate.checks import check_installed, check_calls
+from wheelfactory.gpu.validate.installed import InstalledPackage
+from wheelfactory.gpu.validate.report import ValidationCheck
+from wheelfactory.verify.numbers import TOLERANCES, NumericReport
 from wheelfactory.verify.result import Status
 
-TRITON_MODULE = STANDARDS[Backend.TRITON].module
+TRITON_MODULE = TOLERANCES[Backend.TRITON].module
 
 
-def found(name: str, package: Installed, python: TorchPython | None = MI300X, *, foreign: bool = False) -> Check:
-    (check,) = [check for check in checks_of(package, python, foreign=foreign) if check.name == name]
+def found(name: str, package: InstalledPackage, python: TorchPython | None = MI300X, *, foreign: bool = False) -> ValidationCheck:
+    (check,) = [check for check in check_installed(package, python, non_amd_gpu=foreign) if check.name == name]
     return check
 
 
-def called(name: str, package: Installed, said: Numbers | None) -> Check:
-    (check,) = [check for check in checks_of_calls(package, said, elsewhere=False) if check.name == name]
+def called(name: str, package: InstalledPackage, said: NumericReport | None) -> ValidationCheck:
+    (check,) = [check for check in check_calls(package, said, elsewhere=False) if check.name == name]
     return check
 
 
 def test_a_good_wheel_on_its_gpu_passes_all() -> None:
-    checks = [*checks_of(installed(), MI300X, foreign=False), *checks_of_calls(installed(), numbers(), elsewhere=False)]
+    checks = [*check_installed(installed(), MI300X, non_amd_gpu=False), *check_calls(installed(), numbers(), elsewhere=False)]
     assert {check.name: check.status for check in checks} == dict.fromkeys(
         ("files", "build record", "torch", "ROCm", "arch", "backend", "module"), Status.PASSED
     )
@@ -39,7 +39,7 @@ def test_a_good_wheel_on_its_gpu_passes_all() -> None:
 
 def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
     said = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
-    checks = [*checks_of(fallback(), H200, foreign=False), *checks_of_calls(fallback(), said, elsewhere=False)]
+    checks = [*check_installed(fallback(), H200, non_amd_gpu=False), *check_calls(fallback(), said, elsewhere=False)]
     assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
 
 
@@ -56,7 +56,7 @@ def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
         ),
         pytest.param(
             "build record",
-            {"record": build_record(CK).to_bytes().decode()},
+            {"record": build_record(CK).as_bytes().decode()},
             MI300X,
             "of rocm64torch2.9, and the version has the label rocm72torch2.13triton",
             id="record of another wheel",
@@ -147,7 +147,7 @@ def test_where_the_wheel_was_installed_once_more_the_program_says_whose_the_modu
     own: bool, status: Status
 ) -> None:
     said = numbers(file="/elsewhere/interface_fa.py", installed=own)
-    *_, check = checks_of_calls(installed(), said, elsewhere=True)
+    *_, check = check_calls(installed(), said, elsewhere=True)
     assert (check.name, check.status) == ("module", status)
 
 
@@ -166,7 +166,7 @@ def test_where_nothing_computed_no_call_is_judged(name: str) -> None:
         pytest.param(fallback(), None, id="the fallback"),
     ],
 )
-def test_the_backend_is_known_by_the_label_or_else_by_an_extension(package: Installed, backend: Backend | None) -> None:
+def test_the_backend_is_known_by_the_label_or_else_by_an_extension(package: InstalledPackage, backend: Backend | None) -> None:
     assert package.backend is backend
 
 

@@ -21,9 +21,9 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
-from wheelfactory.gpu.validate.installed import Installed
+from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import Hardware, Validation
-from wheelfactory.verify.numbers import Numbers
+from wheelfactory.verify.numbers import NumericReport
 from wheelfactory.verify.result import Status
 
 FALLBACK_NUMBERS = numbers(
@@ -40,8 +40,8 @@ class Machine:
 
     def __init__(self) -> None:
         self.python: TorchPython | None = MI300X
-        self.installed: Installed = installed()
-        self.answer: Numbers | str = numbers()
+        self.installed: InstalledPackage = installed()
+        self.answer: NumericReport | str = numbers()
         self.commands: list[tuple[str, ...]] = []
         self.environ: Mapping[str, str] = {}
 
@@ -52,7 +52,7 @@ class Machine:
 
     def ask(
         self, command: tuple[object, ...], kind: object, python: object, environ: Mapping[str, str], **_: object
-    ) -> Numbers | str:
+    ) -> NumericReport | str:
         self.commands.append(tuple(str(part) for part in command[1:]))
         self.environ = environ
         return self.answer
@@ -256,7 +256,7 @@ def test_the_test_mode_is_refused_where_it_has_no_sense(
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
     python: TorchPython,
-    package: Installed,
+    package: InstalledPackage,
     environ: Mapping[str, str],
     error: str,
 ) -> None:

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from validations import CASES, DROPPED, H200, SHA256, a_validation, foreign
-from wheelfactory.gpu.validate.describe import describe, verdict
-from wheelfactory.gpu.validate.report import Case, Check, Hardware, Validated
+from wheelfactory.gpu.validate.describe import validation_lines, verdict
+from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, Hardware, ValidatedPackage
 from wheelfactory.verify.result import Status
 
-WRONG = Case(name="wide float16", status=Status.FAILED, detail="RuntimeError: no kernel")
-MISFIT = Check(name="arch", status=Status.FAILED, detail="gfx1036; promised are gfx942")
+WRONG = ValidationCase(name="wide float16", status=Status.FAILED, detail="RuntimeError: no kernel")
+MISFIT = ValidationCheck(name="arch", status=Status.FAILED, detail="gfx1036; promised are gfx942")
 
 
 def lines(**changes: Any) -> list[str]:
-    return list(describe(a_validation(None, **changes)))
+    return list(validation_lines(a_validation(None, **changes)))
 
 
 def test_it_says_what_ran_where_and_with_what() -> None:
-    validated = Validated(
+    validated = ValidatedPackage(
         project="flash-attn",
         version="2.8.3+rocm64torch2.9triton",
         filename="flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl",
@@ -43,7 +43,7 @@ def test_it_says_what_ran_where_and_with_what() -> None:
 
 
 def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None:
-    assert lines(cases=(*CASES, WRONG), checks=(Check(name="backend", status=Status.PASSED), MISFIT))[-7:-1] == [
+    assert lines(cases=(*CASES, WRONG), checks=(ValidationCheck(name="backend", status=Status.PASSED), MISFIT))[-7:-1] == [
         "  passed    backend",
         "  failed    arch (gfx1036; promised are gfx942)",
         "  passed    fp16 d64 causal  output 1.0e-03 of 8.0e-03, dq 3.0e-03 of 4.0e-03",
@@ -54,8 +54,8 @@ def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None
 
 
 def test_the_test_mode_says_what_it_dropped() -> None:
-    assert "  mode      foreign GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in describe(foreign())
-    assert "  mode      foreign GPU; dropped at launch: nothing" in describe(foreign(dropped_launch_options=()))
+    assert "  mode      foreign GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in validation_lines(foreign())
+    assert "  mode      foreign GPU; dropped at launch: nothing" in validation_lines(foreign(dropped_launch_options=()))
     assert not [line for line in lines() if line.startswith("  mode")]
 
 
@@ -80,5 +80,5 @@ def test_the_test_mode_says_what_it_dropped() -> None:
 def test_the_verdict_claims_no_more_than_what_was_computed(changes: dict[str, Any], said: str) -> None:
     report = a_validation(None, **changes)
     assert verdict(report) == said
-    assert list(describe(report))[-1] == said
+    assert list(validation_lines(report))[-1] == said
     assert report.failed is said.startswith("refused")

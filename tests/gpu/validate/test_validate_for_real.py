@@ -13,22 +13,22 @@ from turns import in_turn
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, metadata_text
 from wheelfactory.build.environments import (
     Environment,
-    build_environment,
-    empty_environment,
-    interpreter_environment,
-    layered_environment,
+    make_build_environment,
+    make_empty_environment,
+    make_interpreter_environment,
+    make_layered_environment,
     pip_install,
-    triton_environment,
+    make_triton_environment,
 )
 from wheelfactory.core.checkout import ROOT
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
-from wheelfactory.gpu.validate.installed import Installed, read_installed
+from wheelfactory.gpu.validate.installed import InstalledPackage, read_installed
 from wheelfactory.gpu.validate.report import Hardware, Validation
 from wheelfactory.verify import interpreter
-from wheelfactory.verify.limits import Limit
+from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import GateResult, Status
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ PACKAGE = ROOT / "packages/flash_attention_amd/src"
 @pytest.fixture(scope="module")
 def torch(cache: Path) -> Environment:
     with in_turn(cache, "environments"):
-        return build_environment(cache)
+        return make_build_environment(cache)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def own_cache(cache: Path, tmp_path: Path, torch: Environment) -> Path:
     folder = tmp_path / "cache"
     folder.mkdir()
     with in_turn(cache, "environments"):
-        made = (torch, triton_environment(cache, "3.7.1"), interpreter_environment(cache))
+        made = (torch, make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
     for environment in made:
         (folder / environment.folder.name).symlink_to(environment.folder)
     return folder
@@ -62,7 +62,7 @@ NOT_ASKED = ("causal*", "wide*", "uneven*", "grouped*", "packed*", "cached causa
 @pytest.fixture
 def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of the suite is said to be beyond what the release can do."""
-    limits = tuple(Limit(cases, flash_attn=">=2", what="what takes long", whole=True) for cases in NOT_ASKED)
+    limits = tuple(KnownLimit(cases, flash_attn=">=2", reason="what takes long", skip_forward=True) for cases in NOT_ASKED)
     monkeypatch.setattr(compute, "limits_of", lambda subject: limits)
     monkeypatch.setattr(interpreter, "limits_of", lambda subject: limits)
     monkeypatch.setattr(compute, "LIMITS", limits)
@@ -85,7 +85,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"<= hi - start_n"
     assert good in upstream[name]
     wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})
-    monkeypatch.setattr(compute, "ahead_of_time", lambda subject: GateResult.of("ahead-of-time", [], subject.cell.id))
+    monkeypatch.setattr(compute, "ahead_of_time", lambda subject: GateResult.from_findings("ahead-of-time", [], subject.cell.id))
     done = cli("validate", wheel, "--json", "--python", torch.python, "--cache", own_cache)
 
     assert done.code == VERIFICATION_REFUSED, done.err
@@ -95,7 +95,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     (error,) = next(case.errors for case in found.cases if case.name == "cached float16")
     assert error.result == "output"
     assert 0 < error.bound < 0.001 < error.error
-    assert (found.validated.filename, found.validated.sha256) == (wheel.name, sha256_of(wheel))
+    assert (found.validated.filename, found.validated.sha256) == (wheel.name, file_sha256(wheel))
     assert found.validated.cell == TRITON.id
     assert found.hardware == Hardware()
     assert (found.software.torch, found.software.triton) == ("2.13.0+cpu", "3.7.1")
@@ -111,9 +111,9 @@ def installed(
 ) -> Environment:
     """A Python that has torch, Triton, numpy and the wheel, as a user's."""
     with in_turn(cache, "environments"):
-        more = (triton_environment(cache, "3.7.1"), interpreter_environment(cache))
+        more = (make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
     layers = [torch.site_packages, *(layer.site_packages for layer in more)]
-    made = layered_environment(tmp_path_factory.mktemp("user") / "env", torch.python, torch.version, layers)
+    made = make_layered_environment(tmp_path_factory.mktemp("user") / "env", torch.python, torch.version, layers)
     pip_install(made, "--no-deps", "--no-index", triton_wheel)
     return made
 
@@ -127,7 +127,7 @@ def test_what_is_installed_computes_in_the_interpreter(
     assert done.code == DONE, done.out
     found = Validation.model_validate_json(done.out)
     assert found.validated.version == "2.8.3+rocm72torch2.13triton"
-    assert found.validated.sha256 == sha256_of(triton_wheel)  # as pip noted it
+    assert found.validated.sha256 == file_sha256(triton_wheel)  # as pip noted it
     assert cases(found, Status.PASSED) == {"full float16", "cached float16"}
     assert all(0 < error.error <= error.bound < 0.02 for case in found.cases for error in case.errors)
     assert {case.detail for case in found.cases if case.status is Status.NOT_RUN} == {"not asked for: what takes long"}
@@ -189,12 +189,12 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
     assert "hint: name the Python that it is for with --python" in done.err
 
 
-def read(python: Environment) -> Installed:
+def read(python: Environment) -> InstalledPackage:
     return read_installed(python, {})
 
 
 def test_files_are_held_to_record_and_pips_note_of_the_wheel_is_read(tmp_path: Path) -> None:
-    python = empty_environment(tmp_path / "env")
+    python = make_empty_environment(tmp_path / "env")
     with pytest.raises(InputError, match="no flash-attn") as caught:
         read(python)
     assert "has neither flash-attn nor flash-attention-amd" in caught.value.which
@@ -207,13 +207,13 @@ def test_files_are_held_to_record_and_pips_note_of_the_wheel_is_read(tmp_path: P
     wheel = finished_wheel(tmp_path, TRITON)
     pip_install(python, "--no-deps", "--no-index", wheel)
     found = read(python)
-    assert (found.project, found.numpy, found.distribution.troubles) == ("flash-attn", False, ())
+    assert (found.project, found.has_numpy, found.distribution.record_mismatches) == ("flash-attn", False, ())
     assert found.record == build_record(TRITON)
-    assert found.as_validated().sha256 == sha256_of(wheel)
+    assert found.as_validated().sha256 == file_sha256(wheel)
 
     (python.site_packages / "flash_attn/flash_attn_interface.py").write_text("def flash_attn_func(): return 1\n")
     (python.site_packages / "flash_attn/__init__.py").unlink()
-    assert set(read(python).distribution.troubles) == {
+    assert set(read(python).distribution.record_mismatches) == {
         "flash_attn/flash_attn_interface.py was changed",
         "flash_attn/__init__.py is not there",
     }

@@ -13,7 +13,7 @@ from openapi_schema_validator import OAS31Validator
 
 from validations import a_validation, foreign, written
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.validate.report import FORMAT, Validation, read_validation
+from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation, read_validation
 
 SCHEMA = OAS31Validator(Validation.model_json_schema())
 """Of JSON Schema 2020-12, as that of OpenAPI 3.1 is."""
@@ -39,7 +39,7 @@ DAMAGE = [
     pytest.param(values(cases=[{"name": "a", "status": "fine"}]), "cases.0.status: ", id="status of its own"),
     pytest.param(values(hardware={"vendor": "intel"}), "hardware.vendor: ", id="vendor of its own"),
     pytest.param(values(symbols={"a": "often"}), "symbols.a: ", id="no count"),
-    pytest.param({"format": FORMAT}, "factory: Field required", id="nothing in it"),
+    pytest.param({"format": VALIDATION_FORMAT}, "factory: Field required", id="nothing in it"),
 ]
 
 
@@ -108,6 +108,6 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(data)
     try:
-        assert read_validation(path).format == FORMAT
+        assert read_validation(path).format == VALIDATION_FORMAT
     except InputError as error:
         assert str(path) in error.which

@@ -94,7 +94,7 @@ def test_whose_it_is_and_of_which_llvm(says: str, version: str, llvm: int, amd: 
     [(17, False, False), (18, False, True), (21, False, True), (19, True, False), (22, True, False), (23, True, True)],
 )
 def test_which_compilers_run_away_on_upstreams_flags(llvm: int, amd: bool, runs_away: bool) -> None:
-    assert Compiler("", llvm, amd, "").runs_away is runs_away
+    assert Compiler("", llvm, amd, "").has_runaway_inlining is runs_away
 
 
 def test_a_compiler_without_a_clang_to_be_found_is_its_hipcc(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kernel_project import BINDING, KERNELS, Project, keys_of, make_project
-from wheelfactory.kernels.compiler.costs import Ledger, Measured, seed_cost
+from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import FAILED, LATER, LINK, SHARD
+from wheelfactory.kernels.compiler.order import FAILED, TIME_UP, READY_TO_LINK, SHARD_DONE
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def link_order(project: Project) -> list[str]:
 def test_every_kernel_and_binding_is_compiled_and_torch_may_link(project: Project) -> None:
     assert sorted(link_order(project)) == sorted([*KERNELS, BINDING])
     assert all(project.output(name).is_file() for name in (*KERNELS, BINDING))
-    assert project.report().state == LINK
+    assert project.report().state == READY_TO_LINK
     assert project.report().compiled == len(KERNELS)
     assert sorted(project.finished()) == sorted(KERNELS)
 
@@ -82,7 +82,7 @@ def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_
     second.hipcc.chmod(0o755)
 
     assert link_order(second) == [BINDING]
-    assert second.report().taken == len(KERNELS)
+    assert second.report().reused == len(KERNELS)
     assert all(second.output(name).read_bytes() == project.output(name).read_bytes() for name in KERNELS)
 
 
@@ -122,9 +122,9 @@ def test_status_lines_say_how_far_it_is(project: Project) -> None:
 def test_every_compile_leaves_what_it_cost(project: Project) -> None:
     project.run(HIPCC_DOES="sleep 0.01; head -c 20000000 /dev/zero | sha256sum > /dev/null")
     ledger = Ledger.read(project.kernels / "ledger.jsonl")
-    assert sorted(entry.source for entry in ledger.measured) == sorted(KERNELS)
-    assert all(entry.archs == ("gfx942",) and entry.peak_mib > 0 for entry in ledger.measured)
-    assert len({entry.compiler for entry in ledger.measured}) == 1
+    assert sorted(entry.source for entry in ledger.measurements) == sorted(KERNELS)
+    assert all(entry.archs == ("gfx942",) and entry.peak_mib > 0 for entry in ledger.measurements)
+    assert len({entry.compiler for entry in ledger.measurements}) == 1
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -217,7 +217,7 @@ def test_shards_together_are_the_whole_set_and_nothing_twice(project: Project, c
     for index in range(1, count + 1):
         code, said = project.run(project.order(shard=f"{index}/{count}"))
         assert code == NOT_LINKED, said
-        assert project.report().state == SHARD
+        assert project.report().state == SHARD_DONE
     assert sorted(project.compiled()) == sorted(KERNELS)
     assert sorted(project.finished()) == sorted(KERNELS)
 
@@ -234,21 +234,21 @@ def test_more_shards_than_kernels_are_refused(project: Project) -> None:
 
 def test_a_shard_is_cut_the_same_whatever_this_machine_has_measured(project: Project, tmp_path: Path) -> None:
     project.run(project.order(shard="1/2"))
-    first = project.report().names
+    first = project.report().sources
     other = make_project(tmp_path / "other")
     other.run(HIPCC_DOES="sleep 0.05")
     other.run(other.order(shard="1/2"))
-    assert other.report().names == first
+    assert other.report().sources == first
 
 
 def test_a_shard_is_cut_by_the_ledger_that_was_named(project: Project, tmp_path: Path) -> None:
     dear, *others = KERNELS
     costs = {**dict.fromkeys(others, 1.0), dear: 1000.0}
-    lines = (Measured(name, ("gfx942",), "c1", cpu_s, 500, 1000).to_line() for name, cpu_s in costs.items())
+    lines = (Measurement(name, ("gfx942",), "c1", cpu_s, 500, 1000).to_line() for name, cpu_s in costs.items())
     (tmp_path / "ledger.jsonl").write_text("".join(lines))
     order = project.order(shard="1/2", cut_by=str(tmp_path / "ledger.jsonl"))
     project.run(order)
-    assert project.report().names == (dear,)
+    assert project.report().sources == (dear,)
 
 
 # what changes a key
@@ -346,7 +346,7 @@ def test_after_a_failure_what_was_compiled_is_not_compiled_again(project: Projec
 
     code, said = project.run()
     assert code == 0, said
-    assert project.report().taken == len(before)
+    assert project.report().reused == len(before)
     assert {name for name in project.compiled() if project.compiled().count(name) > 1}.isdisjoint(before)
 
 
@@ -366,7 +366,7 @@ def test_after_a_kill_what_was_finished_is_not_compiled_again_and_nothing_goes_o
     assert finished >= 2
     code, said = project.run()
     assert code == 0, said
-    assert project.report().taken == finished
+    assert project.report().reused == finished
     assert len(project.compiled()) == len(started) + len(KERNELS) - finished + 1
 
 
@@ -374,7 +374,7 @@ def test_after_a_kill_what_was_finished_is_not_compiled_again_and_nothing_goes_o
 def test_a_damaged_object_is_compiled_again_and_never_linked(project: Project, how: str) -> None:
     link_order(project)
     good = project.output(KERNELS[0]).read_bytes()
-    kept = project.store().path(KERNELS[0])
+    kept = project.store().object_path(KERNELS[0])
     kept.unlink()
     if how != "missing":
         kept.write_bytes(good[:-1] if how == "cut short" else b"X" + good[1:])
@@ -409,7 +409,7 @@ def test_when_the_time_is_up_it_ends_cleanly_and_the_next_run_goes_on(project: P
     # not enough for the 114 s of fmha_bwd_api, and enough for the 29 s of the next
     code, _ = project.run(project.order(deadline=time.time() + 80))
     assert code not in (0, NOT_LINKED)
-    assert project.report().state == LATER
+    assert project.report().state == TIME_UP
     assert sorted(project.finished()) == sorted(set(KERNELS) - {"fmha_bwd_api"})
     assert project.compiled().count("fmha_bwd_api") == 0
 
@@ -446,7 +446,7 @@ def test_what_no_archive_has_is_said_before_it_is_compiled(project: Project) -> 
     key = project.store().key
     code, said = project.run(project.order(given=(key.parts,)))
     assert code == 0
-    assert f"wheelfactory: {len(KERNELS) - project.report().taken} of {len(KERNELS)} kernels are in no archive" in said
+    assert f"wheelfactory: {len(KERNELS) - project.report().reused} of {len(KERNELS)} kernels are in no archive" in said
     assert said.index("in no archive") < said.index("/min, ")
 
 

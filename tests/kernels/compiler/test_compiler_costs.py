@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wheelfactory.kernels.compiler.costs import SEED, Cost, Ledger, Measured, kind_of, predict, seed_cost, shard_costs
+from wheelfactory.kernels.compiler.costs import SEED_COSTS, Cost, Ledger, Measurement, parse_kernel_kind, predict_cost, seed_cost, shard_costs
 
 CLANG, OTHER = "sha256 of a compiler", "sha256 of another compiler"
 ONE, THREE = ("gfx942",), ("gfx90a", "gfx942", "gfx950")
@@ -29,12 +29,12 @@ def measured(
     *,
     archs: tuple[str, ...] = ONE,
     compiler: str = CLANG,
-) -> Measured:
+) -> Measurement:
     """A compile, for one arch by `CLANG` if nothing else is said."""
-    return Measured(source, archs, compiler, cpu_s, peak_mib, size)
+    return Measurement(source, archs, compiler, cpu_s, peak_mib, size)
 
 
-def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0) -> Measured:
+def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0) -> Measurement:
     """A compile for one arch that takes so many times what the seed says."""
     seed = seed_cost(source, 1)
     return measured(source, seed.cpu_s * cpu, round(seed.peak_mib * memory), round(seed.size * size))
@@ -61,11 +61,11 @@ def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0)
     ],
 )
 def test_a_name_tells_the_kind_and_the_head_dim(source: str, kind: tuple[str, int | None]) -> None:
-    assert kind_of(source) == kind
+    assert parse_kernel_kind(source) == kind
 
 
 def test_without_measurements_the_seed_table_is_all() -> None:
-    assert predict(NOTHING, FWD, ONE, CLANG) == SEED["fwd"][64] == Cost(23.0, 799, 124 * 1024)
+    assert predict_cost(NOTHING, FWD, ONE, CLANG) == SEED_COSTS["fwd"][64] == Cost(23.0, 799, 124 * 1024)
 
 
 def test_time_is_nearly_linear_in_archs_and_memory_flat() -> None:
@@ -76,12 +76,12 @@ def test_time_is_nearly_linear_in_archs_and_memory_flat() -> None:
 
 
 def test_a_head_dim_that_was_not_measured_costs_what_the_dearest_of_its_kind_does() -> None:
-    assert seed_cost("fmha_fwd_d192_fp16_batch", 1) == SEED["fwd"][256]
-    assert seed_cost(COMBINE, 1) == SEED["fwd_splitkv_combine"][128]
+    assert seed_cost("fmha_fwd_d192_fp16_batch", 1) == SEED_COSTS["fwd"][256]
+    assert seed_cost(COMBINE, 1) == SEED_COSTS["fwd_splitkv_combine"][128]
 
 
 def test_a_kind_that_was_not_measured_costs_what_the_dearest_kernel_does() -> None:
-    kernels = [cost for kind, costs in SEED.items() if not kind.endswith("_api") for cost in costs.values()]
+    kernels = [cost for kind, costs in SEED_COSTS.items() if not kind.endswith("_api") for cost in costs.values()]
     cost = seed_cost(UNKNOWN, 1)
     assert cost.cpu_s == max(known.cpu_s for known in kernels) == 39
     assert cost.peak_mib == max(known.peak_mib for known in kernels) == 1198
@@ -90,25 +90,25 @@ def test_a_kind_that_was_not_measured_costs_what_the_dearest_kernel_does() -> No
 
 @pytest.mark.parametrize("source", ["fmha_fwd_pagedkv_api", "a name of another form"])
 def test_what_may_be_an_api_costs_what_the_dearest_api_does(source: str) -> None:
-    assert seed_cost(source, 1).cpu_s == SEED["bwd_api"][0].cpu_s == 114
+    assert seed_cost(source, 1).cpu_s == SEED_COSTS["bwd_api"][0].cpu_s == 114
     assert seed_cost(source, 1).peak_mib == 1198, "memory of a kernel, which is more"
 
 
 def test_what_this_compiler_took_for_a_source_is_what_it_will_take() -> None:
     ledger = Ledger((measured(FWD, 60, 2000, 5), measured(FWD, 40, 1000, 7), measured(FWD, 50, 1500, 9)))
-    assert predict(ledger, FWD, ONE, CLANG) == Cost(50, 2000, 7), "median, median, and the most memory of all"
+    assert predict_cost(ledger, FWD, ONE, CLANG) == Cost(50, 2000, 7), "median, median, and the most memory of all"
 
 
 def test_another_list_of_archs_is_scaled_by_its_number() -> None:
     ledger = Ledger((measured(FWD, 10, 900, 1000), measured(FWD, 21, 900, 1300, archs=("gfx90a", "gfx950"))))
-    assert predict(ledger, FWD, THREE, CLANG).cpu_s == pytest.approx(21 * 2.9 / 1.95), "two are nearer than one"
-    assert predict(ledger, FWD, ("gfx90a",), CLANG) == Cost(10, 900, 1000)
+    assert predict_cost(ledger, FWD, THREE, CLANG).cpu_s == pytest.approx(21 * 2.9 / 1.95), "two are nearer than one"
+    assert predict_cost(ledger, FWD, ("gfx90a",), CLANG) == Cost(10, 900, 1000)
 
 
 def test_other_sources_are_the_seed_as_this_compiler_relates_to_it() -> None:
     ledger = Ledger((times(FWD, 1, 2, 3), times(BWD, 4, 3, 6), times(COMBINE, 2, 1, 4)))
     seed = seed_cost("fmha_bwd_d32_x", 3)
-    cost = predict(ledger, "fmha_bwd_d32_x", THREE, CLANG)
+    cost = predict_cost(ledger, "fmha_bwd_d32_x", THREE, CLANG)
     assert cost.cpu_s == pytest.approx(2 * seed.cpu_s, rel=1e-3), "the median"
     assert cost.peak_mib == pytest.approx(3 * seed.peak_mib, rel=1e-3), "the largest"
     assert cost.size == pytest.approx(4 * seed.size, rel=1e-3), "the median"
@@ -116,30 +116,30 @@ def test_other_sources_are_the_seed_as_this_compiler_relates_to_it() -> None:
 
 def test_light_compiles_make_no_room_for_heavy_ones() -> None:
     ledger = Ledger((times(FWD, 0.5, 0.5),))
-    assert predict(ledger, BWD, ONE, CLANG).peak_mib == seed_cost(BWD, 1).peak_mib
-    assert predict(ledger, BWD, ONE, CLANG).cpu_s == pytest.approx(seed_cost(BWD, 1).cpu_s / 2)
+    assert predict_cost(ledger, BWD, ONE, CLANG).peak_mib == seed_cost(BWD, 1).peak_mib
+    assert predict_cost(ledger, BWD, ONE, CLANG).cpu_s == pytest.approx(seed_cost(BWD, 1).cpu_s / 2)
 
 
 def test_sources_that_the_seed_only_guesses_do_not_tell_what_a_compiler_is_like() -> None:
-    assert predict(Ledger((times(UNKNOWN, 9, 9, 9),)), BWD, ONE, CLANG) == seed_cost(BWD, 1)
+    assert predict_cost(Ledger((times(UNKNOWN, 9, 9, 9),)), BWD, ONE, CLANG) == seed_cost(BWD, 1)
 
 
 def test_what_another_compiler_took_says_nothing() -> None:
     ledger = Ledger((measured(FWD, compiler=OTHER), times(BWD, 7, 7, 7)))
-    assert predict(ledger, FWD, ONE, OTHER).cpu_s == 50
-    assert predict(ledger, FWD, ONE, CLANG).cpu_s == pytest.approx(7 * seed_cost(FWD, 1).cpu_s)
-    assert predict(ledger, FWD, ONE, "a third") == seed_cost(FWD, 1)
+    assert predict_cost(ledger, FWD, ONE, OTHER).cpu_s == 50
+    assert predict_cost(ledger, FWD, ONE, CLANG).cpu_s == pytest.approx(7 * seed_cost(FWD, 1).cpu_s)
+    assert predict_cost(ledger, FWD, ONE, "a third") == seed_cost(FWD, 1)
 
 
 def test_shards_are_cut_by_the_compiler_that_the_ledger_knows_best() -> None:
     ledger = Ledger((measured(FWD, 1), measured(FWD, 7, compiler=OTHER), measured(FWD, 7, compiler=OTHER)))
     assert shard_costs(ledger, [FWD], ONE) == {FWD: 7}
     assert shard_costs(NOTHING, [FWD], ONE) == {FWD: 23}
-    assert Ledger(tuple(reversed(ledger.measured[:2]))).main_compiler == min(CLANG, OTHER), "not by who came first"
+    assert Ledger(tuple(reversed(ledger.measurements[:2]))).main_compiler == min(CLANG, OTHER), "not by who came first"
 
 
 MEASUREMENTS = st.builds(
-    Measured,
+    Measurement,
     source=st.text(),
     archs=st.lists(st.text(), min_size=1).map(tuple),
     compiler=st.text(),
@@ -157,13 +157,13 @@ def ledger_of(lines: Iterable[str]) -> Ledger:
 
 
 @given(st.lists(MEASUREMENTS))
-def test_a_ledger_reads_what_was_written(entries: list[Measured]) -> None:
+def test_a_ledger_reads_what_was_written(entries: list[Measurement]) -> None:
     assert ledger_of(entry.to_line() for entry in entries) == Ledger(tuple(entries))
 
 
 @given(st.lists(MEASUREMENTS, min_size=1), MEASUREMENTS)
-def test_any_ledger_gives_a_cost(entries: list[Measured], asked: Measured) -> None:
-    cost = predict(Ledger(tuple(entries)), asked.source, asked.archs, entries[0].compiler)
+def test_any_ledger_gives_a_cost(entries: list[Measurement], asked: Measurement) -> None:
+    cost = predict_cost(Ledger(tuple(entries)), asked.source, asked.archs, entries[0].compiler)
     assert cost.cpu_s > 0
     assert cost.peak_mib > 0
 

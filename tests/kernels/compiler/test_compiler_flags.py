@@ -8,12 +8,12 @@ import pytest
 
 from wheelfactory.kernels.compiler.flags import (
     appended_flags,
-    is_runaway,
+    has_runaway_flags,
     kernel_command,
     kernel_flags,
     kernel_name,
-    kernel_source,
-    rocm_of,
+    find_kernel_source,
+    rocm_root,
     source_root,
 )
 
@@ -41,7 +41,7 @@ TORCH_2_9 = """
 
 
 def flags(*texts: str, tame: bool = False) -> list[str]:
-    return kernel_flags(shlex.split(" ".join(texts)), ROOT, ROCM, tame=tame)
+    return kernel_flags(shlex.split(" ".join(texts)), ROOT, ROCM, disable_early_inline=tame)
 
 
 # which compiles are kernels
@@ -51,7 +51,7 @@ def flags(*texts: str, tame: bool = False) -> list[str]:
 @pytest.mark.parametrize("name", ["fmha_fwd_d64_fp16", "fmha_bwd_api", "fmha_fwd_splitkv_combine_d32_bf16"])
 def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
     source = f"/w/build/{name}.{extension}"
-    assert kernel_source(["-O3", "-c", source, "-o", f"{name}.o"]) == source
+    assert find_kernel_source(["-O3", "-c", source, "-o", f"{name}.o"]) == source
     assert kernel_name(source) == name
     assert source_root(source) == "/w"
 
@@ -69,7 +69,7 @@ def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
     ],
 )
 def test_anything_else_is_not(arguments: list[str]) -> None:
-    assert kernel_source(arguments) is None
+    assert find_kernel_source(arguments) is None
 
 
 # flags
@@ -97,7 +97,7 @@ def test_a_flag_that_may_change_the_object_is_kept(flag: str) -> None:
 
 def test_the_folder_of_the_sources_does_not_matter() -> None:
     elsewhere = HEADERS.replace(ROOT, "/elsewhere")
-    assert kernel_flags(shlex.split(elsewhere), "/elsewhere", ROCM, tame=False) == flags(HEADERS)
+    assert kernel_flags(shlex.split(elsewhere), "/elsewhere", ROCM, disable_early_inline=False) == flags(HEADERS)
     assert flags(HEADERS)[0] == "-Icsrc/composable_kernel/include"
 
 
@@ -121,9 +121,9 @@ def test_source_output_and_depfile_are_no_flags() -> None:
 
 def test_the_pair_is_one_only_if_both_are_there() -> None:
     inline, calls = "-mllvm -amdgpu-early-inline-all=true", "-mllvm -amdgpu-function-calls=false"
-    assert is_runaway(shlex.split(f"{inline} {calls}"))
-    assert not is_runaway(shlex.split(inline))
-    assert not is_runaway(shlex.split(calls))
+    assert has_runaway_flags(shlex.split(f"{inline} {calls}"))
+    assert not has_runaway_flags(shlex.split(inline))
+    assert not has_runaway_flags(shlex.split(calls))
 
 
 def test_tamed_early_inlining_is_off_and_all_else_as_it_was() -> None:
@@ -148,7 +148,7 @@ def test_the_command_names_the_source_as_seen_from_its_root() -> None:
     command = kernel_command("/opt/rocm/bin/hipcc", ["-O3"], SOURCE, "/b/a.o")
     assert command[0] == "/opt/rocm/bin/hipcc"
     assert command[-5:] == ["hip", "-c", "build/fmha_fwd_d64_fp16_batch.hip", "-o", "/b/a.o"]
-    assert rocm_of(command[0]) == "/opt/rocm"
+    assert rocm_root(command[0]) == "/opt/rocm"
 
 
 def test_the_compilation_unit_is_named_after_the_source_alone() -> None:

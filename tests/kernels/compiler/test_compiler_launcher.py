@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.kernels.compiler import launcher
-from wheelfactory.kernels.compiler.flags import APPENDED
+from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.launcher import compile_command
 
 NAME = "fmha_fwd_d64_fp16"
@@ -63,7 +63,7 @@ def test_early_inlining_is_taken_back_where_it_is_told(
     tame: bool, given: tuple[str, ...], early: str, work: Work
 ) -> None:
     argv = [str(work.hipcc), *given, "-c", str(work.source), "-o", "it.o"]
-    command, _ = compile_command(argv, str(work.source), {}, tame=tame)
+    command, _ = compile_command(argv, str(work.source), {}, disable_early_inline=tame)
     assert command[2] == f"-amdgpu-early-inline-all={early}"
 
 
@@ -78,13 +78,13 @@ def test_by_itself_it_asks_the_compiler_for_its_version(
 
 def test_an_object_named_from_the_folder_it_is_started_in_is_put_there(work: Work) -> None:
     argv = [str(work.hipcc), "-c", str(work.source), "-o", "it.o"]
-    command, _ = compile_command(argv, str(work.source), {}, tame=False)
+    command, _ = compile_command(argv, str(work.source), {}, disable_early_inline=False)
     assert command[-1] == str(Path.cwd() / "it.o")
 
 
 def test_flags_that_hipcc_would_add_by_itself_are_on_the_command_line_once(work: Work) -> None:
     argv = [str(work.hipcc), "-c", str(work.source), "-o", "it.o"]
-    environ = {APPENDED: "--offload-compress -g", "HOME": "/"}
-    command, environ = compile_command(argv, str(work.source), environ, tame=False)
+    environ = {APPEND_VARIABLE: "--offload-compress -g", "HOME": "/"}
+    command, environ = compile_command(argv, str(work.source), environ, disable_early_inline=False)
     assert command[1:3] == ["--offload-compress", "-g"]
     assert environ == {"HOME": "/"}

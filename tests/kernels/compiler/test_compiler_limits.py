@@ -12,12 +12,12 @@ import pytest
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
-    MOST_ARGUMENTS,
-    allow_link,
+    MAX_ARGUMENT_BYTES,
+    raise_link_limit,
     argument_limit,
-    link_bytes,
-    refuse_other_key,
-    refuse_untargetable,
+    link_argument_bytes,
+    require_matching_key,
+    require_supported_archs,
 )
 from wheelfactory.kernels.compiler.store import SetKey
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize(
     ("stack", "allowed"),
-    [(8 * MIB, 2 * MIB), (16 * MIB, 4 * MIB), (64 * MIB, MOST_ARGUMENTS), (resource.RLIM_INFINITY, MOST_ARGUMENTS)],
+    [(8 * MIB, 2 * MIB), (16 * MIB, 4 * MIB), (64 * MIB, MAX_ARGUMENT_BYTES), (resource.RLIM_INFINITY, MAX_ARGUMENT_BYTES)],
 )
 def test_linux_allows_a_quarter_of_the_stack_up_to_a_point(stack: int, allowed: int) -> None:
     assert argument_limit(stack) == allowed
@@ -50,11 +50,11 @@ def test_the_limit_is_the_one_of_this_kernel(stack: int) -> None:
 
 @pytest.mark.parametrize("path", ["", "a.o", "/builds/ö.o", "/builds/\udcff.o"])
 def test_an_object_takes_the_bytes_of_its_path_one_that_ends_it_and_a_pointer(path: str) -> None:
-    assert link_bytes([path, "b.o"], 100) - link_bytes(["b.o"], 100) == len(os.fsencode(path)) + 1 + 8
+    assert link_argument_bytes([path, "b.o"], 100) - link_argument_bytes(["b.o"], 100) == len(os.fsencode(path)) + 1 + 8
 
 
 def test_what_the_environment_takes_is_added() -> None:
-    assert link_bytes(["a.o"], 1000) - link_bytes(["a.o"], 0) == 1000
+    assert link_argument_bytes(["a.o"], 1000) - link_argument_bytes(["a.o"], 0) == 1000
 
 
 OBJECTS = [f"/builds/flash-attn/build/temp.linux-x86_64-cpython-311/build/{'n' * 220}_{n}.o" for n in range(7569)]
@@ -75,25 +75,25 @@ def process() -> Iterator[int]:
 
 
 def test_a_link_of_ten_archs_raises_the_limit_of_the_process_that_links(process: int) -> None:
-    allow_link(process, OBJECTS, {"PATH": "/bin"})
-    assert resource.prlimit(process, resource.RLIMIT_STACK)[0] == 4 * MOST_ARGUMENTS
+    raise_link_limit(process, OBJECTS, {"PATH": "/bin"})
+    assert resource.prlimit(process, resource.RLIMIT_STACK)[0] == 4 * MAX_ARGUMENT_BYTES
 
 
 def test_a_link_that_fits_leaves_the_limit_alone(process: int) -> None:
-    allow_link(process, OBJECTS[:2782], {"PATH": "/bin"})
+    raise_link_limit(process, OBJECTS[:2782], {"PATH": "/bin"})
     assert resource.prlimit(process, resource.RLIMIT_STACK)[0] == 8 * MIB
 
 
 def test_where_the_limit_may_not_be_raised_the_link_is_refused_with_both_numbers(process: int) -> None:
     resource.prlimit(process, resource.RLIMIT_STACK, (8 * MIB, 8 * MIB))
     with pytest.raises(BuildError, match="more arguments than Linux lets") as caught:
-        allow_link(process, OBJECTS, {"PATH": "/bin"})
+        raise_link_limit(process, OBJECTS, {"PATH": "/bin"})
     assert f"{2 * MIB} are allowed" in caught.value.which
     assert "--cache" in caught.value.hint
 
 
 def test_the_environment_counts_too(process: int) -> None:
-    allow_link(process, ["a.o"], {"LARGE": "x" * 3 * MIB})
+    raise_link_limit(process, ["a.o"], {"LARGE": "x" * 3 * MIB})
     assert resource.prlimit(process, resource.RLIMIT_STACK)[0] > 8 * MIB
 
 
@@ -110,9 +110,9 @@ def hipcc(folder: Path) -> str:
 
 
 def test_an_arch_that_the_compiler_does_not_know_is_refused_with_its_words(tmp_path: Path) -> None:
-    refuse_untargetable(hipcc(tmp_path), ["gfx942"], {})
+    require_supported_archs(hipcc(tmp_path), ["gfx942"], {})
     with pytest.raises(BuildError, match="the compiler cannot make code for: gfx950") as caught:
-        refuse_untargetable(hipcc(tmp_path), ["gfx942", "gfx950"], {})
+        require_supported_archs(hipcc(tmp_path), ["gfx942", "gfx950"], {})
     assert "invalid target ID" in caught.value.which
     assert "gfx942" not in caught.value.which
 
@@ -121,7 +121,7 @@ def test_a_compiler_that_fails_for_another_reason_is_left_to_say_so_when_it_comp
     path = tmp_path / "hipcc"
     path.write_text("#!/bin/sh\necho 'fatal error: no space' >&2\nexit 1\n")
     path.chmod(0o755)
-    refuse_untargetable(str(path), ["gfx942"], {})
+    require_supported_archs(str(path), ["gfx942"], {})
 
 
 KEY = SetKey({"compiler": {"version": "clang 21"}, "flags": ["-O3"], "archs": ["gfx942"]}, ("fmha_a",))
@@ -131,8 +131,8 @@ def test_archives_of_another_key_are_refused_with_what_differs_in_the_nearest() 
     far = {"compiler": {"version": "clang 19"}, "flags": ["-O2"], "archs": ["gfx90a"]}
     near = {**KEY.parts, "archs": ["gfx90a"]}
     with pytest.raises(BuildError, match=r"kernel archive of another key: archs: gfx942, other gfx90a$"):
-        refuse_other_key(KEY, [far, near])
+        require_matching_key(KEY, [far, near])
 
 
 def test_one_archive_of_the_key_is_enough() -> None:
-    refuse_other_key(KEY, [{}, KEY.parts])
+    require_matching_key(KEY, [{}, KEY.parts])

@@ -14,11 +14,11 @@ import pytest
 
 from wheelfactory.kernels.compiler.compiler import Compiler
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.edges import Edge, Survey
-from wheelfactory.kernels.compiler.launcher import PATH
-from wheelfactory.kernels.compiler.objects import LEAST_FREE, Objects
-from wheelfactory.kernels.compiler.order import Order
-from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
+from wheelfactory.kernels.compiler.edges import Edge, CompileInputs
+from wheelfactory.kernels.compiler.launcher import LAUNCHER_PATH
+from wheelfactory.kernels.compiler.objects import MIN_FREE_BYTES, ObjectCompiler
+from wheelfactory.kernels.compiler.order import CompileRequest
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
 HEAVY, LIGHT, BINDING = "fmha_bwd_api", "fmha_fwd_d64", "flash_api"
 PREDICTED_S = {HEAVY: 114.0, LIGHT: 23.0}
@@ -32,7 +32,7 @@ class Work:
         self.hipcc.parent.mkdir(parents=True)
         self.does("echo object > $output")
         self.store = Store(folder / "kernels", SetKey({}, tuple(PREDICTED_S)))
-        self.store.make()
+        self.store.create()
 
     def does(self, script: str) -> None:
         """What the compiler does; `name` is the source's, `output` the object's path."""
@@ -40,14 +40,14 @@ class Work:
         self.hipcc.write_text(f"#!/bin/sh\n{words}\n{script}\n")
         self.hipcc.chmod(0o755)
 
-    def compile(self, *names: str, deadline: float | None = None) -> Objects:
+    def compile(self, *names: str, deadline: float | None = None) -> ObjectCompiler:
         """Compile these one after another."""
         edges = [self._edge(name) for name in names]
-        order = Order("", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline)
+        order = CompileRequest("", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline)
         content = Compiler(version="", llvm=0, amd=False, content="c1")
-        found = Survey({}, (), str(self.hipcc), ("gfx942",), content, self.store.key, tamed=False)
-        objects = Objects(order, found, self.store, self._environ(), PREDICTED_S)
-        objects.compile(edges)
+        found = CompileInputs({}, (), str(self.hipcc), ("gfx942",), content, self.store.key, early_inline_disabled=False)
+        objects = ObjectCompiler(order, found, self.store, self._environ(), PREDICTED_S)
+        objects.compile_edges(edges)
         return objects
 
     def _environ(self) -> Mapping[str, str]:
@@ -57,7 +57,7 @@ class Work:
         folder = self.folder / ("build" if name in PREDICTED_S else "csrc")
         folder.mkdir(exist_ok=True)
         source, output = folder / f"{name}.hip", self.folder / f"{name}.o"
-        launcher = f"python {PATH}" if name in PREDICTED_S else ""
+        launcher = f"python {LAUNCHER_PATH}" if name in PREDICTED_S else ""
         return Edge(f"{launcher} {self.hipcc} -c {source} -o {output}", str(source), str(output))
 
 
@@ -68,16 +68,16 @@ def work(tmp_path: Path) -> Work:
 
 def test_a_kernel_is_kept_and_what_it_cost_is_recorded(work: Work) -> None:
     work.compile(LIGHT)
-    kept = work.store.finished()[LIGHT]
+    kept = work.store.read_records()[LIGHT]
     assert (kept.archs, kept.size, kept.cached) == (("gfx942",), 7, False)
-    (measured,) = Ledger.read(work.folder / "ledger").measured
+    (measured,) = Ledger.read(work.folder / "ledger").measurements
     assert (measured.source, measured.compiler, measured.peak_mib) == (LIGHT, "c1", kept.peak_mib)
 
 
 def test_a_binding_is_compiled_as_torch_says_and_not_kept(work: Work) -> None:
     work.compile(BINDING)
     assert (work.folder / f"{BINDING}.o").exists()
-    assert work.store.finished() == {}
+    assert work.store.read_records() == {}
 
 
 def test_what_an_earlier_run_left_is_not_taken_for_an_object(work: Work) -> None:
@@ -102,18 +102,18 @@ def test_a_failure_is_printed_with_its_object_command_and_output(
 def test_one_that_took_longer_than_predicted_is_remembered(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PREDICTED_S, LIGHT, 0.1)
     work.does("sleep 0.5; echo object > $output")
-    assert work.compile(LIGHT, HEAVY).slowest >= 5
+    assert work.compile(LIGHT, HEAVY).slowest_ratio >= 5
 
 
 def test_one_that_took_less_says_nothing_of_the_others(work: Work) -> None:
-    assert work.compile(LIGHT).slowest == 1
+    assert work.compile(LIGHT).slowest_ratio == 1
 
 
 def test_what_would_not_end_in_time_is_not_started(work: Work) -> None:
     objects = work.compile(HEAVY, LIGHT, deadline=time.time() + 60)
     assert objects.late
     assert not objects.failed
-    assert list(work.store.finished()) == [LIGHT]
+    assert list(work.store.read_records()) == [LIGHT]
 
 
 def test_a_binding_is_not_compiled_if_a_kernel_is_missing_for_the_link(work: Work) -> None:
@@ -126,26 +126,26 @@ def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monke
     work.does("sleep 0.5; echo object > $output")
     objects = work.compile(LIGHT, HEAVY, deadline=time.time() + 4 * PREDICTED_S[HEAVY])
     assert objects.late
-    assert list(work.store.finished()) == [LIGHT]
+    assert list(work.store.read_records()) == [LIGHT]
 
 
-@pytest.mark.parametrize(("free_bytes", "full"), [(LEAST_FREE - 1, True), (LEAST_FREE, False)])
+@pytest.mark.parametrize(("free_bytes", "full"), [(MIN_FREE_BYTES - 1, True), (MIN_FREE_BYTES, False)])
 def test_a_compile_that_failed_without_room_to_write_failed_for_that(
     work: Work, free_bytes: int, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free_bytes))
     work.does("exit 1")
-    assert work.compile(LIGHT).trouble == (f"{work.folder}: No space left on device" if full else "")
+    assert work.compile(LIGHT).error == (f"{work.folder}: No space left on device" if full else "")
 
 
 def test_after_an_object_that_could_not_be_kept_no_other_is_compiled(
     work: Work, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def keep(store: Store, built: Path, entry: Finished) -> None:
+    def keep(store: Store, built: Path, entry: ObjectRecord) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(Store, "keep", keep)
     objects = work.compile(LIGHT, HEAVY)
-    assert objects.trouble == f"{work.store.folder}: Disk quota exceeded"
+    assert objects.error == f"{work.store.folder}: Disk quota exceeded"
     assert capsys.readouterr().err == f"error: not kept: {LIGHT}: Disk quota exceeded\n"
     assert not (work.folder / f"{HEAVY}.o").exists()

@@ -15,7 +15,7 @@ from kernel_project import BINDING, KERNELS, make_project
 from pythons import find_python
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import VARIABLE
+from wheelfactory.kernels.compiler.order import REQUEST_VARIABLE
 
 COMPILE = Path(str(launcher.__file__)).parent
 
@@ -88,7 +88,7 @@ def test_when_the_store_is_full_it_says_so_keeps_what_it_has_and_goes_on_with_mo
     subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
     code, said = project.run(HIPCC_DOES=large)
     assert code == 0, said
-    assert project.report().taken == kept
+    assert project.report().reused == kept
 
 
 # the link
@@ -101,7 +101,7 @@ def test_a_link_that_linux_would_not_start_is_refused_before_anything_is_compile
     """setup.py, which links, may give a program 512 KiB: its environment fits, and no flags and objects beside it."""
     project = make_project(tmp_path)
     project.order(shard=shard).write(project.root / "order.json")
-    settings = {"HIPCC_LOG": str(project.log), VARIABLE: str(project.root / "order.json")}
+    settings = {"HIPCC_LOG": str(project.log), REQUEST_VARIABLE: str(project.root / "order.json")}
     large = {f"LARGE{number}": "x" * (126 << 10) for number in range(4)}
     ours = [sys.executable, "-ISB", f"{COMPILE}/ninja.py", "-v"]
     setup = ["sh", "-c", 'ulimit -s 2048; "$@"; exit $?', "-", *ours]

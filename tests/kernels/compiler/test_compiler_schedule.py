@@ -14,18 +14,18 @@ import pytest
 from wheelfactory.core import host
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.edges import Edge
-from wheelfactory.kernels.compiler.schedule import Command, Ended, jobs_after_kill, run_compiles
+from wheelfactory.kernels.compiler.schedule import EdgeCommand, EndedCompile, jobs_after_kill, run_compiles
 
 KILLED_ONCE = "[ -e killed ] || { touch killed; kill -KILL $$; }"
 
-Compile = Callable[..., list[Ended]]
+Compile = Callable[..., list[EndedCompile]]
 
 
 @pytest.fixture
 def compile_all(tmp_path: Path) -> Compile:
     """Runs shell scripts as compiles, in a folder of the test."""
 
-    def run(scripts: Sequence[str], jobs: int, *, left_out: Sequence[str] = ()) -> list[Ended]:
+    def run(scripts: Sequence[str], jobs: int, *, left_out: Sequence[str] = ()) -> list[EndedCompile]:
         edges = [Edge(script, f"{number}.hip", f"{number}.o") for number, script in enumerate(scripts)]
         started = run_compiles(edges, jobs, shell(tmp_path), lambda edge: edge.name not in left_out)
         return list(started)
@@ -33,11 +33,11 @@ def compile_all(tmp_path: Path) -> Compile:
     return run
 
 
-def shell(folder: Path) -> Callable[[Edge], Command]:
-    return lambda edge: Command(["sh", "-c", edge.command], str(folder), {"PATH": os.environ["PATH"]})
+def shell(folder: Path) -> Callable[[Edge], EdgeCommand]:
+    return lambda edge: EdgeCommand(["sh", "-c", edge.command], str(folder), {"PATH": os.environ["PATH"]})
 
 
-def most_at_once(ended: Sequence[Ended]) -> int:
+def most_at_once(ended: Sequence[EndedCompile]) -> int:
     return max(sum(other.start <= one.start < other.end for other in ended) for one in ended)
 
 

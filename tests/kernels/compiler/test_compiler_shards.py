@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wheelfactory.kernels.compiler.shards import Shard, cut, least_count, longest_first, wall_time
+from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, longest_first, wall_time
 
 COSTS = st.dictionaries(st.text(max_size=4), st.floats(min_value=0.01, max_value=1000), max_size=40)
 COUNTS = st.integers(1, 12)
@@ -30,7 +30,7 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 
 @given(COSTS, COUNTS)
 def test_each_name_is_in_exactly_one_shard(costs: dict[str, float], count: int) -> None:
-    shards = cut(costs, count)
+    shards = cut_shards(costs, count)
     assert len(shards) == count
     assert sorted(name for shard in shards for name in shard) == sorted(costs)
 
@@ -39,29 +39,29 @@ def test_each_name_is_in_exactly_one_shard(costs: dict[str, float], count: int) 
 def test_the_order_of_the_sources_does_not_matter(costs: dict[str, float], count: int, chance: random.Random) -> None:
     names = list(costs)
     chance.shuffle(names)
-    assert cut({name: costs[name] for name in names}, count) == cut(costs, count)
+    assert cut_shards({name: costs[name] for name in names}, count) == cut_shards(costs, count)
 
 
 @given(COSTS, COUNTS)
 def test_no_two_shards_differ_by_more_than_one_compile(costs: dict[str, float], count: int) -> None:
-    loads = [sum(costs[name] for name in shard) for shard in cut(costs, count)]
+    loads = [sum(costs[name] for name in shard) for shard in cut_shards(costs, count)]
     assert max(loads) - min(loads) <= max(costs.values(), default=0) + 1e-6
 
 
 @given(COSTS, COUNTS)
 def test_each_shard_starts_with_its_longest(costs: dict[str, float], count: int) -> None:
-    for shard in cut(costs, count):
+    for shard in cut_shards(costs, count):
         assert list(shard) == longest_first({name: costs[name] for name in shard})
 
 
 def test_the_longest_is_dealt_first_and_each_to_the_emptiest() -> None:
     costs = {"a": 1.0, "b": 5.0, "c": 3.0, "d": 4.0}
     assert longest_first(costs) == ["b", "d", "c", "a"]
-    assert cut(costs, 2) == (("b", "a"), ("d", "c"))
+    assert cut_shards(costs, 2) == (("b", "a"), ("d", "c"))
 
 
 def test_equal_costs_are_dealt_in_the_order_of_the_alphabet() -> None:
-    assert cut(dict.fromkeys("dbace", 1.0), 2) == (("a", "c", "e"), ("b", "d"))
+    assert cut_shards(dict.fromkeys("dbace", 1.0), 2) == (("a", "c", "e"), ("b", "d"))
 
 
 @pytest.mark.parametrize(
@@ -75,36 +75,36 @@ def test_the_longest_start_first_and_the_last_to_end_counts(
 
 
 def fits(costs: dict[str, float], count: int, budget_s: float, jobs: int) -> bool:
-    return all(wall_time([costs[name] for name in shard], jobs) <= budget_s for shard in cut(costs, count))
+    return all(wall_time([costs[name] for name in shard], jobs) <= budget_s for shard in cut_shards(costs, count))
 
 
 @given(COSTS.filter(bool), st.floats(min_value=1, max_value=5), st.integers(1, 4))
 @example({"a": 0.1, "b": 0.1, "c": 0.1}, 1.0, 1)
 def test_the_least_number_of_shards_that_fits(costs: dict[str, float], times: float, jobs: int) -> None:
     budget_s = max(costs.values()) * times
-    count = least_count(costs, budget_s, jobs)
+    count = min_shard_count(costs, budget_s, jobs)
     assert fits(costs, count, budget_s, jobs)
     assert not any(fits(costs, fewer, budget_s, jobs) for fewer in range(1, count))
 
 
 def test_more_hours_or_more_cores_need_fewer_shards() -> None:
     costs = {str(number): 30.0 for number in range(1000)}
-    assert least_count(costs, 3000, 1) == 10
-    assert least_count(costs, 3000, 4) == 3
-    assert least_count(costs, 30_000, 1) == 1
+    assert min_shard_count(costs, 3000, 1) == 10
+    assert min_shard_count(costs, 3000, 4) == 3
+    assert min_shard_count(costs, 30_000, 1) == 1
 
 
 def test_what_is_predicted_must_fit_where_shards_are_cut_by_something_else() -> None:
     costs = {str(number): 30.0 for number in range(1000)}
-    assert least_count(costs, 3000, 1, predicted={name: 2 * cost for name, cost in costs.items()}) == 20
+    assert min_shard_count(costs, 3000, 1, predicted={name: 2 * cost for name, cost in costs.items()}) == 20
     alike = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}
-    assert least_count(alike, 6, 1, predicted={"a": 5, "b": 1, "c": 5, "d": 1}) == 3, "two would leave a with c"
+    assert min_shard_count(alike, 6, 1, predicted={"a": 5, "b": 1, "c": 5, "d": 1}) == 3, "two would leave a with c"
 
 
 def test_a_compile_that_is_longer_than_a_shard_may_be_is_an_error() -> None:
     with pytest.raises(ValueError, match="one compile takes 114 s, more than the 100 s of a shard"):
-        least_count({"long": 114.0, "short": 9.0}, 100, 4)
+        min_shard_count({"long": 114.0, "short": 9.0}, 100, 4)
 
 
 def test_nothing_to_compile_is_one_shard() -> None:
-    assert least_count({}, 100, 4) == 1
+    assert min_shard_count({}, 100, 4) == 1

@@ -16,30 +16,30 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.kernels.compiler.store import Finished, SetKey, Store, read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store, read_journal
 
 SOURCES = ("fmha_bwd_d128", "fmha_fwd_d128", "fmha_fwd_d64")
 KEY = SetKey({"compiler": "HIP 6.4", "flags": ["-O3"], "environment": {}}, SOURCES)
 CONTENT = b"\x7fELF" + bytes(range(256))
 
 
-def entry_of(source: str = SOURCES[0], content: bytes = CONTENT) -> Finished:
+def entry_of(source: str = SOURCES[0], content: bytes = CONTENT) -> ObjectRecord:
     sha256 = hashlib.sha256(content).hexdigest()
-    return Finished(source, ("gfx942",), sha256, len(content), 40.5, 900, 1.0, 41.5, cached=False)
+    return ObjectRecord(source, ("gfx942",), sha256, len(content), 40.5, 900, 1.0, 41.5, cached=False)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = Store(tmp_path / "kernels", KEY)
-    made.make()
+    made.create()
     return made
 
 
-def keep(store: Store, source: str = SOURCES[0], content: bytes = CONTENT) -> Finished:
+def keep(store: Store, source: str = SOURCES[0], content: bytes = CONTENT) -> ObjectRecord:
     built = store.folder.parent / "built.o"
     built.write_bytes(content)
     entry = entry_of(source, content)
-    store.keep(built, entry)
+    store.save_object(built, entry)
     return entry
 
 
@@ -56,9 +56,9 @@ def test_a_set_has_a_folder_named_by_its_key_with_what_the_key_is_made_of(store:
 def test_making_a_folder_again_keeps_its_objects(store: Store) -> None:
     entry = keep(store)
 
-    store.make()
+    store.create()
 
-    assert store.finished() == {entry.source: entry}
+    assert store.read_records() == {entry.source: entry}
 
 
 @pytest.mark.parametrize("part", ["compiler", "flags", "environment"])
@@ -101,23 +101,23 @@ def test_a_name_that_could_leave_the_folder_is_refused(name: object) -> None:
     with pytest.raises(ValueError, match="not a kernel set"):
         SetKey.from_bytes(changed(sources=[name]))
 
-    assert Finished.from_line(json.dumps({**vars(entry_of()), "source": name})) is None
+    assert ObjectRecord.from_line(json.dumps({**vars(entry_of()), "source": name})) is None
 
 
 def test_the_longest_name_is_one_that_can_be_kept(tmp_path: Path) -> None:
     name = "a" * 250
     store = Store(tmp_path, SetKey({}, (name,)))
-    store.make()
+    store.create()
 
     keep(store, name)
 
-    assert store.finished().keys() == {name}
+    assert store.read_records().keys() == {name}
 
 
 def test_a_kept_object_is_listed_with_what_it_cost(store: Store) -> None:
     entry = keep(store)
 
-    assert Store(store.folder.parent, KEY).finished() == {entry.source: entry}
+    assert Store(store.folder.parent, KEY).read_records() == {entry.source: entry}
     assert everything(store.folder) == {"journal.jsonl", "objects", f"objects/{entry.source}.o", "set.json"}
 
 
@@ -125,13 +125,13 @@ def test_of_two_lines_of_a_source_the_last_counts(store: Store) -> None:
     keep(store)
     again = keep(store, content=b"other")
 
-    assert store.finished() == {again.source: again}
+    assert store.read_records() == {again.source: again}
 
 
 def test_an_object_of_no_source_of_the_set_is_not_listed(store: Store) -> None:
     keep(store, "fmha_other")
 
-    assert store.finished() == {}
+    assert store.read_records() == {}
 
 
 def test_others_may_read_what_is_kept(store: Store) -> None:
@@ -141,7 +141,7 @@ def test_others_may_read_what_is_kept(store: Store) -> None:
     finally:
         os.umask(before)
 
-    assert store.path(entry.source).stat().st_mode & 0o777 == 0o644
+    assert store.object_path(entry.source).stat().st_mode & 0o777 == 0o644
 
 
 # the journal
@@ -158,11 +158,11 @@ def test_a_last_line_that_was_cut_short_is_no_object_and_spoils_no_other(store: 
     whole = store.journal.read_bytes()
     store.journal.write_bytes(whole[: -cut if cut > 0 else 1 - line])
 
-    read = set(store.finished())
+    read = set(store.read_records())
 
     assert read == ({first.source, lost.source} if cut == 1 else {first.source})
     third = keep(store, SOURCES[2])
-    assert set(store.finished()) == {*read, third.source}
+    assert set(store.read_records()) == {*read, third.source}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_line_with_an_odd_value_is_ignored(store: Store, change: dict[str, obj
     with store.journal.open("a") as file:
         file.write(json.dumps(odd) + "\n")
 
-    assert store.finished() == {entry.source: entry}
+    assert store.read_records() == {entry.source: entry}
 
 
 @pytest.mark.parametrize("line", [b"null", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, b"9" * 5000], ids=lambda b: b[:9])
@@ -201,7 +201,7 @@ def test_a_line_that_is_no_entry_is_ignored(store: Store, line: bytes) -> None:
 
     entry = keep(store)
 
-    assert store.finished() == {entry.source: entry}
+    assert store.read_records() == {entry.source: entry}
 
 
 APPEND = """
@@ -217,12 +217,12 @@ for number in range(500):
 def test_two_processes_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
     sources = tuple(f"{process}_{number}" for process in "ab" for number in range(500))
     store = Store(tmp_path, SetKey({}, sources))
-    store.make()
+    store.create()
 
     running = [subprocess.Popen([sys.executable, "-c", APPEND, str(tmp_path), process]) for process in "ab"]
 
     assert [process.wait() for process in running] == [0, 0]
-    assert set(store.finished()) == set(sources)
+    assert set(store.read_records()) == set(sources)
 
 
 # giving out
@@ -231,7 +231,7 @@ def test_two_processes_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
 def test_an_object_is_put_where_the_linker_looks(store: Store, tmp_path: Path) -> None:
     entry = keep(store)
 
-    assert store.take(entry, tmp_path / "build/temp/a.o")
+    assert store.restore_object(entry, tmp_path / "build/temp/a.o")
 
     assert (tmp_path / "build/temp/a.o").read_bytes() == CONTENT
 
@@ -240,7 +240,7 @@ def test_what_was_there_is_replaced(store: Store, tmp_path: Path) -> None:
     entry = keep(store)
     (tmp_path / "a.o").write_bytes(b"old")
 
-    assert store.take(entry, tmp_path / "a.o")
+    assert store.restore_object(entry, tmp_path / "a.o")
 
     assert (tmp_path / "a.o").read_bytes() == CONTENT
 
@@ -249,9 +249,9 @@ def test_what_is_given_out_takes_no_room_of_its_own(store: Store, tmp_path: Path
     entry = keep(store)
     (tmp_path / "a.o").write_bytes(b"old")
 
-    assert store.take(entry, tmp_path / "a.o")
+    assert store.restore_object(entry, tmp_path / "a.o")
 
-    assert (tmp_path / "a.o").samefile(store.path(entry.source))
+    assert (tmp_path / "a.o").samefile(store.object_path(entry.source))
 
 
 def is_gone(path: Path) -> None:
@@ -280,17 +280,17 @@ def test_an_object_that_is_not_what_the_journal_says_is_not_given_out(
     store: Store, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     entry = keep(store)
-    damage(store.path(entry.source))
+    damage(store.object_path(entry.source))
 
-    assert not store.take(entry, tmp_path / "a.o")
+    assert not store.restore_object(entry, tmp_path / "a.o")
 
     assert not (tmp_path / "a.o").exists()
 
 
 def test_a_damaged_object_can_be_kept_again(store: Store, tmp_path: Path) -> None:
-    is_cut_short(store.path(keep(store).source))
+    is_cut_short(store.object_path(keep(store).source))
 
-    assert store.take(keep(store), tmp_path / "a.o")
+    assert store.restore_object(keep(store), tmp_path / "a.o")
 
 
 def test_an_object_is_copied_where_it_cannot_be_linked(
@@ -302,7 +302,7 @@ def test_an_object_is_copied_where_it_cannot_be_linked(
     monkeypatch.setattr(os, "link", refuse)
     entry = keep(store)
 
-    assert store.take(entry, tmp_path / "out/a.o")
+    assert store.restore_object(entry, tmp_path / "out/a.o")
 
     assert (tmp_path / "out/a.o").read_bytes() == CONTENT
     assert everything(tmp_path / "out") == {"a.o"}
@@ -315,7 +315,7 @@ def test_an_object_crosses_file_systems(store: Store) -> None:
     entry = keep(store)
     out = shared_memory / f"wheelfactory-{os.getpid()}.o"
     try:
-        assert store.take(entry, out)
+        assert store.restore_object(entry, out)
         assert out.read_bytes() == CONTENT
     finally:
         out.unlink(missing_ok=True)
@@ -352,10 +352,10 @@ def test_an_object_that_finds_no_room_leaves_nothing(store: Store, tmp_path: Pat
     built = tmp_path / "built.o"
     built.write_bytes(bytes(LARGE))
 
-    assert on_a_full_disk(lambda: store.keep(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
+    assert on_a_full_disk(lambda: store.save_object(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
 
     assert everything(store.folder) == before
-    assert store.finished() == {}
+    assert store.read_records() == {}
 
 
 def test_an_older_object_stays_when_the_new_one_finds_no_room(store: Store, tmp_path: Path) -> None:
@@ -363,10 +363,10 @@ def test_an_older_object_stays_when_the_new_one_finds_no_room(store: Store, tmp_
     built = tmp_path / "built.o"
     built.write_bytes(bytes(LARGE))
 
-    assert on_a_full_disk(lambda: store.keep(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
+    assert on_a_full_disk(lambda: store.save_object(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
 
-    assert store.finished() == {entry.source: entry}
-    assert store.take(entry, tmp_path / "a.o")
+    assert store.read_records() == {entry.source: entry}
+    assert store.restore_object(entry, tmp_path / "a.o")
 
 
 def test_a_journal_line_that_finds_no_room_is_no_object(store: Store) -> None:
@@ -375,9 +375,9 @@ def test_a_journal_line_that_finds_no_room_is_no_object(store: Store) -> None:
 
     assert on_a_full_disk(lambda: keep(store, SOURCES[1]), room) == "OSError"
 
-    assert store.finished() == {first.source: first}
+    assert store.read_records() == {first.source: first}
     again = keep(store, SOURCES[1])
-    assert store.finished() == {first.source: first, again.source: again}
+    assert store.read_records() == {first.source: first, again.source: again}
 
 
 def test_a_copy_that_finds_no_room_leaves_nothing_to_link(
@@ -389,7 +389,7 @@ def test_a_copy_that_finds_no_room_leaves_nothing_to_link(
     monkeypatch.setattr(os, "link", refuse)
     entry = keep(store, content=bytes(LARGE))
 
-    assert on_a_full_disk(lambda: store.take(entry, tmp_path / "out/a.o"), LARGE // 2) == "OSError"
+    assert on_a_full_disk(lambda: store.restore_object(entry, tmp_path / "out/a.o"), LARGE // 2) == "OSError"
 
     assert everything(tmp_path / "out") == set()
 
@@ -397,4 +397,4 @@ def test_a_copy_that_finds_no_room_leaves_nothing_to_link(
 def test_an_entry_is_read_back_as_it_was_written() -> None:
     entry = replace(entry_of(), archs=("gfx90a", "gfx942"), cached=True)
 
-    assert Finished.from_line(entry.to_line()) == entry
+    assert ObjectRecord.from_line(entry.to_line()) == entry

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.matrix.refresh.image_tags import Pin, edit_images
+from wheelfactory.matrix.refresh.image_tags import ImagePin, edit_images
 
 PLACE, SLIM = ("rocm", "7.2", "images", 0), ("rocm", "7.2", "slim")
-PIN = Pin("a/b:new", "sha256:" + "1" * 64)
+PIN = ImagePin("a/b:new", "sha256:" + "1" * 64)
 
 TEXT = """\
 # a remark with tag: a/b:old in it

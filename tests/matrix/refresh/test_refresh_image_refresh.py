@@ -16,7 +16,7 @@ from small_matrix import edited
 from wheelfactory.core.checkout import MATRIX, ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.image_tags import refresh
+from wheelfactory.matrix.refresh.image_tags import refresh_images
 from wheelfactory.matrix.refresh.registry import Registry
 
 SCRIPT = ROOT / "scripts/refresh_images.py"
@@ -50,7 +50,7 @@ def test_each_image_of_the_matrix_is_pinned_and_no_other_line_changes(tmp_path: 
     before = re.sub(b"\n *digest: sha256:.*", b"", MATRIX.read_bytes())
     path.write_bytes(before)
     digests = [hub.add(image) for image in images_of(path)]
-    findings = refresh(path, Registry(hub.url))
+    findings = refresh_images(path, Registry(hub.url))
     assert [renewal.pin.digest for renewal in findings.renewals] == digests
     written = [image for rocm in load_matrix(path).rocm.values() for image in (*rocm.images, rocm.slim) if image]
     assert [image.digest for image in written] == digests
@@ -58,17 +58,17 @@ def test_each_image_of_the_matrix_is_pinned_and_no_other_line_changes(tmp_path: 
 
 
 def test_what_is_pinned_already_is_left_alone(matrix: Path, full: ContainerRegistry) -> None:
-    refresh(matrix, Registry(full.url))
+    refresh_images(matrix, Registry(full.url))
     os.utime(matrix, (1, 1))
-    findings = refresh(matrix, Registry(full.url))
+    findings = refresh_images(matrix, Registry(full.url))
     assert not any(renewal.changed for renewal in findings.renewals)
     assert matrix.stat().st_mtime == 1
 
 
 def test_a_digest_that_moved_is_pinned_anew(matrix: Path, full: ContainerRegistry) -> None:
-    refresh(matrix, Registry(full.url))
+    refresh_images(matrix, Registry(full.url))
     full.images["rocm/pytorch"]["torch"] = b"pushed again"
-    findings = refresh(matrix, Registry(full.url))
+    findings = refresh_images(matrix, Registry(full.url))
     (renewal,) = [renewal for renewal in findings.renewals if renewal.changed]
     assert renewal.image.tag == "rocm/pytorch:torch"
     assert load_matrix(matrix).rocm["6.4"].images[2].digest == renewal.pin.digest != renewal.image.digest
@@ -77,21 +77,21 @@ def test_a_digest_that_moved_is_pinned_anew(matrix: Path, full: ContainerRegistr
 def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: ContainerRegistry) -> None:
     before = matrix.read_text()
     full.add(NEW)
-    refresh(matrix, Registry(full.url))
+    refresh_images(matrix, Registry(full.url))
     assert re.sub("\n *digest: .*", "", matrix.read_text()) == before.replace(OLD, NEW)
 
 
 def test_the_old_tag_may_be_gone_then(matrix: Path, full: ContainerRegistry) -> None:
     full.add(NEW)
     full.images["rocm/pytorch"].pop(OLD.partition(":")[2])
-    refresh(matrix, Registry(full.url))
+    refresh_images(matrix, Registry(full.url))
     assert load_matrix(matrix).rocm["6.4"].images[0].tag == NEW
 
 
 def test_a_release_that_the_entry_lists_already_is_not_listed_twice(matrix: Path, full: ContainerRegistry) -> None:
     matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", NEW)))
     full.add(NEW)
-    refresh(matrix, Registry(full.url))
+    refresh_images(matrix, Registry(full.url))
     assert [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]] == [OLD, NEW]
 
 
@@ -99,14 +99,14 @@ def test_of_two_that_would_become_the_same_the_first_does(matrix: Path, full: Co
     between = OLD.replace("6.4.1", "6.4.2")
     matrix.write_text(edited(("rocm/pytorch:first", OLD), ("rocm/pytorch:python", between)))
     full.add(between), full.add(NEW)
-    refresh(matrix, Registry(full.url))
+    refresh_images(matrix, Registry(full.url))
     assert [image.tag for image in load_matrix(matrix).rocm["6.4"].images[:2]] == [NEW, between]
 
 
 def test_images_that_the_matrix_could_have_are_suggested_and_not_added(matrix: Path, full: ContainerRegistry) -> None:
     other = OLD.replace("2.6.0", "2.7.1")
     full.add(other), full.add(OLD.replace("6.4.1", "6.5")), full.add(other.replace("6.4.1", "6.4"))
-    findings = refresh(matrix, Registry(full.url))
+    findings = refresh_images(matrix, Registry(full.url))
     assert findings.suggestions == (("6.4", other),)
     assert other not in matrix.read_text()
     assert f"suggested  for ROCm 6.4: {other}" in findings.lines
@@ -116,7 +116,7 @@ def test_tags_that_are_gone_are_all_named(matrix: Path, full: ContainerRegistry)
     before = matrix.read_bytes()
     del full.images["rocm/pytorch"]["python"], full.images["rocm/pytorch"]["6.2"]
     with pytest.raises(FactoryError, match=r"does not have: rocm/pytorch:python, rocm/pytorch:6.2$"):
-        refresh(matrix, Registry(full.url))
+        refresh_images(matrix, Registry(full.url))
     assert matrix.read_bytes() == before
 
 
@@ -127,7 +127,7 @@ def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistr
     before = matrix.read_bytes()
     full.faults[f"GET /v2/rocm/pytorch{part}"] = [(status, {})] * 9
     with pytest.raises(FactoryError):
-        refresh(matrix, Registry(full.url))
+        refresh_images(matrix, Registry(full.url))
     assert matrix.read_bytes() == before
     assert [*matrix.parent.iterdir()] == [matrix]
 
@@ -138,7 +138,7 @@ def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full
     matrix.write_text(text)
     full.add(NEW)
     with pytest.raises(FactoryError, match="cannot edit the images of"):
-        refresh(matrix, Registry(full.url))
+        refresh_images(matrix, Registry(full.url))
     assert matrix.read_text() == text
 
 
@@ -154,7 +154,7 @@ def test_what_someone_else_wrote_meanwhile_is_kept(
 
     monkeypatch.setattr(registry, "digest", digest)
     with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
-        refresh(matrix, registry)
+        refresh_images(matrix, registry)
     assert "rocm/pytorch:theirs" in matrix.read_text()
 
 
@@ -179,9 +179,9 @@ def test_the_script_says_what_it_did(matrix: Path, full: ContainerRegistry) -> N
 
 
 def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: ContainerRegistry) -> None:
-    first = refresh(matrix, Registry(full.url)).renewals[2].pin.digest
+    first = refresh_images(matrix, Registry(full.url)).renewals[2].pin.digest
     full.images["rocm/pytorch"]["torch"] = b"pushed again"
-    findings = refresh(matrix, Registry(full.url))
+    findings = refresh_images(matrix, Registry(full.url))
     (line,) = findings.lines
     assert line == f"pinned     rocm/pytorch:torch  {findings.renewals[2].pin.digest} (was {first})"
     assert findings.summary.endswith("1 pinned, 4 as they were")

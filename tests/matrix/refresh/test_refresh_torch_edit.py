@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.matrix.refresh.torch_support import edit_torch, merged
+from wheelfactory.matrix.refresh.torch_support import edit_torch, merge_versions
 
 TEXT = """\
 # torch: ['2.9.1'] in a remark
@@ -38,7 +38,7 @@ rocm:
     ],
 )
 def test_new_releases_stand_before_the_first_older_one(listed: list[str], new: list[str], order: list[str]) -> None:
-    assert merged(listed, new) == tuple(order)
+    assert merge_versions(listed, new) == tuple(order)
 
 
 def test_a_list_in_brackets_takes_a_release_at_either_end_and_between() -> None:

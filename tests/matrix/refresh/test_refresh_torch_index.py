@@ -14,7 +14,7 @@ from wheelfactory.core import package_index
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_session
 from wheelfactory.matrix.facts import Rocm
-from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex, offer_of
+from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex, parse_torch_releases
 
 GOOD = "torch-2.9.1+rocm6.4-cp312-cp312-manylinux_2_28_x86_64.whl"
 
@@ -25,7 +25,7 @@ def rocm() -> Rocm:
 
 
 def ask(pages: TorchPages, rocm: Rocm) -> dict[str, list[str]]:
-    offer = TorchIndex(pages.url, {}).offer("6.4", rocm)
+    offer = TorchIndex(pages.url, {}).find_releases("6.4", rocm)
     return {str(version): sorted(pythons) for version, pythons in offer.items()}
 
 
@@ -67,19 +67,19 @@ def refused(pages: TorchPages, rocm: Rocm) -> str:
     ],
 )
 def test_a_file_that_is_not_this_torch_does_not_count(name: str) -> None:
-    assert offer_of([name], "6.4") == {}
-    assert offer_of([name, GOOD, name], "6.4") == {Version("2.9.1"): {"3.12"}}
+    assert parse_torch_releases([name], "6.4") == {}
+    assert parse_torch_releases([name, GOOD, name], "6.4") == {Version("2.9.1"): {"3.12"}}
 
 
 def test_each_release_has_the_pythons_of_its_wheels() -> None:
     names = [GOOD, GOOD.replace("cp312", "cp310"), GOOD.replace("2.9.1", "2.10.0"), GOOD.replace("2.9.1", "2.1.0")]
     two, ten, one = Version("2.9.1"), Version("2.10.0"), Version("2.1.0")
-    assert offer_of(names, "6.4") == {two: {"3.12", "3.10"}, ten: {"3.12"}, one: {"3.12"}}
+    assert parse_torch_releases(names, "6.4") == {two: {"3.12", "3.10"}, ten: {"3.12"}, one: {"3.12"}}
 
 
 @pytest.mark.parametrize("platform", ["linux_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64.manylinux_2_5_x86_64"])
 def test_linux_has_several_names(platform: str) -> None:
-    assert offer_of([GOOD.replace("manylinux_2_28_x86_64", platform)], "6.4")
+    assert parse_torch_releases([GOOD.replace("manylinux_2_28_x86_64", platform)], "6.4")
 
 
 def test_a_page_is_read_as_pip_reads_it(pages: TorchPages, rocm: Rocm) -> None:
@@ -165,7 +165,7 @@ def test_an_index_that_does_not_answer_is_given_up(
 @pytest.mark.parametrize("url", ["", "pytorch", "ftp://127.0.0.1", "http://", "http://[", "http://127.0.0.1:9"])
 def test_an_address_that_is_none_is_an_error(rocm: Rocm, url: str) -> None:
     with pytest.raises(FactoryError, match=r"cannot ask an index: that of ROCm 6\.4, "):
-        TorchIndex(url, {}).offer("6.4", rocm)
+        TorchIndex(url, {}).find_releases("6.4", rocm)
 
 
 def test_another_address_stands_for_pytorchs_and_for_no_other(rocm: Rocm) -> None:

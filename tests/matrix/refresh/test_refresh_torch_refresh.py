@@ -20,7 +20,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Rocm
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.refresh.torch_index import TorchIndex
-from wheelfactory.matrix.refresh.torch_support import Findings, refresh
+from wheelfactory.matrix.refresh.torch_support import TorchChanges, refresh_torch
 
 SCRIPT = ROOT / "scripts/refresh_support.py"
 FACTS = """\
@@ -55,11 +55,11 @@ def full(pages: TorchPages) -> TorchPages:
     return pages
 
 
-def run_on(path: Path, pages: TorchPages) -> Findings:
-    return refresh(path, TorchIndex(pages.url, {}))
+def run_on(path: Path, pages: TorchPages) -> TorchChanges:
+    return refresh_torch(path, TorchIndex(pages.url, {}))
 
 
-def suggested(findings: Findings) -> list[str]:
+def suggested(findings: TorchChanges) -> list[str]:
     return [line for line in findings.lines if line.startswith("suggested")]
 
 
@@ -244,7 +244,7 @@ def test_what_someone_else_wrote_meanwhile_is_kept(
 ) -> None:
     full.have("6.4", "2.10.0", "3.12", "3.11")
     index = TorchIndex(full.url, {})
-    ask = index.offer
+    ask = index.find_releases
 
     def offer(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
         matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
@@ -252,7 +252,7 @@ def test_what_someone_else_wrote_meanwhile_is_kept(
 
     monkeypatch.setattr(index, "offer", offer)
     with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
-        refresh(matrix, index)
+        refresh_torch(matrix, index)
     assert "rocm/pytorch:theirs" in matrix.read_text()
 
 

@@ -15,10 +15,10 @@ import requests
 from fake_github import TOKEN, Clock, FakeGitHub
 from fake_github.answering import RESET_S
 from fake_github.repository import OWNER_REPO
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.release.github import client as client_module
-from wheelfactory.release.github.answers import UnansweredError, is_rate_limit, judge, told_pause
+from wheelfactory.release.github.answers import RetryableError, is_rate_limit, check_response, find_retry_delay
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.releases import Releases
 from wheelfactory.release.transaction import Asset
@@ -38,7 +38,7 @@ def make_drafts(github: FakeGitHub, count: int) -> None:
 def test_every_page_of_a_list_is_read(github: FakeGitHub, releases: Releases) -> None:
     make_drafts(github, 7)
     github.per_page = 3
-    assert [release.tag_name for release in releases.all()] == [f"v{number}" for number in reversed(range(7))]
+    assert [release.tag_name for release in releases.list_releases()] == [f"v{number}" for number in reversed(range(7))]
     assert len(github.calls) == 3
 
 
@@ -49,7 +49,7 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
     github.before = lambda _: setattr(github.repository, "api", "http://127.0.0.2:1")
     try:
         with pytest.raises(PublishError, match="goes on elsewhere"):
-            releases.all()
+            releases.list_releases()
     finally:
         github.repository.api = own
 
@@ -67,7 +67,7 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
     ],
 )
 def test_how_long_a_rate_limit_says_to_wait(headers: dict[str, str], pause: float | None) -> None:
-    assert told_pause(headers, NOW) == pause
+    assert find_retry_delay(headers, NOW) == pause
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> Non
     clock = Clock()
     limited = requests.Response()
     limited.status_code = 429
-    with pytest.raises(UnansweredError) as trouble:
-        judge(limited, "POST x", NOW)
+    with pytest.raises(RetryableError) as trouble:
+        check_response(limited, "POST x", NOW)
     silent = Silent(clock, trouble.value)
     with pytest.raises(PublishError, match="GitHub does not answer: POST x: HTTP 429, rate limit"):
-        silent.change(silent.attempt, lambda: None)
+        silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
 
 
@@ -113,7 +113,7 @@ def test_a_limit_that_is_used_up_is_waited_for(
 class Silent(Client):
     """A client whose every call is answered the same way."""
 
-    def __init__(self, clock: Clock, trouble: UnansweredError) -> None:
+    def __init__(self, clock: Clock, trouble: RetryableError) -> None:
         super().__init__("http://127.0.0.1:1", OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)
         self._trouble = trouble
 
@@ -123,26 +123,26 @@ class Silent(Client):
 
 def test_it_is_asked_again_with_growing_pauses_and_not_for_ever() -> None:
     clock = Clock()
-    silent = Silent(clock, UnansweredError("HTTP 500"))
+    silent = Silent(clock, RetryableError("HTTP 500"))
     with pytest.raises(PublishError, match=re.escape("HTTP 500 (after 8 tries)")) as refused:
-        silent.change(silent.attempt, lambda: None)
+        silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [1, 2, 4, 8, 16, 32, 64]
     assert "what was uploaded is kept" in refused.value.hint
 
 
 def test_all_pauses_together_are_bounded() -> None:
     clock = Clock()
-    silent = Silent(clock, UnansweredError("rate limit", 3600.0))
+    silent = Silent(clock, RetryableError("rate limit", 3600.0))
     with pytest.raises(PublishError, match="wants a pause of 3600 s"):
-        silent.change(silent.attempt, lambda: None)
+        silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [3600, 3600, 3600]
 
 
 def test_what_is_there_after_a_lost_answer_counts_as_the_answer() -> None:
     clock = Clock()
-    silent = Silent(clock, UnansweredError("cut"))
+    silent = Silent(clock, RetryableError("cut"))
     seen: Iterator[bool | None] = iter([None, True])
-    assert silent.change(silent.attempt, lambda: next(seen)) is True
+    assert silent.retry(silent.attempt, lambda: next(seen)) is True
     assert clock.pauses == [1, 2]
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(PublishError, match=r"GitHub does not answer.*[Tt]imed? ?out"):
-            Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)).all()
+            Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)).list_releases()
     assert len(clock.pauses) == 7
 
 
@@ -186,13 +186,13 @@ def assert_no_token(error: FactoryError, token: str | None) -> None:
 def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
     client = Client(github.repository.api, "someone/nothing", TOKEN, clock=github.clock, sleep=github.clock.sleep)
     with pytest.raises(PublishError, match=r"GitHub does not find: GET .*/someone/nothing/releases") as refused:
-        Releases(client).all()
+        Releases(client).list_releases()
     assert "check OWNER/REPO" in refused.value.hint
 
 
 def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
     github.moved = True
-    for call in (releases.all, lambda: releases.create("v1")):
+    for call in (releases.list_releases, lambda: releases.create("v1")):
         with pytest.raises(PublishError, match="GitHub sends elsewhere") as refused:
             call()
         assert "use its new name" in refused.value.hint
@@ -218,7 +218,7 @@ def test_a_password_of_netrc_is_not_sent(github: FakeGitHub, monkeypatch: pytest
     netrc.write_text("machine 127.0.0.1 login someone password wrong\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    assert Releases(client_with(github, None)).all() == ()
+    assert Releases(client_with(github, None)).list_releases() == ()
     Releases(client_with(github, TOKEN)).create("v1")
     assert len(github.repository.drafts()) == 1
 
@@ -258,7 +258,7 @@ def test_a_large_file_is_sent_in_little_memory_and_its_bytes_are_counted(
     with path.open("wb") as file:
         file.truncate(200 << 20)
     told: list[tuple[int, int]] = []
-    asset = Asset(path.name, sha256_of(path), path)
+    asset = Asset(path.name, file_sha256(path), path)
     draft = releases.create("v1")
     tracemalloc.start()
     try:

@@ -21,16 +21,16 @@ from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
 from validations import a_validation, written
 from wheel_factory import MATRIX, finished_wheel, keep_plain, payload, read_zip, write_zip
 from wheelfactory.cli import main
-from wheelfactory.commands.targets import publisher_of, shelf_of
+from wheelfactory.commands.targets import open_publisher, open_archive_host
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
-from wheelfactory.release.additions import wheel_row
+from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
-from wheelfactory.release.evidence import evidence_of
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_on, write_rows
+from wheelfactory.release.evidence import as_evidence
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_archs, manifest_bytes
 from wheelfactory.release.transaction import publish
-from wheelfactory.site.index import make_pages
+from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
 
@@ -46,7 +46,7 @@ def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     for name, value in github.environ().items():
         monkeypatch.setenv(name, value)
     einops = stand_in_wheel(tmp_path / "made", "einops", "0.8.2")
-    pin = {"version": "0.8.2", "wheel": einops.name, "sha256": sha256_of(einops), "source": "written for the tests"}
+    pin = {"version": "0.8.2", "wheel": einops.name, "sha256": file_sha256(einops), "source": "written for the tests"}
     matrix = {**MATRIX.model_dump(mode="json", by_alias=True, exclude_defaults=True), "dependencies": {"einops": pin}}
     Path("matrix.yaml").write_text(json.dumps(matrix))  # which is YAML as well
 
@@ -60,7 +60,7 @@ def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 def verified(wheel: Path) -> WheelRow:
     """The row of a wheel that passed what is required."""
-    row = wheel_row(wheel)
+    row = read_wheel_row(wheel)
     names = required_gates(Cell.parse(row.cell).backend) if row.cell else ()
     gates = tuple(GateResult(gate=name, status=Status.PASSED) for name in names)
     return row.model_copy(update={"gates": gates, "published": PUBLISHED})
@@ -107,7 +107,7 @@ def test_a_file_that_two_cells_bring_is_published_once(
 ) -> None:
     other = tmp_path / "other"
     (other / "wheels").mkdir(parents=True)
-    (other / MANIFEST_NAME).write_bytes(write_rows([row for row in read_manifest(built) if row.cell is None]))
+    (other / MANIFEST_NAME).write_bytes(manifest_bytes([row for row in read_manifest(built) if row.cell is None]))
     assert cli(GITHUB, other, built, "--tag", "v1").code == DONE
     assert_published(github.repository, read_manifest(built))
 
@@ -180,7 +180,7 @@ def test_evidence_is_published_under_a_tag_of_its_own(
     row = next(row for row in read_manifest(built) if row.cell)
     command = (GITHUB, "--evidence", written(tmp_path / "report.json", a_validation(row)), "--tag", "evidence-1")
     assert cli(*command).code == DONE
-    evidence = {row.filename: verified_on(row) for row in published_rows(github.repository)}
+    evidence = {row.filename: verified_archs(row) for row in published_rows(github.repository)}
     assert evidence == {row.filename: ("gfx942",), "einops-0.8.2-py3-none-any.whl": ()}
     newest = github.repository.published()[-1]
     assert (newest.tag, set(newest.files())) == ("evidence-1", {MANIFEST_NAME, "SHA256SUMS"})
@@ -192,9 +192,9 @@ def test_evidence_is_published_under_a_tag_of_its_own(
 
 def test_a_cell_that_is_handed_over_with_evidence_keeps_it(cli: Cli, github: FakeGitHub, built: Path) -> None:
     row = next(row for row in read_manifest(built) if row.cell)
-    rewrite(built, evidence=(evidence_of(a_validation(row)),))
+    rewrite(built, evidence=(as_evidence(a_validation(row)),))
     assert cli(GITHUB, built, "--tag", "v1").code == DONE
-    assert {verified_on(row) for row in published_rows(github.repository)} == {("gfx942",), ()}
+    assert {verified_archs(row) for row in published_rows(github.repository)} == {("gfx942",), ()}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_what_cannot_be_meant_is_refused(
 def rewrite(folder: Path, **changes: object) -> None:
     """Change what the row of the cell's wheel says."""
     rows = [row.model_copy(update=changes) if row.cell else row for row in read_manifest(folder)]
-    (folder / MANIFEST_NAME).write_bytes(write_rows(rows))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
 
 
 def gate(name: str, status: Status, *, required: bool) -> GateResult:
@@ -296,12 +296,12 @@ def test_an_error_of_github_is_one_line_without_the_token(
 
 
 def test_a_target_is_a_directory_or_a_repository(github: FakeGitHub, tmp_path: Path) -> None:
-    assert publisher_of(str(tmp_path), {}).rows() == ()
-    assert publisher_of(GITHUB, github.environ(token=None)).rows() == ()
-    assert not shelf_of(str(tmp_path), {}).has("kernels-a")
-    assert not shelf_of(GITHUB, github.environ()).has("kernels-a")
+    assert open_publisher(str(tmp_path), {}).rows() == ()
+    assert open_publisher(GITHUB, github.environ(token=None)).rows() == ()
+    assert not open_archive_host(str(tmp_path), {}).has("kernels-a")
+    assert not open_archive_host(GITHUB, github.environ()).has("kernels-a")
     with pytest.raises(InputError, match="not an address for a token"):
-        publisher_of(GITHUB, {"GITHUB_API_URL": "http://example.com"})
+        open_publisher(GITHUB, {"GITHUB_API_URL": "http://example.com"})
 
 
 @pytest.fixture
@@ -320,10 +320,10 @@ def test_pip_installs_from_a_release_through_the_index(
 ) -> None:
     cli(GITHUB, built, "--tag", "v1")
     folder, address = site
-    rows = publisher_of(GITHUB, github.environ(token=None)).rows()
+    rows = open_publisher(GITHUB, github.environ(token=None)).rows()
     made = tmp_path / "torch"
     make_release(made, [stand_in_wheel(tmp_path / "made", "torch", "2.9.1")])
-    write_pages(folder, make_pages(rows))
+    write_pages(folder, render_index(rows))
     target = tmp_path / "installed"
     index = f"{address}/simple/rocm64/torch2.9/triton/"
     command = [sys.executable, "-m", "pip", "install", "--target", str(target), "--index-url", index]
@@ -393,8 +393,8 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
     assert shown.code == DONE, shown.err
     assert f"left out, it is published already with other bytes: {twin.name}" in shown.err
     rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
-    assert rows[fresh.name] == sha256_of(fresh)
-    assert rows[twin.name] != sha256_of(twin)
+    assert rows[fresh.name] == file_sha256(fresh)
+    assert rows[twin.name] != file_sha256(twin)
 
 
 def test_what_a_manifest_says_of_a_wheel_is_not_believed_where_the_wheel_can_be_asked(

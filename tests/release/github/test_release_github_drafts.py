@@ -18,12 +18,12 @@ CONTENT = b"content"
 def draft(releases: Releases) -> Draft:
     """A draft with one asset, ``a.whl``."""
     made = Draft(releases, releases.create("v1"))
-    made.put(Asset("a.whl", sha256(CONTENT), CONTENT))
+    made.put_asset(Asset("a.whl", sha256(CONTENT), CONTENT))
     return made
 
 
 def test_a_draft_that_holds_what_it_should_is_fine(draft: Draft) -> None:
-    draft.check({"a.whl": sha256(CONTENT)})
+    draft.require_assets({"a.whl": sha256(CONTENT)})
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_a_draft_that_holds_what_it_should_is_fine(draft: Draft) -> None:
 )
 def test_a_draft_that_does_not_is_told(draft: Draft, expected: dict[str, str], told: str) -> None:
     with pytest.raises(PublishError, match=f"does not hold what it should: v1: {told}"):
-        draft.check(expected)
+        draft.require_assets(expected)
 
 
 def test_it_is_compared_with_what_github_has_now(github: FakeGitHub, draft: Draft) -> None:
     (release,) = github.repository.drafts()
     github.repository.upload(release.id, "late.whl", 1, sha256(b"x"), b"x")
     with pytest.raises(PublishError, match=r"does not hold what it should: v1: late\.whl"):
-        draft.check({"a.whl": sha256(CONTENT)})
+        draft.require_assets({"a.whl": sha256(CONTENT)})
 
 
 def test_a_draft_that_was_published_meanwhile_is_not_deleted(
@@ -51,13 +51,13 @@ def test_a_draft_that_was_published_meanwhile_is_not_deleted(
 ) -> None:
     github.repository.edit(draft.release.id, {"draft": False})
     with pytest.raises(PublishError, match="published meanwhile: v1"):
-        releases.discard(draft.release)
+        releases.delete_draft(draft.release)
     assert len(github.repository.published()) == 1
 
 
 def test_a_draft_that_is_gone_is_deleted(github: FakeGitHub, releases: Releases, draft: Draft) -> None:
     github.repository.delete(draft.release.id)
-    releases.discard(draft.release)
+    releases.delete_draft(draft.release)
     assert github.repository.releases == {}
 
 
@@ -65,5 +65,5 @@ def test_a_half_uploaded_asset_is_not_there_and_not_downloaded_to_be_sure(github
     github.repository.upload(draft.release.id, "half.whl", 0, None, None)
     before = len(github.calls)
     again = Draft(Releases(draft._releases.client), draft.release)
-    assert not again.has({"half.whl": sha256(b"")})
+    assert not again.has_assets({"half.whl": sha256(b"")})
     assert github.calls[before:] == [f"GET /repos/someone/wheels/releases/{draft.release.id}/assets"]

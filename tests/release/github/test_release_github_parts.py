@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wheelfactory.release.github.parts import (
-    MOST_ASSETS,
-    MOST_WHEELS,
+    MAX_ASSETS,
+    MAX_WHEELS,
     WRITTEN_LAST,
-    part_number,
+    find_part_number,
     part_tag,
-    wheels_in,
-    with_room,
+    wheel_names,
+    find_part_with_room,
 )
 
 
 @given(tag=st.sampled_from(["v1", "v1.2.0", "yank-2"]), number=st.integers(1, 1000))
 def test_a_tag_of_a_part_reads_back(tag: str, number: int) -> None:
-    assert part_number(tag, part_tag(tag, number)) == number
+    assert find_part_number(tag, part_tag(tag, number)) == number
 
 
 def test_later_parts_do_not_begin_as_tags_that_start_a_build() -> None:
@@ -28,8 +28,8 @@ def test_later_parts_do_not_begin_as_tags_that_start_a_build() -> None:
 
 @pytest.mark.parametrize("found", ["v11", "wheels-v1", "wheels-v1-1", "wheels-v1-02", "wheels-v1x2-2", "xwheels-v1-2"])
 def test_other_tags_are_no_part(found: str) -> None:
-    assert part_number("v1", found) is None
-    assert part_number("v1.2", found) is None
+    assert find_part_number("v1", found) is None
+    assert find_part_number("v1.2", found) is None
 
 
 def pair(number: int) -> list[str]:
@@ -41,26 +41,26 @@ def filled(count: int) -> list[str]:
 
 
 def test_a_full_part_has_no_more_assets_than_github_takes() -> None:
-    full = [*filled(MOST_WHEELS), *WRITTEN_LAST]
-    assert MOST_ASSETS - 2 < len(full) <= MOST_ASSETS == 1000
-    assert with_room({1: full}, "new.whl") is None
-    assert with_room({1: full[2:]}, "new.whl") == 1
+    full = [*filled(MAX_WHEELS), *WRITTEN_LAST]
+    assert MAX_ASSETS - 2 < len(full) <= MAX_ASSETS == 1000
+    assert find_part_with_room({1: full}, "new.whl") is None
+    assert find_part_with_room({1: full[2:]}, "new.whl") == 1
 
 
 def test_metadata_goes_where_its_wheel_is_though_another_part_has_room() -> None:
-    assert with_room({1: [], 2: ["a.whl"]}, "a.whl") == 2
-    assert with_room({1: filled(MOST_WHEELS - 1), 2: [], 3: ["a.whl.metadata"]}, "a.whl") == 3
+    assert find_part_with_room({1: [], 2: ["a.whl"]}, "a.whl") == 2
+    assert find_part_with_room({1: filled(MAX_WHEELS - 1), 2: [], 3: ["a.whl.metadata"]}, "a.whl") == 3
 
 
 def test_half_a_wheel_keeps_the_room_of_the_other_half() -> None:
-    halves = [f"{number}.whl" for number in range(MOST_WHEELS)]
-    assert with_room({1: halves}, "new.whl") is None
-    assert with_room({1: halves}, "0.whl") == 1
+    halves = [f"{number}.whl" for number in range(MAX_WHEELS)]
+    assert find_part_with_room({1: halves}, "new.whl") is None
+    assert find_part_with_room({1: halves}, "0.whl") == 1
 
 
 def test_the_first_part_with_room_is_filled_first() -> None:
-    assert with_room({3: [], 2: filled(3), 1: filled(MOST_WHEELS)}, "new.whl") == 2
+    assert find_part_with_room({3: [], 2: filled(3), 1: filled(MAX_WHEELS)}, "new.whl") == 2
 
 
 def test_what_is_written_last_is_no_wheel() -> None:
-    assert wheels_in(["SHA256SUMS", "manifest.jsonl", *pair(1)]) == {"1.whl"}
+    assert wheel_names(["SHA256SUMS", "manifest.jsonl", *pair(1)]) == {"1.whl"}

@@ -93,7 +93,7 @@ def test_staged_files_are_published_by_who_has_only_the_rows(
     stage(publisher(), added[:2])
     stage(publisher(), added[2:])
     assert github.repository.published() == []
-    assert all(publisher().holds(row) for row, _ in added)
+    assert all(publisher().has_wheel(row) for row, _ in added)
     for _, path in added:
         path.unlink()
     publish(publisher(), [(row, None) for row, _ in added])
@@ -103,12 +103,12 @@ def test_staged_files_are_published_by_who_has_only_the_rows(
 @pytest.mark.parametrize("lost", ["", ".metadata"], ids=["wheel", "metadata"])
 def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, added: Added, lost: str) -> None:
     row = added[0][0]
-    assert not publisher().holds(row)
+    assert not publisher().has_wheel(row)
     stage(publisher(), added)
     (draft,) = github.repository.drafts()
     (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}{lost}")
     del draft.assets[gone]
-    assert not publisher().holds(row)
+    assert not publisher().has_wheel(row)
     with pytest.raises(PublishError, match=f"neither given nor staged: {row.filename.split('+')[0]}"):
         publish(publisher(), [(row, None)])
     assert github.repository.published() == []
@@ -116,8 +116,8 @@ def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, a
 
 def test_what_is_staged_with_other_bytes_is_not_held(publisher: NewPublisher, added: Added) -> None:
     stage(publisher(), added)
-    assert not publisher().holds(added[0][0].model_copy(update={"metadata_sha256": "0" * 64}))
-    assert not publisher("v2").holds(added[0][0]), "staged for another tag"
+    assert not publisher().has_wheel(added[0][0].model_copy(update={"metadata_sha256": "0" * 64}))
+    assert not publisher("v2").has_wheel(added[0][0]), "staged for another tag"
 
 
 def test_what_an_earlier_run_left_in_the_draft_is_removed(
@@ -150,14 +150,14 @@ def test_a_published_file_is_never_replaced(
     with pytest.raises(PublishError, match="already published with other bytes"):
         publish(publisher(), other)
     with pytest.raises(PublishError, match=r"already published with other bytes: .* in v1") as refused:
-        publisher().ensure(asset(added[0][0].filename))
+        publisher().put_asset(asset(added[0][0].filename))
     assert "yank it" in refused.value.hint
     assert_published(github.repository, rows)
 
 
 def test_a_file_that_github_renames_is_refused_and_removed(github: FakeGitHub, publisher: NewPublisher) -> None:
     with pytest.raises(PublishError, match=r"GitHub renamed a file: a~b.whl became a.b.whl"):
-        publisher().ensure(asset("a~b.whl"))
+        publisher().put_asset(asset("a~b.whl"))
     (draft,) = github.repository.drafts()
     assert draft.files() == {}
 
@@ -169,7 +169,7 @@ def test_two_gigabytes_are_refused_before_anything_is_sent(
     with large.open("wb") as file:
         file.truncate(2 << 30)
     with pytest.raises(PublishError, match=r"too large for a release: large.whl has 2147483648 bytes"):
-        publisher().ensure(Asset("large.whl", "0" * 64, large))
+        publisher().put_asset(Asset("large.whl", "0" * 64, large))
     assert github.calls == []
 
 
@@ -177,7 +177,7 @@ def test_a_file_just_under_the_limit_is_sent(
     github: FakeGitHub, publisher: NewPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "ASSET_BYTES", 8)
-    publisher().ensure(asset("a.whl", b"7 bytes"))
+    publisher().put_asset(asset("a.whl", b"7 bytes"))
     assert [draft.files() for draft in github.repository.drafts()] == [{"a.whl": sha256(b"7 bytes")}]
 
 
@@ -188,7 +188,7 @@ def test_a_full_release_is_followed_by_another_and_only_the_last_has_the_manifes
     publish(publisher(), added)
     first, second = github.repository.published()
     assert (first.tag, second.tag) == ("v1", "wheels-v1-2")
-    assert len(parts.wheels_in(first.files())) == 2
+    assert len(parts.wheel_names(first.files())) == 2
     assert MANIFEST_NAME not in first.files()
     assert (first.was_latest, second.latest) == (False, True)
     assert "wheels-v1-2" in str(first.body)
@@ -296,7 +296,7 @@ def test_files_without_a_digest_are_downloaded_and_hashed(
     rows = publish(publisher(), added)
     (release,) = github.repository.published()
     assert content_of(release, damaged.name) != b"damaged"
-    assert publisher().holds(rows[0])
+    assert publisher().has_wheel(rows[0])
 
 
 def test_a_manifest_damaged_on_the_way_is_not_taken(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
@@ -334,7 +334,7 @@ def test_a_wheel_whose_release_was_deleted_has_no_address_and_is_brought_back(
     gone = later[0][0]
     github.repository.delete(github.repository.published()[0].id)
     assert {row.filename: row.url for row in publisher().rows()}[gone.filename] is None
-    assert not publisher().holds(gone)
+    assert not publisher().has_wheel(gone)
     publish(publisher("v3"), later)
     assert_published(github.repository, [row for row, _ in (*added, *later)])
     assert tags(github) == ["v2", "v3"]
@@ -348,7 +348,7 @@ def test_a_lost_file_of_an_old_row_does_not_stop_a_new_one(
     github.repository.delete(github.repository.published()[0].id)
     rows = publish(publisher("v3"), added)
     assert len(rows) == 4
-    assert publisher().holds(added[2][0])
+    assert publisher().has_wheel(added[2][0])
 
 
 def test_a_new_row_whose_file_is_nowhere_is_not_committed(

@@ -21,7 +21,7 @@ from search_page import ELSEWHERE, Visit, serving, write_page
 from wheel_factory import make_wheel, metadata_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import read_manifest
-from wheelfactory.site.single_file import single_file
+from wheelfactory.site.single_file import build_single_file
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         write_index(folder / "pypi", {"einops": einops(made), **wrong})
         rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
-        (folder / "doctor.py").write_text(single_file(WRITTEN, ""))  # as a release directory has it: it knows no site
+        (folder / "doctor.py").write_text(build_single_file(WRITTEN, ""))  # as a release directory has it: it knows no site
         write_page(folder, here, list(read_manifest(folder)))
         yield Place(address, folder, f"{address}pypi/")
 

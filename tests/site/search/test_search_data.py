@@ -23,7 +23,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.search_data import search_data
-from wheelfactory.site.site import site_files
+from wheelfactory.site.site import search_page_files
 from wheelfactory.verify.result import GateResult, Status
 
 SMALL = small_matrix()
@@ -38,7 +38,7 @@ def whole_matrix() -> Matrix:
 
 def read(matrix: Matrix, rows: Sequence[WheelRow] = (), *, docs: bool = False) -> dict[str, Any]:
     """The data as the script holds it."""
-    script = site_files(matrix, rows, docs=docs)["search/data.js"].decode("ascii")
+    script = search_page_files(matrix, rows, docs=docs)["search/data.js"].decode("ascii")
     start = "globalThis.wheelfactoryData = "
     assert script.startswith(start)
     assert script.endswith(";\n")
@@ -161,7 +161,7 @@ def test_features_of_an_arch_are_left_out() -> None:
 
 
 def test_checks_that_did_not_pass_say_why() -> None:
-    gates = (GateResult.of("identity", [], "the cell"), GateResult.not_run("gpu", "no GPU is visible"))
+    gates = (GateResult.from_findings("identity", [], "the cell"), GateResult.not_run("gpu", "no GPU is visible"))
     found = wheel(read(SMALL, [row_of(SMALL, CK, gates=gates)]))
     assert found["checks"] == [["identity", "passed"], ["gpu", str(Status.NOT_RUN), "no GPU is visible"]]
 
@@ -232,7 +232,7 @@ def test_wheels_are_asked_for_in_the_repository_that_has_the_others(url: str | N
 
 def test_the_same_rows_in_another_order_give_the_same_bytes() -> None:
     rows = [row_of(SMALL, cell) for cell in expand(SMALL).cells]
-    assert site_files(SMALL, rows, docs=False) == site_files(SMALL, rows[::-1], docs=False)
+    assert search_page_files(SMALL, rows, docs=False) == search_page_files(SMALL, rows[::-1], docs=False)
 
 
 def test_hostile_text_stays_ascii_json() -> None:
@@ -241,12 +241,12 @@ def test_hostile_text_stays_ascii_json() -> None:
 
 
 def test_the_page_is_under_100_kb_without_its_data() -> None:
-    files = site_files(SMALL, [], docs=False)
+    files = search_page_files(SMALL, [], docs=False)
     assert sum(len(data) for name, data in files.items() if name != "search/data.js") < 100_000
 
 
 def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
-    files = site_files(SMALL, [], docs=False)
+    files = search_page_files(SMALL, [], docs=False)
     page = files["index.html"].decode()
     for name in set(files) - {"index.html"}:
         assert f'"{name}"' in page
@@ -254,7 +254,7 @@ def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
 
 
 def test_data_of_5000_wheels_are_less_than_300_bytes_a_wheel(whole_matrix: Matrix) -> None:
-    data = site_files(whole_matrix, many_rows(whole_matrix, 5000), docs=False)["search/data.js"]
+    data = search_page_files(whole_matrix, many_rows(whole_matrix, 5000), docs=False)["search/data.js"]
     assert len(data) < 5000 * 300
 
 

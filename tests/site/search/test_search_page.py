@@ -19,9 +19,9 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import expand as expand_matrix
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import AXES
-from wheelfactory.release.manifest import WheelRow, verified_on
-from wheelfactory.site.coverage import cover
-from wheelfactory.site.request import search_address
+from wheelfactory.release.manifest import WheelRow, verified_archs
+from wheelfactory.site.coverage import compute_coverage
+from wheelfactory.site.request import search_url
 
 pytestmark = pytest.mark.slow
 
@@ -251,7 +251,7 @@ def test_a_result_shows_what_a_person_decides_by(visit: Visit, site: str, wheels
 def test_a_verified_wheel_says_on_what_and_more_to_those_who_have_that_gpu(
     visit: Visit, site: str, wheels: list[WheelRow]
 ) -> None:
-    row = next(row for row in wheels if verified_on(row))
+    row = next(row for row in wheels if verified_archs(row))
     page = visit(site).open(f"?q={row.sha256}")
     badge = page.locator("#cards .badge.verified")
     expect(badge).to_have_text("verified on gfx942")
@@ -281,7 +281,7 @@ def test_a_wheel_that_was_not_checked_in_full_says_what_was_not_and_is_nowhere_c
 
 
 def test_what_another_vendors_gpu_computed_is_no_mark(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
-    row = next(row for row in wheels if row.evidence and not verified_on(row))
+    row = next(row for row in wheels if row.evidence and not verified_archs(row))
     page = visit(site).open(f"?q={row.sha256}&gpu=MI300X")
     assert page.locator(".badge.verified").count() == 0
     expect(page.locator("#cards")).not_to_contain_text("verified on")
@@ -291,7 +291,7 @@ def test_what_another_vendors_gpu_computed_is_no_mark(visit: Visit, site: str, w
 
 def test_verified_wheels_are_found_by_that_word(visit: Visit, site: str, wheels: list[WheelRow]) -> None:
     page = visit(site).open("?q=verified+gfx942")
-    assert count(page) == sum("gfx942" in verified_on(row) for row in wheels) > 0
+    assert count(page) == sum("gfx942" in verified_archs(row) for row in wheels) > 0
 
 
 @pytest.mark.parametrize("written", ["2.9", "2.9.1"])
@@ -484,7 +484,7 @@ def test_a_choice_in_the_address_is_read_as_people_and_programs_write_it(
 
 def test_a_wheel_request_is_answered_with_the_page_that_shows_its_wheels(visit: Visit, site: str) -> None:
     body = "### torch\n\n2.9.0+rocm6.4\n\n### Python\n\n3.11.7\n\n### GPU\n\nAMD Instinct MI300X\n\n### Backend\n\nck\n"
-    page = visit(site).open(f"?{urlsplit(search_address(site, body)[1:-1]).query}")
+    page = visit(site).open(f"?{urlsplit(search_url(site, body)[1:-1]).query}")
     assert count(page) > 0
     chosen = page.locator("#chosen li").all_inner_texts()
     assert [text.removesuffix(DROP).strip() for text in chosen] == [
@@ -620,7 +620,7 @@ def test_the_coverage_counts_each_square_and_gives_the_reason_of_an_empty_one(
 
 def test_squares_look_like_what_the_legend_says(visit: Visit, site: str, matrix: Matrix) -> None:
     page = visit(site).open("?view=coverage")
-    tallies = cover(expand_matrix(matrix), example_rows(matrix)).tallies(
+    tallies = compute_coverage(expand_matrix(matrix), example_rows(matrix)).counts_by(
         lambda cell: (cell.rocm, cell.torch, cell.backend)
     )
     looks: dict[str, set[tuple[bool, bool]]] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from elf_factory import packed
 from hip_toolchain import HipToolchain
-from wheelfactory.wheel.elf.image import DamagedElfError, Image
+from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
 from wheelfactory.wheel.elf.read import FATBIN, ElfFile, read_elf
 
@@ -39,10 +39,10 @@ def read(path: Path) -> ElfFile:
 
 def cut_out(path: Path) -> list[tuple[Bundle, bytes]]:
     """The bundles of a file with the bytes of each."""
-    image = Image(path.read_bytes())
+    image = ElfImage(path.read_bytes())
     section = image.find_section(FATBIN)
     assert section
-    content = image.contents(section)
+    content = image.section_bytes(section)
     return [(item, bytes(content[item.offset : item.offset + item.size])) for item in read_bundles(content)]
 
 
@@ -113,7 +113,7 @@ def test_a_library_has_a_bundle_for_each_object_with_device_code(hip: HipToolcha
 def test_an_object_without_kernels_has_no_bundle_at_all(hip: HipToolchain, tmp_path: Path, text: str) -> None:
     made = hip.compile(write(tmp_path, "host", INCLUDE + text), TWO)
 
-    image = Image(made.read_bytes())
+    image = ElfImage(made.read_bytes())
     assert image.find_section(FATBIN) is None
     assert image.find_section(b".hipFatBinSegment") is None
 

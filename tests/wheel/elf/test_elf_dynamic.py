@@ -7,7 +7,7 @@ import pytest
 import elf_bytes as e
 from elf_bytes import GLOBAL, LOCAL, WEAK, ElfBytes, Form
 from wheelfactory.wheel.elf.dynamic import Dynamic, Symbol, read_dynamic
-from wheelfactory.wheel.elf.image import DamagedElfError, Image
+from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
 
 FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
 
@@ -19,7 +19,7 @@ def form(request: pytest.FixtureRequest) -> Form:
 
 
 def read(data: bytes) -> Dynamic:
-    return read_dynamic(Image(data))
+    return read_dynamic(ElfImage(data))
 
 
 def test_names_and_folders(form: Form) -> None:

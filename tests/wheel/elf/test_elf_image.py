@@ -9,7 +9,7 @@ import pytest
 
 import elf_bytes as e
 from elf_bytes import ElfBytes, Form, with_sections
-from wheelfactory.wheel.elf.image import LONGEST_NAME, DamagedElfError, Image, Names, Segment
+from wheelfactory.wheel.elf.image import MAX_NAME_SIZE, DamagedElfError, ElfImage, StringTable, Segment
 
 FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
 EVERY_FORM = pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{'64' if form.wide else '32'}{form.order}")
@@ -18,7 +18,7 @@ MORE_THAN_FIT = 0xFFFF
 
 @EVERY_FORM
 def test_what_the_header_says(form: Form) -> None:
-    image = Image(form.header(type=3, machine=224, flags=0x54C))
+    image = ElfImage(form.header(type=3, machine=224, flags=0x54C))
 
     assert (image.type, image.machine, image.flags) == (3, 224, 0x54C)
     assert (image.layout.is_64, image.layout.byte_order) == (form.wide, form.order)
@@ -37,20 +37,20 @@ def test_what_the_header_says(form: Form) -> None:
 )
 def test_what_is_no_elf_file(data: bytes, what: str) -> None:
     with pytest.raises(DamagedElfError, match=what):
-        Image(data)
+        ElfImage(data)
 
 
 @EVERY_FORM
 def test_segments_and_the_addresses_in_them(form: Form) -> None:
     data = ElfBytes(form).build()
-    image = Image(data)
+    image = ElfImage(data)
 
     assert image.segments[0] == Segment(type=1, flags=4, offset=0, address=e.BASE, file_size=len(data))
-    assert image.offset_of(e.BASE) == 0
-    assert image.offset_of(e.BASE + len(data) - 1) == len(data) - 1
+    assert image.file_offset(e.BASE) == 0
+    assert image.file_offset(e.BASE + len(data) - 1) == len(data) - 1
     for outside in (e.BASE - 1, e.BASE + len(data)):
         with pytest.raises(DamagedElfError, match=f"address {outside:#x} is in no segment"):
-            image.offset_of(outside)
+            image.file_offset(outside)
 
 
 def test_what_is_not_loaded_has_no_address() -> None:
@@ -58,17 +58,17 @@ def test_what_is_not_loaded_has_no_address() -> None:
     data[64:68] = Form().numbers("I", 6)  # a segment that only tells where the table of segments is
 
     with pytest.raises(DamagedElfError, match="address 0x10000 is in no segment"):
-        Image(data=bytes(data)).offset_of(e.BASE)
+        ElfImage(data=bytes(data)).file_offset(e.BASE)
 
 
 @EVERY_FORM
 def test_a_section_by_its_name(form: Form) -> None:
-    image = Image(with_sections(form, (".text", b"code"), (".hip_fatbin.more", b"no"), (".hip_fatbin", b"device")))
+    image = ElfImage(with_sections(form, (".text", b"code"), (".hip_fatbin.more", b"no"), (".hip_fatbin", b"device")))
 
     section = image.find_section(b".hip_fatbin")
 
     assert section
-    assert bytes(image.contents(section)) == b"device"
+    assert bytes(image.section_bytes(section)) == b"device"
     assert image.find_section(b".hip") is None
     assert image.find_section(b"hip_fatbin") is None
 
@@ -79,7 +79,7 @@ def test_more_sections_than_the_header_can_count(form: Form) -> None:
     count, names, first = 3, 2, form.section(0, 0, 0)
     counted = form.section(0, 0, count, link=names)
 
-    found = Image(
+    found = ElfImage(
         _with_header(form, data.replace(first, counted), {"section count": 0, "names": MORE_THAN_FIT})
     ).find_section(b".hip_fatbin")
 
@@ -104,7 +104,7 @@ def _with_header(form: Form, data: bytes, changes: dict[str, int]) -> bytes:
 def test_no_section_has_a_name(changes: dict[str, int]) -> None:
     data = with_sections(Form(), (".hip_fatbin", b"device"))
 
-    assert Image(_with_header(Form(), data, changes)).find_section(b".hip_fatbin") is None
+    assert ElfImage(_with_header(Form(), data, changes)).find_section(b".hip_fatbin") is None
 
 
 @pytest.mark.parametrize(
@@ -120,17 +120,17 @@ def test_sections_that_cannot_be(changes: dict[str, int], what: str) -> None:
     data = with_sections(Form(), (".hip_fatbin", b"device"))
 
     with pytest.raises(DamagedElfError, match=what):
-        Image(_with_header(Form(), data, changes)).find_section(b".hip_fatbin")
+        ElfImage(_with_header(Form(), data, changes)).find_section(b".hip_fatbin")
 
 
 def test_a_section_outside_the_file() -> None:
     data = with_sections(Form(), (".hip_fatbin", b"device"))
-    image = Image(data.replace(struct.pack("<QQI", 64, 6, 0), struct.pack("<QQI", 64, 1 << 40, 0)))
+    image = ElfImage(data.replace(struct.pack("<QQI", 64, 6, 0), struct.pack("<QQI", 64, 1 << 40, 0)))
     section = image.find_section(b".hip_fatbin")
     assert section
 
     with pytest.raises(DamagedElfError, match="1099511627776 bytes at 64 lie outside the file"):
-        image.contents(section)
+        image.section_bytes(section)
 
 
 @pytest.mark.parametrize(
@@ -144,39 +144,39 @@ def test_a_section_outside_the_file() -> None:
 )
 def test_segments_that_cannot_be(header: dict[str, int], what: str) -> None:
     given: dict[str, Any] = dict(header)
-    image = Image(ElfBytes().build(**given))
+    image = ElfImage(ElfBytes().build(**given))
 
     with pytest.raises(DamagedElfError, match=what):
-        image.offset_of(e.BASE)
+        image.file_offset(e.BASE)
 
 
 def test_a_file_without_segments_may_say_any_size_of_them() -> None:
-    assert Image(Form().header(**{"segment size": 0})).segments == ()
+    assert ElfImage(Form().header(**{"segment size": 0})).segments == ()
 
 
 def test_names_end_at_a_zero_byte() -> None:
-    names = Names(memoryview(b"\0libm.so.6\0\xff\0open"))
+    names = StringTable(memoryview(b"\0libm.so.6\0\xff\0open"))
 
-    assert [names.at(0), names.at(1), names.at(4), names.at(11)] == ["", "libm.so.6", "m.so.6", "\\xff"]
+    assert [names.read(0), names.read(1), names.read(4), names.read(11)] == ["", "libm.so.6", "m.so.6", "\\xff"]
     for nowhere in (13, 17, 1 << 64):
         with pytest.raises(DamagedElfError, match=f"no name at {nowhere} of the string table"):
-            names.at(nowhere)
+            names.read(nowhere)
 
 
 def test_a_name_may_be_long_but_not_endless() -> None:
-    names = Names(memoryview(b"x" * (LONGEST_NAME + 9) + b"\0"))
+    names = StringTable(memoryview(b"x" * (MAX_NAME_SIZE + 9) + b"\0"))
 
-    assert len(names.at(10)) == LONGEST_NAME - 1
+    assert len(names.read(10)) == MAX_NAME_SIZE - 1
     with pytest.raises(DamagedElfError, match="no name at 9 "):
-        names.at(9)
+        names.read(9)
 
 
 def test_names_that_share_their_bytes_are_limited_and_asking_again_is_free() -> None:
-    names = Names(memoryview(b"x" * 60_000 + b"\0"))
+    names = StringTable(memoryview(b"x" * 60_000 + b"\0"))
     for _ in range(100):
-        assert names.at(0)
+        assert names.read(0)
     for offset in range(1, 5):
-        names.at(offset)
+        names.read(offset)
 
     with pytest.raises(DamagedElfError, match="the names are longer than the string table allows"):
-        names.at(6)
+        names.read(6)

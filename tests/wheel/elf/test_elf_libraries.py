@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.build.environments import build_environment
-from wheelfactory.wheel.elf.image import Image
+from wheelfactory.build.environments import make_build_environment
+from wheelfactory.wheel.elf.image import ElfImage
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
 SYSTEM = Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH")))
@@ -91,7 +91,7 @@ def test_a_library_with_each_kind_of_hash_table_whether_it_exports_something_or_
 
 @pytest.mark.slow
 def test_the_libraries_of_torch(cache: Path) -> None:
-    paths = sorted((build_environment(cache).site_packages / "torch/lib").glob("*.so*"))
+    paths = sorted((make_build_environment(cache).site_packages / "torch/lib").glob("*.so*"))
 
     assert {"libc10.so", "libtorch_cpu.so", "libtorch_python.so"} <= {path.name for path in paths}
     for path in paths:
@@ -105,4 +105,4 @@ def test_an_object_file_has_no_dynamic_table(tmp_path: Path) -> None:
     found = read_elf("made.o", path.read_bytes())
 
     assert (found.needed, found.undefined, found.defined) == ((), (), frozenset())
-    assert list(Image(path.read_bytes()).sections())
+    assert list(ElfImage(path.read_bytes()).sections())

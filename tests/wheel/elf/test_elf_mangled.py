@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from wheelfactory.wheel.elf.mangled import provider, qualified_name, readable, string_abi
+from wheelfactory.wheel.elf.mangled import guess_provider, find_qualified_name, format_symbol, find_string_abi
 
 NAMES = {
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE": "c10::Error::Error",
@@ -32,7 +32,7 @@ NAMES = {
 
 @pytest.mark.parametrize(("symbol", "name"), NAMES.items())
 def test_the_qualified_name(symbol: str, name: str | None) -> None:
-    assert qualified_name(symbol) == name
+    assert find_qualified_name(symbol) == name
 
 
 @pytest.mark.parametrize("symbol", [symbol for symbol, name in NAMES.items() if name and "std::string" not in name])
@@ -41,12 +41,12 @@ def test_it_is_the_beginning_of_what_the_binutils_say(symbol: str) -> None:
         pytest.skip("binutils are not installed")
     said = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
 
-    assert said.startswith(str(qualified_name(symbol)))
+    assert said.startswith(str(find_qualified_name(symbol)))
 
 
 def test_a_person_reads_the_name_before_the_symbol() -> None:
-    assert readable("_ZNK2at6Tensor4sizeEl") == "at::Tensor::size (_ZNK2at6Tensor4sizeEl)"
-    assert readable("hipMalloc") == "hipMalloc"
+    assert format_symbol("_ZNK2at6Tensor4sizeEl") == "at::Tensor::size (_ZNK2at6Tensor4sizeEl)"
+    assert format_symbol("hipMalloc") == "hipMalloc"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_person_reads_the_name_before_the_symbol() -> None:
     ],
 )
 def test_the_library_that_a_name_tells_of(symbol: str, where: str) -> None:
-    assert provider(symbol) == where
+    assert guess_provider(symbol) == where
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_the_library_that_a_name_tells_of(symbol: str, where: str) -> None:
     ],
 )
 def test_the_abi_of_strings(symbol: str, abi: str | None) -> None:
-    assert string_abi(symbol) == abi
+    assert find_string_abi(symbol) == abi

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from elf_factory import hip_bundle, library, object_file, section
-from wheelfactory.wheel.elf.image import Image
-from wheelfactory.wheel.elf.outside import find_strange
+from wheelfactory.wheel.elf.image import ElfImage
+from wheelfactory.wheel.elf.outside import find_layout_faults
 
 FATBIN = section(hip_bundle("gfx90a", "gfx942"))
 SOURCE = '#include <stdio.h>\nstatic int n = 3; __thread int t; void say(void) { printf("%d", n + t); }'
@@ -18,7 +18,7 @@ PROGRAM_HEADER, SECTION_HEADER = 56, 64
 
 
 def strange(data: bytes) -> list[tuple[str, str]]:
-    return list(find_strange(Image(data)))
+    return list(find_layout_faults(ElfImage(data)))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def put_in_segment(kind: int, form: str, at: int, value: int) -> Callable[[bytes
 
 def with_tag(data: bytes) -> bytes:
     """The library with FLAGS_1 or another row of its dynamic table turned into AUDIT, which loads a library."""
-    image = Image(data)
+    image = ElfImage(data)
     (segment,) = [one for one in image.segments if one.type == 2]
     changed = bytearray(data)
     struct.pack_into("<Q", changed, segment.offset, 0x6FFFFEFC)
@@ -84,7 +84,7 @@ def with_tag(data: bytes) -> bytes:
 
 def in_a_gap(data: bytes) -> bytes:
     """A byte between two sections, where the linker filled up with zeros."""
-    image = Image(data)
+    image = ElfImage(data)
     places = sorted((item.offset, item.size) for item in image.sections() if item.type != 8 and item.size)
     at = next(end for (offset, size), (following, _) in pairwise(places) if (end := offset + size) < following)
     return data[:at] + b"x" + data[at + 1 :]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.wheel.archive import find_faults
+from wheelfactory.wheel.archive import find_archive_faults
 from wheelfactory.wheel.read import Wheel
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def test_what_device_code_a_published_wheel_holds(
 
     bundles = [bundle for file in Wheel.open(path).elf_files for bundle in file.bundles]
 
-    assert find_faults(path) == ()
+    assert find_archive_faults(path) == ()
     assert [(bundle.form, bundle.targets) for bundle in bundles] == [(form, frozenset(targets))] * 4
     assert all(
         entry.arch == (entry.target.arch if entry.target else None) for item in bundles for entry in item.entries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.wheel.elf.targets import MACHINES, Target, arch_of_flags
+from wheelfactory.wheel.elf.targets import MACHINES, Target, arch_from_flags
 
 HIP = "hipv4-amdgcn-amd-amdhsa--"
 
@@ -23,7 +23,7 @@ HIP = "hipv4-amdgcn-amd-amdhsa--"
     ],
 )
 def test_the_target_of_an_id(text: str, target: Target) -> None:
-    assert Target.parse(text) == target
+    assert Target.from_id(text) == target
     assert text.endswith(str(target))
 
 
@@ -35,18 +35,18 @@ def test_the_target_of_an_id(text: str, target: Target) -> None:
     ],
 )
 def test_an_id_that_names_no_target(text: str) -> None:
-    assert Target.parse(text) is None
+    assert Target.from_id(text) is None
 
 
 @pytest.mark.parametrize(
     ("flags", "arch"), [(0x54C, "gfx942"), (0x83F, "gfx90a"), (0x4E, "gfx1201"), (0x100005F, "gfx9-4-generic")]
 )
 def test_the_arch_of_a_code_object(flags: int, arch: str) -> None:
-    assert arch_of_flags(flags) == arch
+    assert arch_from_flags(flags) == arch
 
 
 def test_a_number_that_is_not_known_is_told() -> None:
-    assert arch_of_flags(0x5FE) == "an arch of number 0xfe"
+    assert arch_from_flags(0x5FE) == "an arch of number 0xfe"
 
 
 def test_no_two_numbers_mean_one_arch() -> None:

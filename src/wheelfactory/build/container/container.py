@@ -15,17 +15,17 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from docker.types import Mount
 
-from wheelfactory.build.container.engine import ANSWER_S, ENGINE_ERRORS, Engine, trouble
-from wheelfactory.build.container.leftovers import LABEL
-from wheelfactory.build.executor import Errand
+from wheelfactory.build.container.engine import REQUEST_TIMEOUT_S, ENGINE_ERRORS, Engine, engine_error
+from wheelfactory.build.container.leftovers import RUN_LABEL
+from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.process import ending_at, failed_build, follow, time_is_up
-from wheelfactory.core.progress import Part
+from wheelfactory.core.process import deadline_timer, build_failure, log_output, deadline_error
+from wheelfactory.core.progress import ProgressPart
 
-KILL_TRIES = 60
+KILL_ATTEMPTS = 60
 """How often a container is told to end at its deadline by an engine that does not answer, a second apart at least."""
 
-KILLED = 137
+KILLED_STATUS = 137
 """Exit status of what was killed: 128 + SIGKILL."""
 
 GPU_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
@@ -36,18 +36,18 @@ _ON_A_GPU: Mapping[str, Any] = {"cap_add": ["SYS_PTRACE"], "ipc_mode": "host"}
 
 
 @dataclass(frozen=True)
-class Share:
+class ResourceShare:
     """What of the machine a container may use."""
 
     cores: float
     memory_gib: float
 
-    def divided(self, count: int) -> Share:
+    def split(self, count: int) -> ResourceShare:
         """An equal part of it, for one of `count`."""
-        return Share(self.cores / count, self.memory_gib / count)
+        return ResourceShare(self.cores / count, self.memory_gib / count)
 
 
-def options(engine: Engine, errand: Errand, share: Share, run: Path, devices: Iterable[Path]) -> dict[str, Any]:
+def container_options(engine: Engine, errand: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]) -> dict[str, Any]:
     """How the container of an errand is made: what it sees, may use and may do, in the SDK's words.
 
     No network, no capability, no variable of this machine; `devices` are those of a GPU, if there is one. `run` is the
@@ -57,7 +57,7 @@ def options(engine: Engine, errand: Errand, share: Share, run: Path, devices: It
     reads = [path for path in dict.fromkeys(errand.reads) if path not in errand.writes]
     security = ["no-new-privileges", "label=disable"]  # the latter: SELinux would hide folders that are not its own
     return {
-        "command": list(errand.command),
+        "command": list(errand.argv),
         "environment": dict(errand.environ),
         "mounts": [
             *(Mount(str(path), str(path), type="bind", read_only=True) for path in reads),
@@ -67,9 +67,9 @@ def options(engine: Engine, errand: Errand, share: Share, run: Path, devices: It
         "working_dir": "/tmp",  # noqa: S108 - in the container, which nobody else uses
         "network_mode": "none",
         "cap_drop": ["ALL"],
-        "labels": {LABEL: str(run)},
+        "labels": {RUN_LABEL: str(run)},
         "security_opt": [*security, "seccomp=unconfined"] if given else security,
-        **engine.own_options,
+        **engine.extra_options,
         # as far as the engine can hold a container to its share; a rootless one may not
         **({"mem_limit": memory, "memswap_limit": memory} if engine.limits_memory else {}),
         **({"nano_cpus": int(share.cores * 1e9)} if engine.limits_cores else {}),
@@ -86,41 +86,41 @@ def _on_a_gpu(devices: Sequence[str]) -> dict[str, Any]:
     return {"devices": [f"{device}:{device}" for device in devices], "group_add": ["video", *owners], **_ON_A_GPU}
 
 
-def run_errand(engine: Engine, tag: str, run: Path, share: Share, errand: Errand, part: Part) -> str:
+def run_in_container(engine: Engine, tag: str, run: Path, share: ResourceShare, errand: BuildCommand, part: ProgressPart) -> str:
     """Run a program in a container of an image; gives what it prints. Nothing of the container is left.
 
     Raises `BuildError` that tells want of memory, an end from outside and a failed compile apart, `RunAgainError` at
     the deadline.
     """
-    name, printed = f"{Path(errand.command[0]).name} in {tag}", bytearray()
+    name, printed = f"{Path(errand.argv[0]).name} in {tag}", bytearray()
     devices = [device for device in GPU_DEVICES if device.exists()] if GPU_DEVICES[0].exists() else []
     with errand.log.open("w", encoding="utf-8") as log:
-        log.write(f"+ {shlex.join(errand.command)} # in {tag}\n")
+        log.write(f"+ {shlex.join(errand.argv)} # in {tag}\n")
         log.flush()
         try:
-            with _container(engine, tag, options(engine, errand, share, run, devices)) as container:
+            with _container(engine, tag, container_options(engine, errand, share, run, devices)) as container:
                 output = engine.client.api.attach(str(container.id), stream=True, demux=True)
                 container.start()
-                with ending_at(errand.deadline, partial(_kill, container)) as was_ended:
-                    last = follow(_lines(output, printed), log, part)
-                status = int(container.wait(timeout=ANSWER_S)["StatusCode"])
+                with deadline_timer(errand.deadline, partial(_kill, container)) as was_ended:
+                    last = log_output(_lines(output, printed), log, part)
+                status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
                 container.reload()
                 starved = bool(container.attrs["State"].get("OOMKilled"))
         except ENGINE_ERRORS as error:
-            raise trouble(error, name) from None
+            raise engine_error(error, name) from None
     if was_ended():
-        raise time_is_up(errand.name)
+        raise deadline_error(errand.name)
     if status:
         raise _failed(name, status, share if starved else None, errand.log, last)
     return printed.decode(errors="replace")
 
 
-def _failed(name: str, status: int, starved: Share | None, log: Path, last: list[str]) -> BuildError:
+def _failed(name: str, status: int, starved: ResourceShare | None, log: Path, last: list[str]) -> BuildError:
     """The error for an exit status; `starved` is what the container had if a process in it was killed for more memory.
 
     That need not be why it ended: such a compile is tried again, and another may have failed since; the log tells.
     """
-    killed, ending, hint = status == KILLED, f"exit status {status}", ""
+    killed, ending, hint = status == KILLED_STATUS, f"exit status {status}", ""
     if starved:
         ending += ", killed for want of memory" if killed else "; a process was killed for want of memory"
         hint = (
@@ -133,7 +133,7 @@ def _failed(name: str, status: int, starved: Share | None, log: Path, last: list
             "somebody killed the container, or this machine has no memory left (dmesg tells); run the same command "
             "again: what was compiled is kept"
         )
-    failed = failed_build(name, ending, log, last)
+    failed = build_failure(name, ending, log, last)
     if killed:  # of that its log tells nothing
         return BuildError(failed.what, failed.which, f"{hint}; the full log is {log}")
     return BuildError(failed.what, failed.which, hint, log=log) if starved else failed
@@ -150,7 +150,7 @@ def _container(engine: Engine, tag: str, wanted: Mapping[str, Any]) -> Iterator[
 
 
 def _kill(container: Container) -> None:
-    for _ in range(KILL_TRIES):
+    for _ in range(KILL_ATTEMPTS):
         try:
             container.kill()
         except APIError:  # it has just ended

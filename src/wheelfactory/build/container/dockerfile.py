@@ -16,14 +16,14 @@ from pathlib import PurePosixPath
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from wheelfactory.build.environments import build_tools
+from wheelfactory.build.environments import build_tool_requirements
 from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.checkout import DOCKER
 from wheelfactory.core.digest import content_key
 from wheelfactory.matrix.facts import Image, Matrix
 
-UV = "uv==0.13.8"
+UV_REQUIREMENT = "uv==0.13.8"
 """What brings Pythons and installs into an image; which patch release of a Python it brings, its version says."""
 
 _ENVIRONMENT = "/opt/build"
@@ -60,7 +60,7 @@ class Dockerfile:
         return archive.getvalue()
 
 
-def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
+def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
     """The Dockerfile of a cell, with `slim` on the base without torch, where its ROCm has one.
 
     The texts of the matrix are written as they are: by their forms (`matrix.forms`), neither docker nor a shell reads
@@ -90,9 +90,9 @@ def render(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
         slim=image.torch is None,
         torch=cell.torch,
         torch_requirement=torch_requirement(cell),
-        uv=UV,
+        uv=UV_REQUIREMENT,
     )
-    requirements = "".join(f"{line}\n" for line in build_tools())
+    requirements = "".join(f"{line}\n" for line in build_tool_requirements())
     return Dockerfile(text, {"requirements.txt": requirements.encode()}, python, rocm)
 
 

@@ -89,7 +89,7 @@ come first: an engine says some of the same of a registry.
 _OTHER = ("", "the container engine refused", "the engine's own log tells more (journalctl -u docker)")
 
 
-def trouble(error: object, which: str) -> BuildError:
+def engine_error(error: object, which: str) -> BuildError:
     """The error to raise for what an engine or its SDK complained of while it was asked for `which`."""
     said = " ".join(str(getattr(error, "strerror", None) or error).split())
     seen = f"{said} {error!r}"
@@ -99,7 +99,7 @@ def trouble(error: object, which: str) -> BuildError:
     return BuildError(what, f"{which} ({nested[-1] if nested else said[-300:]})", hint)
 
 
-ANSWER_S = 60
+REQUEST_TIMEOUT_S = 60
 """How long a request that is answered at once may take; output that is waited for has no limit."""
 
 _SCHEME = "unix://"
@@ -113,11 +113,11 @@ class Engine:
     url: str
     user: str
     """Who a container runs as, ``UID:GID``, so that what it leaves in a mounted folder belongs to the caller."""
-    bridge: bool
+    has_bridge_network: bool
     """Whether containers can have a network of their own."""
     limits_memory: bool
     limits_cores: bool
-    own_options: Mapping[str, str]
+    extra_options: Mapping[str, str]
     """What a container of this engine needs beside all else, in the SDK's words."""
     storage: Path
     """Where it keeps images, on this machine."""
@@ -125,7 +125,7 @@ class Engine:
     @property
     def build_network(self) -> str | None:
         """The network that the steps of an image are given: the engine's own, else that of this machine."""
-        return None if self.bridge else "host"
+        return None if self.has_bridge_network else "host"
 
     def free_gb(self) -> float | None:
         """Room for images, in units of 10^9 bytes; None if its storage cannot be seen from here."""
@@ -135,23 +135,23 @@ class Engine:
             return None
 
 
-def connect(environ: Mapping[str, str]) -> Engine:
+def connect_engine(environ: Mapping[str, str]) -> Engine:
     """The engine that ``DOCKER_HOST`` names, or the first that answers where Docker and podman have their sockets.
 
     Raises `BuildError` that says why none does.
     """
     reasons: list[tuple[str, Exception]] = []
-    for url in addresses(environ):
+    for url in find_engine_urls(environ):
         try:
             return _ask(url)
         except (DockerException, OSError) as error:
             reasons.append((url, error))
     # that nobody has a socket there is the least telling of all reasons
     url, reason = next((pair for pair in reasons if not isinstance(pair[1], FileNotFoundError)), reasons[0])
-    raise trouble(reason, url)
+    raise engine_error(reason, url)
 
 
-def addresses(environ: Mapping[str, str]) -> Iterator[str]:
+def find_engine_urls(environ: Mapping[str, str]) -> Iterator[str]:
     """Where an engine may answer, as URLs. Raises `BuildError` for one on another machine."""
     named = environ.get("DOCKER_HOST")
     if named:
@@ -171,7 +171,7 @@ def addresses(environ: Mapping[str, str]) -> Iterator[str]:
 def _ask(url: str) -> Engine:
     with socket.socket(socket.AF_UNIX) as tried:  # the SDK would keep one open that nobody answers
         tried.connect(url.removeprefix(_SCHEME))
-    client = docker.DockerClient(base_url=url, timeout=ANSWER_S)
+    client = docker.DockerClient(base_url=url, timeout=REQUEST_TIMEOUT_S)
     said = client.info()
     security = said.get("SecurityOptions") or ()
     rootless = any("rootless" in option for option in security)
@@ -180,10 +180,10 @@ def _ask(url: str) -> Engine:
         client=client,
         url=url,
         user="0:0" if rootless else f"{os.getuid()}:{os.getgid()}",  # there, root is who runs the engine
-        bridge=bool(networks & {"bridge", "podman"}),  # as Docker and podman name it
+        has_bridge_network=bool(networks & {"bridge", "podman"}),  # as Docker and podman name it
         limits_memory=bool(said.get("MemoryLimit", True)),
         limits_cores=bool(said.get("CpuCfsQuota", True)),
         # where the engine maps users, the caller is another one in a container unless that is left out
-        own_options={"userns_mode": "host"} if any("userns" in option for option in security) else {},
+        extra_options={"userns_mode": "host"} if any("userns" in option for option in security) else {},
         storage=Path(said.get("DockerRootDir") or "/nowhere"),
     )

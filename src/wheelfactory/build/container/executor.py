@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from wheelfactory.build.container.container import Share, run_errand
-from wheelfactory.build.container.dockerfile import Dockerfile, render
+from wheelfactory.build.container.container import ResourceShare, run_in_container
+from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.image import build, has, pull
+from wheelfactory.build.container.image import build_image, has_image, pull_image
 from wheelfactory.build.container.leftovers import remove_containers, run_folder
-from wheelfactory.build.executor import Place
+from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
-from wheelfactory.core.progress import Part, unseen
+from wheelfactory.core.progress import ProgressPart, ignore_progress
 from wheelfactory.matrix.facts import Matrix
 
-LEAST_GIB = 4.0
+MIN_CONTAINER_GIB = 4.0
 """Memory below which a container is not worth starting beside others: three compiles of the largest kind measured
 (1.2 GiB each, facts) and the torch that setup.py imports."""
 
@@ -38,18 +38,18 @@ class ContainerExecutor:
     engine: Engine
     run: Path
     """The folder that stands for the run."""
-    share: Share
+    share: ResourceShare
     """What each of its containers may use."""
     slim: bool = False
     _making: threading.Lock = field(default_factory=threading.Lock)
     """Held while an image is made, so that cells of one image wait for it and do not make it twice."""
 
     @property
-    def at_once(self) -> int:
+    def parallel_cells(self) -> int:
         """As many as have a core and enough memory each."""
-        return max(1, min(int(self.share.cores), int(self.share.memory_gib / LEAST_GIB)))
+        return max(1, min(int(self.share.cores), int(self.share.memory_gib / MIN_CONTAINER_GIB)))
 
-    def host(self, cell: Cell) -> Host:
+    def describe_host(self, cell: Cell) -> Host:
         """The share of this machine, its GPUs, and the ROCm of the image."""
         return replace(
             self.machine,
@@ -59,26 +59,26 @@ class ContainerExecutor:
             rocm_path=Path(self._dockerfile(cell).rocm),
         )
 
-    def nearest(self, cells: Sequence[Cell]) -> Cell:
+    def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """One whose image is here, else one that is built with the torch in its base image, else the first."""
 
         def missing(cell: Cell) -> tuple[bool, bool]:
             dockerfile, image = self._dockerfile(cell), self.matrix.image(cell, slim=self.slim)
-            return not has(self.engine, dockerfile.tag), dockerfile.python != image.python_path
+            return not has_image(self.engine, dockerfile.tag), dockerfile.python != image.python_path
 
         return min(cells, key=missing)
 
-    def place(self, cell: Cell, part: Part) -> Place:
+    def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
         """The cell's image, pulled and made ready if it is not. Raises `BuildError` if that fails."""
         dockerfile = self._dockerfile(cell)
-        if not has(self.engine, dockerfile.tag):
+        if not has_image(self.engine, dockerfile.tag):
             with self._making:
-                pull(self.engine, self.matrix.image(cell, slim=self.slim), part)
+                pull_image(self.engine, self.matrix.image(cell, slim=self.slim), part)
                 log = log_path(self.cache, f"image-{dockerfile.tag.rpartition(':')[2]}")
-                build(self.engine, dockerfile, log, part)
+                build_image(self.engine, dockerfile, log, part)
         python = Path(dockerfile.python)
-        return Place(
-            host=self.host(cell),
+        return BuildHost(
+            machine=self.describe_host(cell),
             python=python,
             ninja=python.parent / "ninja",
             ccache="ccache",
@@ -88,30 +88,30 @@ class ContainerExecutor:
                 "ROCM_PATH": dockerfile.rocm,
                 "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - the same in every container, so wheels hold no other
             },
-            run=partial(run_errand, self.engine, dockerfile.tag, self.run, self.share),
+            run=partial(run_in_container, self.engine, dockerfile.tag, self.run, self.share),
         )
 
-    def elsewhere(self, cell: Cell) -> Place:
+    def find_gate_host(self, cell: Cell) -> BuildHost:
         """Its place."""
-        return self.place(cell, unseen)
+        return self.prepare_host(cell, ignore_progress)
 
-    def divided(self, count: int) -> ContainerExecutor:
+    def split(self, count: int) -> ContainerExecutor:
         """One whose containers use an equal part each."""
-        return replace(self, share=self.share.divided(count))
+        return replace(self, share=self.share.split(count))
 
     def stop(self) -> None:
         """Remove the run's containers."""
         remove_containers(self.engine, self.run)
 
     def _dockerfile(self, cell: Cell) -> Dockerfile:
-        return render(self.matrix, cell, slim=self.slim)
+        return render_dockerfile(self.matrix, cell, slim=self.slim)
 
 
 @contextmanager
-def containers(
+def open_containers(
     engine: Engine, memory_gib: float | None = None, *, slim: bool = False, matrix: Matrix, machine: Host, cache: Path
 ) -> Iterator[ContainerExecutor]:
     """The containers of one run, which has all of this machine or `memory_gib` of it; none is left afterwards."""
-    share = Share(float(machine.cores), memory_gib or machine.memory_gib)
+    share = ResourceShare(float(machine.cores), memory_gib or machine.memory_gib)
     with run_folder(engine, cache) as run:
         yield ContainerExecutor(matrix, machine, cache, engine, run, share, slim)

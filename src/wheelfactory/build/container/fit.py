@@ -12,21 +12,21 @@ from typing import Any
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.facts import Image, Matrix
 
-TORCH_GB = 18.0
+INSTALLED_TORCH_GB = 18.0
 """ROCm's torch where it is installed: 13 unpacked (pytorch/pytorch#129165, torch 2.3.1+rocm6.0 with what it requires),
 and 5 for its wheel, which pip has at the same time and keeps (2.10.0+rocm7.1 has 5.1). None was measured here."""
 
 
-def beside_gb(image: Image, cells: Iterable[Cell], kernel_bytes: int) -> float:
+def extra_disk_gb(image: Image, cells: Iterable[Cell], kernel_bytes: int) -> float:
     """What building these cells in an image needs beside it: their torch, unless the image has it, and the kernels.
 
     `kernel_bytes` is the disk that compiling them takes, as the forecast of a kernel set has it.
     """
     has_torch = all((image.torch, image.python) == (cell.torch, cell.python) for cell in cells)
-    return (0.0 if has_torch else TORCH_GB) + kernel_bytes / 1000**3
+    return (0.0 if has_torch else INSTALLED_TORCH_GB) + kernel_bytes / 1000**3
 
 
-def fits(image: Image, beside: float, disk_gb: float) -> bool | None:
+def fits_on_disk(image: Image, beside: float, disk_gb: float) -> bool | None:
     """Whether a disk of `disk_gb` holds an image and what is `beside` it; None where the size of the image decides
     and nobody has said it. What fills the disk to its last byte does not fit.
     """
@@ -36,27 +36,27 @@ def fits(image: Image, beside: float, disk_gb: float) -> bool | None:
 
 
 @dataclass(frozen=True)
-class ImageOutlook:
+class ImageEstimate:
     """One image, what the cells that take it need beside it, in GB, and whether a disk holds both (None: unknown)."""
 
     image: Image
     slim: bool
-    beside_gb: float
+    extra_gb: float
     fits: bool | None
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The same as JSON."""
         return {
             "tag": self.image.tag,
             "slim": self.slim,
             "disk-gb": self.image.disk_gb,
-            "beside-gb": round(self.beside_gb, 2),
+            "beside-gb": round(self.extra_gb, 2),
             "fits": self.fits,
         }
 
 
-def image_outlooks(matrix: Matrix, kernel_bytes: Mapping[Cell, int], disk_gb: float) -> list[ImageOutlook]:
+def estimate_images(matrix: Matrix, kernel_bytes: Mapping[Cell, int], disk_gb: float) -> list[ImageEstimate]:
     """For each image that some of these cells take, and then for the slim one of their ROCm, whether a disk holds it.
 
     `kernel_bytes` is what compiling the kernels of each cell takes. Triton cells need no ROCm, so no image.
@@ -69,12 +69,12 @@ def image_outlooks(matrix: Matrix, kernel_bytes: Mapping[Cell, int], disk_gb: fl
                 cells.setdefault((image, slim), []).append(cell)
     outlooks = []
     for (image, slim), members in cells.items():
-        beside = beside_gb(image, members, max(kernel_bytes[cell] for cell in members))
-        outlooks.append(ImageOutlook(image, slim, beside, fits(image, beside, disk_gb)))
+        beside = extra_disk_gb(image, members, max(kernel_bytes[cell] for cell in members))
+        outlooks.append(ImageEstimate(image, slim, beside, fits_on_disk(image, beside, disk_gb)))
     return outlooks
 
 
-def outlook_lines(outlooks: Sequence[ImageOutlook], disk_gb: float) -> Iterator[str]:
+def render_image_estimates(outlooks: Sequence[ImageEstimate], disk_gb: float) -> Iterator[str]:
     """The block of the images; none if there are none."""
     if outlooks:
         yield f"images, on a disk of {disk_gb:g} GB"
@@ -82,4 +82,4 @@ def outlook_lines(outlooks: Sequence[ImageOutlook], disk_gb: float) -> Iterator[
         verdict = {True: "fits", False: "too big", None: "unknown"}[outlook.fits]
         size = f"{outlook.image.disk_gb} GB" if outlook.image.disk_gb else "size unknown"
         slim = ", slim" if outlook.slim else ""
-        yield f"  {verdict:<9}  {outlook.image.tag}{slim}: {size}, and {outlook.beside_gb:.1f} GB beside it"
+        yield f"  {verdict:<9}  {outlook.image.tag}{slim}: {size}, and {outlook.extra_gb:.1f} GB beside it"

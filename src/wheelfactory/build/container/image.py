@@ -11,10 +11,10 @@ from typing import Any
 from docker.errors import ImageNotFound
 
 from wheelfactory.build.container.dockerfile import Dockerfile
-from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, trouble
+from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, engine_error
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import LAST_LINES
-from wheelfactory.core.progress import Part, logger
+from wheelfactory.core.progress import ProgressPart, logger
 from wheelfactory.matrix.facts import Image
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -23,20 +23,20 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STEP = re.compile(r"^(?:Step|STEP) (\d+)/(\d+)")
 
 
-def has(engine: Engine, reference: str) -> bool:
+def has_image(engine: Engine, reference: str) -> bool:
     """Whether the engine has an image already. Raises `BuildError` if it cannot be asked."""
     try:
         engine.client.images.get(reference)
     except ImageNotFound:
         return False
     except ENGINE_ERRORS as error:
-        raise trouble(error, reference) from None
+        raise engine_error(error, reference) from None
     return True
 
 
-def pull(engine: Engine, image: Image, part: Part) -> None:
+def pull_image(engine: Engine, image: Image, part: ProgressPart) -> None:
     """Have the base image here; `part` is told how many bytes have come. Raises `BuildError`."""
-    if has(engine, image.reference):
+    if has_image(engine, image.reference):
         return
     free = engine.free_gb()
     if image.disk_gb and free is not None and free < image.disk_gb:
@@ -52,13 +52,13 @@ def pull(engine: Engine, image: Image, part: Part) -> None:
     try:
         for event in engine.client.api.pull(repository, tag=digest or tag, stream=True, decode=True):
             if "error" in event:
-                raise trouble(event["error"], image.reference)
+                raise engine_error(event["error"], image.reference)
             _count(event, layers)
             if layers:
                 part(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling")
         engine.client.images.get(image.reference)
     except ENGINE_ERRORS as error:
-        raise trouble(error, image.reference) from None
+        raise engine_error(error, image.reference) from None
 
 
 def _count(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
@@ -71,12 +71,12 @@ def _count(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
         layers[event["id"]] = (total, total)
 
 
-def build(engine: Engine, dockerfile: Dockerfile, log: Path, part: Part) -> str:
+def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: ProgressPart) -> str:
     """Make the image of a Dockerfile unless it is there; gives its tag. Its output goes to `log`.
 
     Raises `BuildError` with the last lines and the place of the log.
     """
-    if has(engine, dockerfile.tag):
+    if has_image(engine, dockerfile.tag):
         return dockerfile.tag
     logger.info("making the image %s, log in %s", dockerfile.tag, log)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -101,12 +101,12 @@ def build(engine: Engine, dockerfile: Dockerfile, log: Path, part: Part) -> str:
                 if "error" in event:
                     raise _failed(dockerfile.tag, str(event["error"]), list(last), log)
     except ENGINE_ERRORS as error:
-        raise trouble(error, dockerfile.tag) from None
+        raise engine_error(error, dockerfile.tag) from None
     return dockerfile.tag
 
 
 def _failed(tag: str, error: str, last: list[str], log: Path) -> BuildError:
-    known = trouble(error, tag)
+    known = engine_error(error, tag)
     tail = "\n".join(last)
     what = "cannot make the image" if known.what.startswith("the container engine refused") else known.what
     hint = known.hint if what == known.what else "a step of its Dockerfile failed"

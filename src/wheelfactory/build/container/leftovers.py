@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, connect, trouble
+from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, connect_engine, engine_error
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.files import locked, remove_scratch, scratch_dir
+from wheelfactory.core.files import lock_folder, remove_scratch, scratch_dir
 
-LABEL = "wheelfactory.run"
+RUN_LABEL = "wheelfactory.run"
 """Of every container of ours: the folder that its run holds locked while it lives."""
 
 
@@ -40,7 +40,7 @@ def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
 
 def remove_containers(engine: Engine, folder: Path) -> None:
     """End and remove the containers of a run, running or not. Raises `BuildError` if the engine does not answer."""
-    for container, _ in _labelled(engine, f"{LABEL}={folder}"):
+    for container, _ in _labelled(engine, f"{RUN_LABEL}={folder}"):
         _remove(engine, container)
 
 
@@ -49,7 +49,7 @@ def remove_orphans(engine: Engine, cache: Path) -> None:
 
     Of runs with another cache, which may be somebody else's, nobody here can tell whether they live.
     """
-    for container, folder in _labelled(engine, LABEL):
+    for container, folder in _labelled(engine, RUN_LABEL):
         if folder.parent == cache and _is_over(folder):
             _remove(engine, container)
 
@@ -59,8 +59,8 @@ def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
     try:
         found = engine.client.api.containers(all=True, filters={"label": label})
     except ENGINE_ERRORS as error:
-        raise trouble(error, "its containers") from None
-    return [(container["Id"], Path(container["Labels"][LABEL])) for container in found]
+        raise engine_error(error, "its containers") from None
+    return [(container["Id"], Path(container["Labels"][RUN_LABEL])) for container in found]
 
 
 def _remove(engine: Engine, container: str) -> None:
@@ -72,7 +72,7 @@ def _is_over(folder: Path) -> bool:
     """Whether nobody holds the folder of a run."""
     try:
         if folder.is_dir():
-            with locked(folder):
+            with lock_folder(folder):
                 return True
     except (FactoryError, OSError):  # held, or not ours to ask
         return False
@@ -83,7 +83,7 @@ def main(url: str, folder: Path) -> None:
     """Wait for the end of stdin, then remove the run's containers and the scratch folders that nobody holds."""
     sys.stdin.buffer.read()
     with suppress(FactoryError):  # the engine is gone, and nobody is left to be told
-        remove_containers(connect({"DOCKER_HOST": url}), folder)
+        remove_containers(connect_engine({"DOCKER_HOST": url}), folder)
     remove_scratch(folder.parent)
 
 

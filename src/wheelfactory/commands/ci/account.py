@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, show, tell
-from wheelfactory.commands.targets import add_target, publisher_of
+from wheelfactory.commands.options import Environ, print_results, print_messages
+from wheelfactory.commands.targets import add_target, open_publisher
 from wheelfactory.core.errors import DONE, FAILED, InputError
-from wheelfactory.core.progress import announcing
-from wheelfactory.pipeline.account import compare, job_summary
-from wheelfactory.pipeline.jobs import Plan
+from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.pipeline.account import reconcile, job_summary
+from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
 from wheelfactory.site.coverage import available_cells
 
@@ -32,15 +32,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Compare what was planned, built and published, as Markdown; exit code 1 for any gap, whatever the jobs said."""
-    plan = Plan.read(options.plan)
+    plan = WorkflowJobs.read(options.plan)
     planned = {cell.id for cell in plan.cells}
     if options.built.exists() and not options.built.is_dir():  # not there is none, as when no cell was built
         raise InputError("not a directory", str(options.built), "name the folder with the manifests")
     manifests = sorted(options.built.rglob(MANIFEST_NAME))
     built = published_cells(row for path in manifests for row in read_manifest(path))
-    with announcing():
-        rows = publisher_of(options.target, environ).rows()
-    account = compare(planned, built, available_cells(rows), planned if options.later == "true" else ())
-    show(job_summary(account, rows))
-    tell(*account.lines())
+    with log_to_stderr():
+        rows = open_publisher(options.target, environ).rows()
+    account = reconcile(planned, built, available_cells(rows), planned if options.later == "true" else ())
+    print_results(job_summary(account, rows))
+    print_messages(*account.lines())
     return DONE if account.complete else FAILED

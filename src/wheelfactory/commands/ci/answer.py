@@ -6,25 +6,25 @@ import argparse
 import sys
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, show
-from wheelfactory.commands.targets import add_published, add_site, site_at
+from wheelfactory.commands.options import Environ, print_results
+from wheelfactory.commands.targets import add_read_target, add_site, find_site_url
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.site.request import MAX_BODY, search_address
+from wheelfactory.site.request import MAX_BODY, search_url
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    add_published(parser)
+    add_read_target(parser)
     add_site(parser)
     parser.add_argument("--body", default="-", metavar="FILE", help="the text of the issue (default: -, stdin)")
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """Print the address of the search page with the fields of a wheel request chosen."""
-    site = site_at(options.target, options.site)
+    site = find_site_url(options.target, options.site)
     if site is None:
         raise InputError("unknown address of the search page", options.target, "name it with --site URL")
-    show(search_address(site, _read(options.body)))
+    print_results(search_url(site, _read(options.body)))
     return DONE
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, show, tell
-from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
+from wheelfactory.commands.options import Environ, print_results, print_messages
+from wheelfactory.commands.targets import add_target, open_publisher, open_archive_host
 from wheelfactory.core.errors import DONE
-from wheelfactory.core.progress import announcing
-from wheelfactory.matrix.select import two_levels
-from wheelfactory.pipeline.gather import MOST_ROUNDS, State, buildable, gather_sets, settle
-from wheelfactory.pipeline.jobs import Plan, cell_entries, group_strategy, outputs
+from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.matrix.select import sharded_strategy_json
+from wheelfactory.pipeline.gather import MAX_ROUNDS, SetState, buildable_cells, collect_sets, fail_after_last_round
+from wheelfactory.pipeline.jobs import WorkflowJobs, cell_entries, group_matrix, output_lines
 from wheelfactory.release.manifest import published_cells
 
 
@@ -23,32 +23,32 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--round",
         type=int,
-        choices=range(1, MOST_ROUNDS + 1),
+        choices=range(1, MAX_ROUNDS + 1),
         default=1,
         metavar="N",
-        help=f"which run for these kernels this is; the last is {MOST_ROUNDS}",
+        help=f"which run for these kernels this is; the last is {MAX_ROUNDS}",
     )
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Keep the kernel sets that are whole; print which cells can be built, as lines for ``$GITHUB_OUTPUT``."""
-    plan = Plan.read(options.plan)
-    with announcing():
-        published = published_cells(publisher_of(options.target, environ).rows())
-        gathered = settle(gather_sets(plan, options.kernels, shelf_of(options.target, environ)), options.round)
+    plan = WorkflowJobs.read(options.plan)
+    with log_to_stderr():
+        published = published_cells(open_publisher(options.target, environ).rows())
+        gathered = fail_after_last_round(collect_sets(plan, options.kernels, open_archive_host(options.target, environ)), options.round)
     for item in gathered:
-        tell(f"{item.planned.id}: {item.state.value}")
+        print_messages(f"{item.set_jobs.id}: {item.state.value}")
         if item.error:
-            tell(f"  {item.error}")
-            tell(f"  hint: {item.error.hint}")
-    cells = buildable(plan, gathered, published)
-    later = any(item.state is State.LATER for item in gathered)
+            print_messages(f"  {item.error}")
+            print_messages(f"  hint: {item.error.hint}")
+    cells = buildable_cells(plan, gathered, published)
+    later = any(item.state is SetState.PENDING for item in gathered)
     values = {
         "later": later,
         "next-round": options.round + 1,
         "count": len(cells),
-        "shards": two_levels(cell_entries(cells)),
-        "groups": group_strategy(cells),
+        "shards": sharded_strategy_json(cell_entries(cells)),
+        "groups": group_matrix(cells),
     }
-    show(*outputs(values))
+    print_results(*output_lines(values))
     return DONE

@@ -6,20 +6,20 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, cache_of, show, tell
-from wheelfactory.commands.targets import add_target, publisher_of, shelf_of
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, prepare_cache, print_results, print_messages
+from wheelfactory.commands.targets import add_target, open_publisher, open_archive_host
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.progress import announcing
+from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.forecast import Runners
 from wheelfactory.kernels.handover import ledger_path
-from wheelfactory.kernels.kernel_set import KernelSet, kept_name, kernel_sets
-from wheelfactory.kernels.outlook import Wish, make_outlooks, read_knowledge
+from wheelfactory.kernels.kernel_set import KernelSet, stored_set_name, group_kernel_sets
+from wheelfactory.kernels.outlook import Sharding, estimate_sets, read_cost_model
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import require, select, strategy, unpublished
-from wheelfactory.pipeline.jobs import Plan, cell_entries, group_strategy, kernel_entries, make_plan, outputs
+from wheelfactory.matrix.select import require_in_matrix, select_cells, strategy_json, unpublished_cells
+from wheelfactory.pipeline.jobs import WorkflowJobs, cell_entries, group_matrix, kernel_entries, make_jobs, output_lines
 from wheelfactory.release.manifest import published_cells
 
 SHARD_HOURS = 4.0
@@ -48,29 +48,29 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print what the jobs of a workflow run are expanded to, as lines for ``$GITHUB_OUTPUT``."""
     if options.triton_too == "true" and not options.versions:
         raise InputError("bad arguments", "--triton-too without --versions", "--only selects Triton cells by their id")
-    matrix, cache = load_matrix(options.matrix), cache_of(options, environ)
+    matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
     expansion = expand(matrix)
-    selected = _cells_of(expansion, options) if options.versions else select(expansion, options.only)
-    with announcing():
-        cells = unpublished(selected, published_cells(publisher_of(options.target, environ).rows()))
-    tell(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
-    sets = kernel_sets(matrix, cells)
-    with announcing():
-        shelf = shelf_of(options.target, environ)
-        kept = frozenset(kernel_set.id for kernel_set in sets if shelf.has(kept_name(matrix, kernel_set)))
+    selected = _cells_of(expansion, options) if options.versions else select_cells(expansion, options.only)
+    with log_to_stderr():
+        cells = unpublished_cells(selected, published_cells(open_publisher(options.target, environ).rows()))
+    print_messages(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
+    sets = group_kernel_sets(matrix, cells)
+    with log_to_stderr():
+        shelf = open_archive_host(options.target, environ)
+        kept = frozenset(kernel_set.id for kernel_set in sets if shelf.has(stored_set_name(matrix, kernel_set)))
     if options.versions:  # a cell by hand links kernels that are kept, and compiles them itself where they are not
-        plan = make_plan(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
+        plan = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
     else:
         plan = _plan(matrix, cells, sets, kept, cache, environ)
     if options.plan:
         plan.write(options.plan)
     values: dict[str, object] = {"count": len(plan.cells)}
     if options.versions:  # one level of cells; otherwise `ci gather` gives them, when their kernels are there
-        values |= {"cells": strategy(cell_entries(plan.cells)), "groups": group_strategy(plan.cells)}
+        values |= {"cells": strategy_json(cell_entries(plan.cells)), "groups": group_matrix(plan.cells)}
     else:
         kernels = kernel_entries(plan)
-        values |= {"kernel-count": len(kernels), "kernels": strategy(kernels)}
-    show(*outputs(values))
+        values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
+    print_results(*output_lines(values))
     return DONE
 
 
@@ -81,7 +81,7 @@ def _cells_of(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, 
     """The CK cell of four versions, and the Triton cell if asked for. Raises `InputError` if one is not built."""
     flash_attn, python, torch, rocm = options.versions
     backends = (Backend.CK, Backend.TRITON) if options.triton_too == "true" else (Backend.CK,)
-    return tuple(require(expansion, Cell.of(flash_attn, python, torch, rocm, backend), python) for backend in backends)
+    return tuple(require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python) for backend in backends)
 
 
 def _plan(
@@ -91,13 +91,13 @@ def _plan(
     kept: frozenset[str],
     cache: Path,
     environ: Environ,
-) -> Plan:
+) -> WorkflowJobs:
     missing = [kernel_set for kernel_set in sets if kernel_set.id not in kept]
-    knowledge = read_knowledge(None, ledger_path(cache))
-    outlooks = make_outlooks(
+    knowledge = read_cost_model(None, ledger_path(cache))
+    outlooks = estimate_sets(
         missing,
         knowledge,
-        Wish(Runners(), None, SHARD_HOURS),
+        Sharding(Runners(), None, SHARD_HOURS),
         releases=matrix.flash_attn,
         cache=cache,
         environ=environ,
@@ -112,5 +112,5 @@ def _plan(
             )
         shards[kernel_set.id] = outlook.shards
         hours = outlook.cpu_s / 3600
-        tell(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(outlook.shards)} shards")
-    return make_plan(matrix, cells, sets, kept, shards)
+        print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(outlook.shards)} shards")
+    return make_jobs(matrix, cells, sets, kept, shards)

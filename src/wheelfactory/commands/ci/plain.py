@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from wheelfactory.build.fallback import read_project
+from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, cache_of, show
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, print_results
 from wheelfactory.core.errors import DONE, VerificationError
-from wheelfactory.core.progress import announcing
+from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.jobs import cells_of_groups, outputs
+from wheelfactory.pipeline.jobs import parse_group_cells, output_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,20 +31,20 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     Jobs that hold a token run no build code, so they get these builds as an artifact. Any job can replace an artifact,
     and none the outputs of another job: with `--sums` the artifact is compared with these.
     """
-    builds = PlainBuilds(cache_of(options, environ), environ)
+    builds = PlainBuilds(prepare_cache(options, environ), environ)
     if options.sums is not None:
         if options.sums != _text(builds):
             which, hint = str(builds.folder), "run the workflow again; if it stays so, find out what replaced them"
             raise VerificationError("other plain builds than the job made", which, hint)
         return DONE
     matrix = load_matrix(options.matrix)
-    with announcing():
-        builds.of_fallback(read_project())
-        for version in sorted({cell.flash_attn for cell in cells_of_groups(options.groups)}):
-            builds.of_flash_attn(version, matrix.flash_attn[version])
-    show(*outputs({"sums": _text(builds)}))
+    with log_to_stderr():
+        builds.make_fallback_wheel(read_fallback_project())
+        for version in sorted({cell.flash_attn for cell in parse_group_cells(options.groups)}):
+            builds.make_flash_attn_wheel(version, matrix.flash_attn[version])
+    print_results(*output_lines({"sums": _text(builds)}))
     return DONE
 
 
 def _text(builds: PlainBuilds) -> str:
-    return json.dumps(builds.digests(), sort_keys=True)
+    return json.dumps(builds.read_digests(), sort_keys=True)

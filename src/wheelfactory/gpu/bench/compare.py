@@ -11,7 +11,7 @@ from wheelfactory.core.models import FrozenModel
 from wheelfactory.gpu.bench.reports import TrainingConfig, TrainingReport, TrainingResult
 from wheelfactory.gpu.validate.report import Hardware
 
-LESS_IS_BETTER = {"median_step_ms": True, "tokens_per_s": False, "peak_mib": True}
+LOWER_IS_BETTER = {"median_step_ms": True, "tokens_per_s": False, "peak_mib": True}
 """The figures that are compared, and whether the lesser is the better."""
 
 LOSS_BOUNDS = {"loss_first": 0.01, "loss_last": 0.1}
@@ -20,7 +20,7 @@ of bfloat16 (2**-8 of a score of a token, less in the mean over thousands); the 
 
 
 @dataclass(frozen=True)
-class Change:
+class FigureChange:
     """One figure of one implementation, before and now."""
 
     implementation: str
@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrendPoint:
     """One implementation in one report."""
 
     time: datetime
@@ -66,7 +66,7 @@ def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, h
         )
 
 
-def require_shared(old: TrainingReport, implementations: Collection[str]) -> None:
+def require_common_implementation(old: TrainingReport, implementations: Collection[str]) -> None:
     """Raises `InputError` if the old report measured none of these."""
     measured = [result.implementation.name for result in old.results if result.status == "measured"]
     if not set(measured) & set(implementations):
@@ -77,7 +77,7 @@ def require_shared(old: TrainingReport, implementations: Collection[str]) -> Non
         )
 
 
-def compare(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[Change, ...]:
+def compare_training(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[FigureChange, ...]:
     """What became of each implementation that both reports name and the old one measured.
 
     Worse is a figure by more than `threshold` percent, a loss off by more than its bound, or what no longer runs."""
@@ -86,24 +86,24 @@ def compare(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple
     return tuple(change for pair in pairs for change in _changes(*pair, threshold))
 
 
-def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iterator[Change]:
+def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iterator[FigureChange]:
     name = new.implementation.name
     if new.status != "measured":
-        yield Change(name, "status", old.status, new.status, None, is_worse=True)
+        yield FigureChange(name, "status", old.status, new.status, None, is_worse=True)
         return
-    for figure, less_is_better in LESS_IS_BETTER.items():
+    for figure, less_is_better in LOWER_IS_BETTER.items():
         before, now = getattr(old, figure), getattr(new, figure)
         if before and now is not None:
             percent = round((now - before) / before * 100, 6)  # 5 % is not more than 5 % for the way floats round
             worse = percent if less_is_better else -percent
-            yield Change(name, figure, before, now, percent, is_worse=worse > threshold)
+            yield FigureChange(name, figure, before, now, percent, is_worse=worse > threshold)
     for figure, bound in LOSS_BOUNDS.items():
         before, now = getattr(old, figure), getattr(new, figure)
         if before is not None and now is not None:
-            yield Change(name, figure, before, now, None, is_worse=abs(now - before) > bound)
+            yield FigureChange(name, figure, before, now, None, is_worse=abs(now - before) > bound)
 
 
-def trend(reports: Mapping[str, TrainingReport]) -> tuple[Point, ...]:
+def trend_points(reports: Mapping[str, TrainingReport]) -> tuple[TrendPoint, ...]:
     """The points of every implementation that was measured, by time. The reports are named as messages name them.
 
     Raises `InputError` unless all are of one configuration and one hardware.
@@ -112,7 +112,7 @@ def trend(reports: Mapping[str, TrainingReport]) -> tuple[Point, ...]:
     newest = ordered[-1][1]
     for name, report in ordered[:-1]:
         require_comparable(name, report, newest.config, newest.hardware)
-    points: list[Point] = []
+    points: list[TrendPoint] = []
     last: dict[str, float] = {}
     for _, report in ordered:
         for result in report.results:
@@ -122,7 +122,7 @@ def trend(reports: Mapping[str, TrainingReport]) -> tuple[Point, ...]:
             percent = (step - last[name]) / last[name] * 100 if name in last else None
             last[name] = step
             points.append(
-                Point(
+                TrendPoint(
                     time=report.time,
                     torch=report.software.torch,
                     implementation=name,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.gpu.bench.compare import Change, Point
-from wheelfactory.gpu.bench.reports import AttentionReport, Implementation, TrainingReport
+from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
+from wheelfactory.gpu.bench.reports import AttentionReport, MeasuredImplementation, TrainingReport
 from wheelfactory.gpu.validate.report import Hardware, Software
 
-NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
+DISPLAY_NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
 """What implementations of a training are called beside their own name."""
 
 _FIGURES = {
@@ -90,7 +90,7 @@ def training_lines(report: TrainingReport) -> Iterator[str]:
     yield f"FA3 is {summary.fa3_speedup:.2f} times as fast as FA2{memory}."
 
 
-def change_lines(name: str, changes: Sequence[Change], threshold: float) -> Iterator[str]:
+def change_lines(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str]:
     """The table of a comparison with the report `name`, and how many of its rows are worse."""
     yield f"against {name}:"
     header = ("implementation", "figure", "before", "now", "change", "")
@@ -110,7 +110,7 @@ def change_lines(name: str, changes: Sequence[Change], threshold: float) -> Iter
     yield f"{worse} worse" if worse else f"nothing is worse by more than {threshold:g} %"
 
 
-def trend_lines(points: Sequence[Point]) -> Iterator[str]:
+def trend_lines(points: Sequence[TrendPoint]) -> Iterator[str]:
     """The table of a trend."""
     header = ("time", "torch", "implementation", "version", "median step ms", "tokens/s", "peak MiB", "change")
     rows = [
@@ -130,14 +130,14 @@ def trend_lines(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _circumstances(hardware: Hardware, software: Software, dropped: tuple[str, ...] | None) -> Iterator[str]:
-    told = [hardware.shown("CPU"), f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
+    told = [hardware.text("CPU"), f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
     yield ", ".join(told)
     if dropped is not None:
         options = ", ".join(dropped) or "none"
         yield f"test mode foreign GPU (launch options dropped: {options}): this says nothing about an AMD GPU"
 
 
-def _implementation_lines(implementations: Sequence[Implementation]) -> Iterator[str]:
+def _implementation_lines(implementations: Sequence[MeasuredImplementation]) -> Iterator[str]:
     for found in implementations:
         if found.origin:  # why there is none, the rows say
             told = [found.version, found.origin, found.symbol and f"calls {found.symbol}"]
@@ -145,7 +145,7 @@ def _implementation_lines(implementations: Sequence[Implementation]) -> Iterator
 
 
 def _name(name: str) -> str:
-    return NAMES.get(name, name)
+    return DISPLAY_NAMES.get(name, name)
 
 
 def _number(number: float | str | None) -> str:

@@ -11,45 +11,45 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import FALLBACK, factory_version
-from wheelfactory.core.process import reason, run
+from wheelfactory.core.checkout import FALLBACK_SOURCES, factory_version
+from wheelfactory.core.process import failure_reason, run
 from wheelfactory.gpu.bench.reports import (
     AttentionConfig,
     AttentionReport,
     AttentionRow,
-    Implementation,
+    MeasuredImplementation,
     Summary,
     TrainingConfig,
     TrainingReport,
     TrainingResult,
 )
-from wheelfactory.gpu.torch_python import AUTOTUNE, TorchPython
-from wheelfactory.gpu.validate.report import hardware_of, software_of
-from wheelfactory.verify.numbers import STANDARDS
+from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
+from wheelfactory.gpu.validate.report import as_hardware, as_software
+from wheelfactory.verify.numbers import TOLERANCES
 
 PROGRAMS = Path(__file__).with_name("programs")
 
-ATTENTIONS = ("flash-attn", "fallback", "sdpa", "plain")
+ATTENTION_IMPLEMENTATIONS = ("flash-attn", "fallback", "sdpa", "plain")
 """What can be measured; ``plain`` is the textbook, which the ratios compare with."""
 
 SEQLENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
-TRAININGS = ("ck", "triton", "fallback", "sdpa")
+TRAINING_IMPLEMENTATIONS = ("ck", "triton", "fallback", "sdpa")
 """What can be trained with: the two backends of flash-attn, the fallback, and torch's own."""
 
-SIZES = ("batch_size", "seq_len", "d_model", "n_heads", "n_layers", "warmup_steps", "timed_steps")
+PRESET_FIELDS = ("batch_size", "seq_len", "d_model", "n_heads", "n_layers", "warmup_steps", "timed_steps")
 """The fields of `TrainingConfig` that a preset gives, beside the dtype."""
 
 PRESETS: Mapping[str, Mapping[str, int]] = {
-    "mi300x": dict(zip(SIZES, (4, 4096, 1024, 16, 8, 20, 80), strict=True)),
-    "default": dict(zip(SIZES, (4, 2048, 1024, 16, 6, 10, 50), strict=True)),
+    "mi300x": dict(zip(PRESET_FIELDS, (4, 4096, 1024, 16, 8, 20, 80), strict=True)),
+    "default": dict(zip(PRESET_FIELDS, (4, 2048, 1024, 16, 6, 10, 50), strict=True)),
 }
 
 _ENABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 _NO_REPORT = "it ended as if all were well, and did not say so"
 """Why nothing is known of what a program did not speak of."""
 
-Step: TypeAlias = Callable[[str], AbstractContextManager[object]]
+BeginStep: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """What tells a person that something of this name is under way."""
 
 
@@ -58,10 +58,10 @@ def measure_attention(
     implementations: Sequence[str],
     python: TorchPython,
     environ: Mapping[str, str],
-    step: Step,
+    step: BeginStep,
 ) -> AttentionReport:
     """Run the sweep in that Python, with the environment as it is: its variables select flash-attn's backend."""
-    heard: list[tuple[Implementation, tuple[AttentionRow, ...]]] = []
+    heard: list[tuple[MeasuredImplementation, tuple[AttentionRow, ...]]] = []
     dropped: set[str] = set()
     for name in implementations:
         with step(name):
@@ -103,7 +103,7 @@ def measure_training(
     implementations: Sequence[str],
     python: TorchPython,
     environ: Mapping[str, str],
-    step: Step,
+    step: BeginStep,
     *,
     preset: str | None = None,
 ) -> TrainingReport:
@@ -135,7 +135,7 @@ def _environ(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict[s
     if name == Backend.CK:
         return {**cleared, _ENABLE: "FALSE"}
     if name == Backend.TRITON:
-        return {**cleared, _ENABLE: "TRUE", AUTOTUNE: "TRUE" if autotune else "FALSE"}
+        return {**cleared, _ENABLE: "TRUE", AUTOTUNE_VARIABLE: "TRUE" if autotune else "FALSE"}
     return cleared
 
 
@@ -146,8 +146,8 @@ def _result(name: str, said: Mapping[str, Any], ended: str, config: TrainingConf
     if said.get("status") != "measured":
         why = ended or said.get("reason") or _NO_REPORT
         return TrainingResult(implementation=implementation, status=said.get("status", "failed"), reason=why)
-    if name in tuple(Backend) and not (symbol or "").startswith(f"{STANDARDS[Backend(name)].module}."):
-        why = f"flash-attn calls {symbol or 'nothing that is known'}, and not {STANDARDS[Backend(name)].module}"
+    if name in tuple(Backend) and not (symbol or "").startswith(f"{TOLERANCES[Backend(name)].module}."):
+        why = f"flash-attn calls {symbol or 'nothing that is known'}, and not {TOLERANCES[Backend(name)].module}"
         return TrainingResult(implementation=implementation, status="not run", reason=why)
     median_ms = median(said["step_times_ms"])
     steps_per_s = 1000 / median_ms if median_ms else None
@@ -164,8 +164,8 @@ def _result(name: str, said: Mapping[str, Any], ended: str, config: TrainingConf
     )
 
 
-def _implementation(name: str, said: Mapping[str, Any], symbol: str | None = None) -> Implementation:
-    return Implementation(name=name, version=said.get("version"), origin=said.get("origin"), symbol=symbol)
+def _implementation(name: str, said: Mapping[str, Any], symbol: str | None = None) -> MeasuredImplementation:
+    return MeasuredImplementation(name=name, version=said.get("version"), origin=said.get("origin"), symbol=symbol)
 
 
 def _hear(
@@ -178,14 +178,14 @@ def _hear(
     """Run a program for the implementation `name`: the last that it said as JSON (empty if nothing), and why it ended
     before its end (empty if it did not)."""
     device = "cuda" if python.device else "cpu"  # a GPU of AMD is cuda too
-    arguments = [name, device, str(FALLBACK / "src"), config.model_dump_json()]
+    arguments = [name, device, str(FALLBACK_SOURCES / "src"), config.model_dump_json()]
     done = run([python.python, "-I", "-B", PROGRAMS / program, *arguments], environ=environ)
     for line in reversed(done.stdout.splitlines()):  # libraries print what they like between
         with suppress(ValueError):
             said = json.loads(line)
             if isinstance(said, dict):
-                return said, reason(done) if done.returncode else ""
-    return {}, reason(done) if done.returncode else ""
+                return said, failure_reason(done) if done.returncode else ""
+    return {}, failure_reason(done) if done.returncode else ""
 
 
 def _circumstances(python: TorchPython) -> dict[str, Any]:
@@ -193,8 +193,8 @@ def _circumstances(python: TorchPython) -> dict[str, Any]:
     return {
         "factory": factory_version(),
         "time": datetime.now(timezone.utc).replace(microsecond=0),
-        "hardware": hardware_of(python),
-        "software": software_of(python),
+        "hardware": as_hardware(python),
+        "software": as_software(python),
     }
 
 

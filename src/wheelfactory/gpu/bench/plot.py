@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
-from wheelfactory.gpu.bench.compare import Point
-from wheelfactory.gpu.bench.describe import NAMES
+from wheelfactory.gpu.bench.compare import TrendPoint
+from wheelfactory.gpu.bench.describe import DISPLAY_NAMES
 from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
     config = report.config
     passes = "forward and backward" if config.backward else "forward"
     title = (
-        f"Attention on {report.hardware.shown('CPU')}, {config.dtype}\nbatch {config.batch}, {config.heads} heads, "
+        f"Attention on {report.hardware.text('CPU')}, {config.dtype}\nbatch {config.batch}, {config.heads} heads, "
         f"head dim {config.head_dim}, {'causal' if config.causal else 'not causal'}, {passes}"
     )
     panels = {"ms": "time of a call (ms)", "extra_mib": "extra memory (MiB)"}
@@ -69,13 +69,13 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
         _write(figure, every[0], paths)
 
 
-def plot_trend(points: Sequence[Point], report: TrainingReport, paths: Sequence[Path]) -> None:
+def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequence[Path]) -> None:
     """The median step over the time of the reports, a line for each implementation; `report` is any of them."""
     if not paths:
         return
     config = report.config
     title = (
-        f"Training on {report.hardware.shown('CPU')}, {config.dtype}\nbatch {config.batch_size}, "
+        f"Training on {report.hardware.text('CPU')}, {config.dtype}\nbatch {config.batch_size}, "
         f"{config.seq_len} tokens, d_model {config.d_model}, {config.n_heads} heads, {config.n_layers} layers"
     )
     with _style():
@@ -124,7 +124,7 @@ def _line(axes: Axes, panel: str, name: str, points: Sequence[tuple[Any, float]]
             marker=marker,
             markerfacecolor="none",
             linestyle=dashes,
-            label=NAMES.get(name, name),
+            label=DISPLAY_NAMES.get(name, name),
             gid=f"{panel}-{name}",
         )
 

@@ -9,19 +9,19 @@ from pydantic import AwareDatetime, Field, FiniteFloat, RootModel
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
-from wheelfactory.core.models import FrozenModel, parse
+from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 Dtype: TypeAlias = Literal["float16", "bfloat16", "float32"]
 
-State: TypeAlias = Literal["measured", "not run", "out of memory", "failed"]
+MeasurementStatus: TypeAlias = Literal["measured", "not run", "out of memory", "failed"]
 """What became of a measurement. ``not run`` is what cannot be here, such as an implementation that is not installed;
 ``failed`` is what should have run."""
 
 # numbers are finite everywhere: what is not is no JSON, and what could not be measured is null
 
 
-class Implementation(FrozenModel):
+class MeasuredImplementation(FrozenModel):
     """What was measured, and where it is from."""
 
     name: str
@@ -53,7 +53,7 @@ class AttentionRow(FrozenModel):
 
     implementation: str
     seqlen: int
-    status: State
+    status: MeasurementStatus
     reason: str = ""
     """Why it is not measured."""
     ms: FiniteFloat | None = None
@@ -84,7 +84,7 @@ class AttentionReport(_Benchmark):
 
     format: Literal["wheelfactory-bench-attention/1"] = "wheelfactory-bench-attention/1"
     config: AttentionConfig
-    implementations: tuple[Implementation, ...]
+    implementations: tuple[MeasuredImplementation, ...]
     rows: tuple[AttentionRow, ...]
 
 
@@ -108,8 +108,8 @@ class TrainingConfig(FrozenModel):
 class TrainingResult(FrozenModel):
     """The training with one implementation."""
 
-    implementation: Implementation
-    status: State
+    implementation: MeasuredImplementation
+    status: MeasurementStatus
     reason: str = ""
     """Why it is not measured."""
     step_times_ms: tuple[FiniteFloat, ...] = ()
@@ -158,10 +158,10 @@ _HINT = "name what `wheelfactory bench` wrote with --output-json"
 def read_report(path: Path) -> AttentionReport | TrainingReport:
     """The report in a file. Raises `InputError` if there is none."""
     data = read_file(path, InputError("cannot read the report", str(path), _HINT))
-    return parse(_Report, data, InputError("not a report of a benchmark", str(path), _HINT)).root
+    return parse_model(_Report, data, InputError("not a report of a benchmark", str(path), _HINT)).root
 
 
-def read_training(path: Path) -> TrainingReport:
+def read_training_report(path: Path) -> TrainingReport:
     """The report of a training in a file. Raises `InputError` if there is none."""
     report = read_report(path)
     if not isinstance(report, TrainingReport):

@@ -11,31 +11,31 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
-from wheelfactory.gpu.torch_python import AUTOTUNE, TorchPython, require_foreign_gpu, require_no_autotune
-from wheelfactory.gpu.validate.checks import cases_of, judged, not_run
-from wheelfactory.gpu.validate.installed import Installed
-from wheelfactory.gpu.validate.report import Case, Check, Hardware, Software, hardware_of, software_of
+from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, require_non_amd_gpu, require_no_autotune
+from wheelfactory.gpu.validate.checks import as_cases, made_check, skipped_check
+from wheelfactory.gpu.validate.installed import InstalledPackage
+from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, Hardware, Software, as_hardware, as_software
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import require
+from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify import interpreter
-from wheelfactory.verify.ahead_of_time import ahead_of_time
+from wheelfactory.verify.ahead_of_time import check_ahead_of_time
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, Limit, find_limits, limits_of
-from wheelfactory.verify.numbers import CHECK, FALLBACK, Numbers
-from wheelfactory.verify.proofs import HasPython, ask, handed, stand_in_torch
+from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, KnownLimit, find_limits, find_cell_limits
+from wheelfactory.verify.numbers import NUMBERS_PROGRAM, FALLBACK_TOLERANCE, NumericReport
+from wheelfactory.verify.proofs import HasPython, run_program, device_environ, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
 
 TIMEOUT = 3600.0
 """Seconds for the full suite; nearly all of it is Triton's compiler, on one core."""
 
-_PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE)
+_PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE_VARIABLE)
 """Variables with which a user chooses what runs; they are left as they are, since that is what is validated."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ValidationContext:
     """Where something is installed, and what is at hand there."""
 
     runner: HasPython
@@ -48,114 +48,114 @@ class Place:
     cache: Path
     wheel: Wheel | None
     """The file it was installed from, if that is what was named."""
-    foreign: bool
+    non_amd_gpu: bool
     """Whether the test mode was asked for."""
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputeResult:
     """What came of it."""
 
     software: Software
-    checks: tuple[Check, ...]
-    cases: tuple[Case, ...] = ()
-    numbers: Numbers | None = None
+    checks: tuple[ValidationCheck, ...]
+    cases: tuple[ValidationCase, ...] = ()
+    numbers: NumericReport | None = None
     hardware: Hardware = field(default_factory=Hardware)
-    stand_in: bool = False
+    used_stand_in_torch: bool = False
     """Whether another torch computed than the one at hand."""
 
 
-def compute(installed: Installed, place: Place) -> Computed:
+def compute_cases(installed: InstalledPackage, context: ValidationContext) -> ComputeResult:
     """Compute where that can be done, and say why not elsewhere. Raises `InputError` for a test mode that cannot be."""
-    if place.foreign:
+    if context.non_amd_gpu:
         if installed.backend is not Backend.TRITON:
-            runs = "it runs on any GPU as it is" if installed.fallback else "its kernels are compiled for GPUs of AMD"
+            runs = "it runs on any GPU as it is" if installed.is_fallback else "its kernels are compiled for GPUs of AMD"
             which = f"{installed.project} ({runs})"
             raise InputError("not for the foreign-GPU test mode", which, "leave --foreign-gpu out")
-        require_foreign_gpu(place.python)
-        require_no_autotune(place.environ.get(AUTOTUNE, ""))
-    reason = _why_not_on_gpu(installed, place)
+        require_non_amd_gpu(context.python)
+        require_no_autotune(context.environ.get(AUTOTUNE_VARIABLE, ""))
+    reason = _why_not_on_gpu(installed, context)
     if not reason:
-        return _on_gpu(installed, place)
-    check = not_run("GPU", reason)
-    if installed.fallback:
+        return _on_gpu(installed, context)
+    check = skipped_check("GPU", reason)
+    if installed.is_fallback:
         logger.info("computing on the CPU")
-        answer = _ask(place, FALLBACK.module, "cpu", "full")
-        return _computed(software_of(place.python), (check,), answer, (), "on the CPU")
+        answer = _ask(context, FALLBACK_TOLERANCE.module, "cpu", "full")
+        return _computed(as_software(context.python), (check,), answer, (), "on the CPU")
     if installed.backend is Backend.CK:
-        return Computed(software_of(place.python), (check,))
-    if place.wheel:
-        return _with_stand_in(place.wheel, installed, place, check)
-    return _in_interpreter(installed, place, check)
+        return ComputeResult(as_software(context.python), (check,))
+    if context.wheel:
+        return _with_stand_in(context.wheel, installed, context, check)
+    return _in_interpreter(installed, context, check)
 
 
-def _why_not_on_gpu(installed: Installed, place: Place) -> str:
+def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> str:
     python = place.python
     if python.vendor is None:
         return f"torch {python.torch} of {python.python} sees none"
-    if python.vendor == "amd" or installed.fallback or place.foreign:
+    if python.vendor == "amd" or installed.is_fallback or place.non_amd_gpu:
         return ""
     way = "; --foreign-gpu computes there, in a test mode" if installed.backend is Backend.TRITON else ""
     return f"{python.device} is none of AMD{way}"
 
 
-def _on_gpu(installed: Installed, place: Place) -> Computed:
+def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeResult:
     python = place.python
     logger.info("computing on %s: compiling kernels takes a while", python.device)
     limits = _limits(installed, python, FULL_LIMITS)
-    module = FALLBACK.module if installed.fallback else "flash_attn"
-    options = ("--foreign-gpu",) if place.foreign else ()
+    module = FALLBACK_TOLERANCE.module if installed.is_fallback else "flash_attn"
+    options = ("--foreign-gpu",) if place.non_amd_gpu else ()
     answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
     # whether the program had the GPU that torch has for the user; no others of their variables were handed to it
     here = f"{python.device} ({python.arch})"
     if isinstance(answer, str):
-        check = not_run("GPU", f"{here}: the program ended before it said where it computes")
+        check = skipped_check("GPU", f"{here}: the program ended before it said where it computes")
     else:
         right = answer.gpu == python.arch
-        check = judged("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
-    return _computed(software_of(python), (check,), answer, limits, f"on {python.device}", hardware_of(python))
+        check = made_check("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
+    return _computed(as_software(python), (check,), answer, limits, f"on {python.device}", as_hardware(python))
 
 
-def _in_interpreter(installed: Installed, place: Place, check: Check) -> Computed:
+def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
     """On the CPU, with the Triton at hand."""
     python = place.python
-    lacking = [name for name, there in (("Triton", python.triton), ("numpy", installed.numpy)) if not there]
+    lacking = [name for name, there in (("Triton", python.triton), ("numpy", installed.has_numpy)) if not there]
     if lacking:
         why = f"{python.python} has no {' and no '.join(lacking)}, which Triton's interpreter needs"
-        return Computed(software_of(python), (check, not_run("interpreter", why)))
+        return ComputeResult(as_software(python), (check, skipped_check("interpreter", why)))
     logger.info("computing with the interpreter of Triton %s", python.triton)
     limits = _limits(installed, python, LIMITS)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
     answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
-    return _computed(software_of(python), (check,), answer, limits, interpreter.WHERE)
+    return _computed(as_software(python), (check,), answer, limits, interpreter.WHERE)
 
 
-def _with_stand_in(wheel: Wheel, installed: Installed, place: Place, check: Check) -> Computed:
+def _with_stand_in(wheel: Wheel, installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
     """As the slow gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
     try:
         if installed.record is None:
             raise InputError("no build record", wheel.path.name, "it says with which Triton the kernels are compiled")
-        cell = require(expand(place.matrix), Cell.parse(installed.record.cell))
+        cell = require_in_matrix(expand(place.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
-        return Computed(software_of(place.python), (check, not_run("interpreter", str(error))))
+        return ComputeResult(as_software(place.python), (check, skipped_check("interpreter", str(error))))
     subject = Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
-    found = ahead_of_time(subject)
+    found = check_ahead_of_time(subject)
     detail = "; ".join(map(str, found.findings)) or found.detail
-    checks = (check, Check(name=found.gate, status=found.status, detail=detail))
-    software = Software(python=PYTHON, torch=stand_in_torch(), triton=subject.triton)
+    checks = (check, ValidationCheck(name=found.gate, status=found.status, detail=detail))
+    software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)
     answer = interpreter.compute(subject)
-    return _computed(software, checks, answer, limits_of(subject), interpreter.WHERE, stand_in=True)
+    return _computed(software, checks, answer, find_cell_limits(subject), interpreter.WHERE, stand_in=True)
 
 
-def _ask(place: Place, *arguments: str, variables: Mapping[str, str] | None = None) -> Numbers | str:
+def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str] | None = None) -> NumericReport | str:
     """What the program says, or why it says nothing."""
     environ = place.environ
     chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
-    given = {**handed(environ), **chosen, **(variables or {})}
-    return ask((CHECK, *arguments), Numbers, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
+    given = {**device_environ(environ), **chosen, **(variables or {})}
+    return run_program((NUMBERS_PROGRAM, *arguments), NumericReport, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
 
 
-def _limits(installed: Installed, python: TorchPython, known: Sequence[Limit]) -> tuple[Limit, ...]:
+def _limits(installed: InstalledPackage, python: TorchPython, known: Sequence[KnownLimit]) -> tuple[KnownLimit, ...]:
     if installed.backend is not Backend.TRITON or python.triton is None:
         return ()
     release = installed.distribution.version.partition("+")[0]
@@ -164,17 +164,17 @@ def _limits(installed: Installed, python: TorchPython, known: Sequence[Limit]) -
 
 def _computed(
     software: Software,
-    checks: tuple[Check, ...],
-    answer: Numbers | str,
-    limits: Sequence[Limit],
+    checks: tuple[ValidationCheck, ...],
+    answer: NumericReport | str,
+    limits: Sequence[KnownLimit],
     where: str,
     hardware: Hardware | None = None,
     *,
     stand_in: bool = False,
-) -> Computed:
+) -> ComputeResult:
     numbers = None if isinstance(answer, str) else answer
-    cases = tuple(cases_of(numbers, limits)) if numbers else ()
+    cases = tuple(as_cases(numbers, limits)) if numbers else ()
     if numbers is None or not numbers.cases:  # those that a limit leaves out are no reason to be content
         nothing = answer if isinstance(answer, str) else "no case"
-        cases = (Case(name=f"all {where}", status=Status.FAILED, detail=nothing), *cases)
-    return Computed(software, checks, cases, numbers, hardware or Hardware(), stand_in)
+        cases = (ValidationCase(name=f"all {where}", status=Status.FAILED, detail=nothing), *cases)
+    return ComputeResult(software, checks, cases, numbers, hardware or Hardware(), stand_in)

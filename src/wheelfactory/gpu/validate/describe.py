@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.core.label import Label
-from wheelfactory.gpu.validate.report import Case, Validation
+from wheelfactory.gpu.validate.report import ValidationCase, Validation
 from wheelfactory.verify.result import Status
 
 
-def describe(validation: Validation) -> Iterator[str]:
+def validation_lines(validation: Validation) -> Iterator[str]:
     """What was validated, with what, each check and case, and the verdict as the last line."""
     validated = validation.validated
     yield f"{validated.project} {validated.version}"
@@ -28,11 +28,11 @@ def _facts(validation: Validation) -> Iterator[tuple[str, str]]:
         "wheel": validated.filename,
         "sha256": validated.sha256,
         "cell": validated.cell,
-        "label": label and f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.spoken}",
+        "label": label and f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.display_name}",
         "archs": ", ".join(validated.offload_archs),
     }
     yield from ((name, text) for name, text in about.items() if text)
-    yield "hardware", validation.hardware.shown("no GPU computed")
+    yield "hardware", validation.hardware.text("no GPU computed")
     yield "software", ", ".join([f"Python {software.python}", f"torch {software.torch}", *software.built_with])
     if mode is not None:
         yield "mode", f"foreign GPU; dropped at launch: {', '.join(mode) or 'nothing'}"
@@ -40,7 +40,7 @@ def _facts(validation: Validation) -> Iterator[tuple[str, str]]:
         yield "called", f"{symbol}, {count} times"
 
 
-def _cases(cases: Sequence[Case]) -> Iterator[str]:
+def _cases(cases: Sequence[ValidationCase]) -> Iterator[str]:
     """The greatest error of each result of a case, and the greatest that it may have."""
     width = max((len(case.name) for case in cases), default=0)
     for case in cases:
@@ -51,7 +51,7 @@ def _cases(cases: Sequence[Case]) -> Iterator[str]:
 def verdict(validation: Validation) -> str:
     """What this says about the package, in one line."""
     hardware, cases = validation.hardware, validation.cases
-    gpu = hardware.shown("")
+    gpu = hardware.text("")
     if validation.failed:
         checks = _count("checks", [check.status for check in validation.checks])
         wrong = filter(None, (checks, _count("cases", [case.status for case in cases])))
@@ -68,6 +68,6 @@ def _count(kind: str, found: Sequence[Status]) -> str:
     return f"{failed} of {len(found)} {kind}" if failed else ""
 
 
-def _left(cases: Sequence[Case]) -> str:
+def _left(cases: Sequence[ValidationCase]) -> str:
     left = [case for case in cases if case.status is Status.NOT_RUN]
     return f"; {len(left)} of {len(cases)} cases not run" if left else ""

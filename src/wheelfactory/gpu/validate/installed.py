@@ -19,10 +19,10 @@ from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
-from wheelfactory.gpu.validate.report import Validated
-from wheelfactory.verify.proofs import HasPython, Report
-from wheelfactory.wheel.read import RECORD_NAME
-from wheelfactory.wheel.record import BuildRecord, parse_record
+from wheelfactory.gpu.validate.report import ValidatedPackage
+from wheelfactory.verify.proofs import HasPython, ProgramReport
+from wheelfactory.wheel.read import BUILD_RECORD_NAME
+from wheelfactory.wheel.record import BuildRecord, parse_build_record
 
 PROJECTS = ("flash-attn", FALLBACK_NAME)
 """What can be validated; the first that is installed is."""
@@ -30,7 +30,7 @@ PROJECTS = ("flash-attn", FALLBACK_NAME)
 _EXTENSION = re.compile(r"/flash_attn_2_cuda\b[^/]*\.so$")
 
 
-class Distribution(Report):
+class InstalledDistribution(ProgramReport):
     """What the metadata of an installed distribution says, and whether its files are as they were installed."""
 
     version: str
@@ -41,20 +41,20 @@ class Distribution(Report):
     """What pip noted of a wheel that it was given by its place (PyPA, direct URL data structure)."""
     files: tuple[str, ...] | None
     """Where they are; None if there is no RECORD."""
-    troubles: tuple[str, ...]
+    record_mismatches: tuple[str, ...]
     """Files that differ from RECORD, and how."""
 
 
-class Installed(Report):
+class InstalledPackage(ProgramReport):
     """What a Python has."""
 
     project: str
     """One of `PROJECTS`."""
-    distribution: Distribution
-    numpy: bool
+    distribution: InstalledDistribution
+    has_numpy: bool
 
     @property
-    def fallback(self) -> bool:
+    def is_fallback(self) -> bool:
         """Whether it is flash-attention-amd, which has no label and runs on every GPU."""
         return self.project == FALLBACK_NAME
 
@@ -69,7 +69,7 @@ class Installed(Report):
     @cached_property
     def backend(self) -> Backend | None:
         """Whose kernels it has, by label or else by whether there is an extension; None for the fallback."""
-        if self.fallback:
+        if self.is_fallback:
             return None
         if self.label:
             return self.label.backend
@@ -80,7 +80,7 @@ class Installed(Report):
     def record(self) -> BuildRecord | None:
         """Its build record; None if there is none that can be read."""
         try:
-            return parse_record((self.distribution.record or "").encode(), "dist-info")
+            return parse_build_record((self.distribution.record or "").encode(), "dist-info")
         except InputError:
             return None
 
@@ -94,10 +94,10 @@ class Installed(Report):
                     return requirement
         return None
 
-    def as_validated(self) -> Validated:
+    def as_validated(self) -> ValidatedPackage:
         """What a report says of it; of the file only what pip noted."""
         record = self.record
-        return Validated(
+        return ValidatedPackage(
             project=self.project,
             version=self.distribution.version,
             sha256=_archive_sha256(self.distribution.direct_url),
@@ -107,7 +107,7 @@ class Installed(Report):
         )
 
 
-def read_installed(python: HasPython, environ: Mapping[str, str]) -> Installed:
+def read_installed(python: HasPython, environ: Mapping[str, str]) -> InstalledPackage:
     """What a Python has of flash-attn, else of flash-attention-amd.
 
     Raises `InputError` if it has neither, and `BuildError` if it cannot be asked or what is there cannot be read.
@@ -125,19 +125,19 @@ def read_installed(python: HasPython, environ: Mapping[str, str]) -> Installed:
         hint = "install a wheel (`wheelfactory doctor SITE` says which), name the file of one, or another --python"
         raise InputError("no flash-attn", f"{python.python} has neither {' nor '.join(PROJECTS)}", hint)
     project, distribution = there
-    return Installed(project=project, distribution=distribution, numpy=packages.origins["numpy"] is not None)
+    return InstalledPackage(project=project, distribution=distribution, has_numpy=packages.origins["numpy"] is not None)
 
 
-def _read(found: metadata.Distribution) -> Distribution:
+def _read(found: metadata.Distribution) -> InstalledDistribution:
     listed = found.files if found.read_text("RECORD") is not None else None
     troubles = {str(file): _trouble_of(file) for file in listed or ()}
-    return Distribution(
+    return InstalledDistribution(
         version=found.version,
         requires=tuple(found.requires or ()),
-        record=found.read_text(RECORD_NAME),
+        record=found.read_text(BUILD_RECORD_NAME),
         direct_url=found.read_text("direct_url.json"),
         files=None if listed is None else tuple(str(Path(str(file.locate())).resolve()) for file in listed),
-        troubles=tuple(f"{name} {trouble}" for name, trouble in troubles.items() if trouble),
+        record_mismatches=tuple(f"{name} {trouble}" for name, trouble in troubles.items() if trouble),
     )
 
 

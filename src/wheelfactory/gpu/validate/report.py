@@ -9,19 +9,19 @@ from pydantic import AwareDatetime, Field
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
-from wheelfactory.core.models import FrozenModel, parse
+from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.verify.result import Status
 
 if TYPE_CHECKING:
     from wheelfactory.gpu.torch_python import TorchPython  # which readers of reports need not
 
-FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
+VALIDATION_FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
 """What the file says that it is; another number is another form."""
 
 _HINT = "name a file with what `wheelfactory validate WHEEL --json` printed"
 
 
-class Validated(FrozenModel):
+class ValidatedPackage(FrozenModel):
     """The flash-attn that was run."""
 
     project: str
@@ -47,7 +47,7 @@ class Hardware(FrozenModel):
     arch: str | None = None
     """``gfx942``, or ``sm_90`` for one of NVIDIA."""
 
-    def shown(self, none: str) -> str:
+    def text(self, none: str) -> str:
         """``AMD Instinct MI300X (gfx942)``; or `none` without a GPU."""
         return f"{self.device} ({self.arch})" if self.device else none
 
@@ -68,17 +68,17 @@ class Software(FrozenModel):
         return [f"{name} {version}" for name, version in found.items() if version]
 
 
-def hardware_of(python: TorchPython) -> Hardware:
+def as_hardware(python: TorchPython) -> Hardware:
     """The GPU that its torch computes on."""
     return Hardware(vendor=python.vendor, device=python.device, arch=python.arch)
 
 
-def software_of(python: TorchPython) -> Software:
+def as_software(python: TorchPython) -> Software:
     """What a program finds in that Python."""
     return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
 
 
-class Check(FrozenModel):
+class ValidationCheck(FrozenModel):
     """One thing that is asked beside the numbers, such as that the backend of the label is the one that was called."""
 
     name: str
@@ -86,7 +86,7 @@ class Check(FrozenModel):
     detail: str = ""
 
 
-class Error(FrozenModel):
+class ResultError(FrozenModel):
     """How far a result is from the one in float64, and how far it may be."""
 
     result: str
@@ -95,12 +95,12 @@ class Error(FrozenModel):
     bound: float
 
 
-class Case(FrozenModel):
+class ValidationCase(FrozenModel):
     """One call, forward and backward."""
 
     name: str
     status: Status
-    errors: tuple[Error, ...] = ()
+    errors: tuple[ResultError, ...] = ()
     detail: str = ""
     """What was raised, or why it was not run."""
 
@@ -113,7 +113,7 @@ class Validation(FrozenModel):
     """The version of the factory."""
     time: AwareDatetime
     """UTC."""
-    validated: Validated
+    validated: ValidatedPackage
     hardware: Hardware
     software: Software
     dropped_launch_options: tuple[str, ...] | None = None
@@ -121,18 +121,18 @@ class Validation(FrozenModel):
     not that test mode."""
     symbols: dict[str, int] = Field({})
     """The functions of the backend that were called, and how often: ``flash_attn_2_cuda.fwd``."""
-    checks: tuple[Check, ...] = ()
-    cases: tuple[Case, ...] = ()
+    checks: tuple[ValidationCheck, ...] = ()
+    cases: tuple[ValidationCase, ...] = ()
 
     @property
-    def parts(self) -> tuple[Check | Case, ...]:
+    def checks_and_cases(self) -> tuple[ValidationCheck | ValidationCase, ...]:
         """The checks, then the cases."""
         return (*self.checks, *self.cases)
 
     @property
     def failed(self) -> bool:
         """Whether a number is wrong, or what runs is not what the wheel says."""
-        return any(part.status is Status.FAILED for part in self.parts)
+        return any(part.status is Status.FAILED for part in self.checks_and_cases)
 
 
 def read_validation(path: Path) -> Validation:
@@ -141,4 +141,4 @@ def read_validation(path: Path) -> Validation:
     Raises `InputError` with the place for a file that cannot be read, is no report, or is one of another format.
     """
     data = read_file(path, InputError("cannot read the report", str(path), _HINT))
-    return parse(Validation, data, InputError("not a report", str(path), _HINT))
+    return parse_model(Validation, data, InputError("not a report", str(path), _HINT))

@@ -8,27 +8,27 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import build_environment, package_folders, wheel_environment
+from wheelfactory.build.environments import make_build_environment, find_package_folders, open_wheel_environment
 from wheelfactory.core.checkout import factory_version
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
-from wheelfactory.gpu.validate.checks import checks_of, checks_of_calls
-from wheelfactory.gpu.validate.compute import Place, compute
+from wheelfactory.gpu.validate.checks import check_installed, check_calls
+from wheelfactory.gpu.validate.compute import ValidationContext, compute_cases
 from wheelfactory.gpu.validate.installed import PROJECTS, read_installed
-from wheelfactory.gpu.validate.report import FORMAT, Validation
+from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.verify.proofs import HasPython, handed
+from wheelfactory.verify.proofs import HasPython, device_environ
 from wheelfactory.wheel.read import Wheel
 
 
 def validate(
     path: Path | None,
-    given: str | None,
+    requested_python: str | None,
     *,
-    foreign: bool,
+    non_amd_gpu: bool,
     matrix: Matrix,
     host: Host,
     environ: Mapping[str, str],
@@ -42,27 +42,27 @@ def validate(
     wheel = Wheel.open(path) if path else None
     if wheel and wheel.name not in PROJECTS:
         raise InputError("no attention to validate", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
-    python, stand_in = _python(wheel, given, environ, cache)
+    python, stand_in = _python(wheel, requested_python, environ, cache)
     with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
-        installed = read_installed(interpreter, handed(environ))
-        computed = compute(installed, Place(interpreter, python, scratch, matrix, host, environ, cache, wheel, foreign))
-    fitting = None if stand_in or computed.stand_in else python
+        installed = read_installed(interpreter, device_environ(environ))
+        computed = compute_cases(installed, ValidationContext(interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu))
+    fitting = None if stand_in or computed.used_stand_in_torch else python
     checks = (
-        *checks_of(installed, fitting, foreign=foreign),
-        *checks_of_calls(installed, computed.numbers, elsewhere=computed.stand_in),
+        *check_installed(installed, fitting, non_amd_gpu=non_amd_gpu),
+        *check_calls(installed, computed.numbers, elsewhere=computed.used_stand_in_torch),
         *computed.checks,
     )
     said, numbers = installed.as_validated(), computed.numbers
-    named = {"filename": wheel.path.name, "sha256": sha256_of(wheel.path)} if wheel else {}
+    named = {"filename": wheel.path.name, "sha256": file_sha256(wheel.path)} if wheel else {}
     dropped = numbers.dropped if numbers else ()
     return Validation(
-        format=FORMAT,
+        format=VALIDATION_FORMAT,
         factory=factory_version(),
         time=datetime.now(timezone.utc),
         validated=said.model_copy(update=named),
         hardware=computed.hardware,
         software=computed.software,
-        dropped_launch_options=dropped if foreign else None,
+        dropped_launch_options=dropped if non_amd_gpu else None,
         symbols=numbers.symbols if numbers else {},
         checks=checks,
         cases=computed.cases,
@@ -78,7 +78,7 @@ def _python(
     except InputError:
         if given or not wheel:
             raise
-        own = build_environment(cache)
+        own = make_build_environment(cache)
         return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
@@ -90,11 +90,11 @@ def _installed(
     if wheel is None:
         yield python
         return
-    layers = package_folders(python.python, clean_environ(environ))
+    layers = find_package_folders(python.python, clean_environ(environ))
     with ExitStack() as stack:
         try:
             environment = stack.enter_context(
-                wheel_environment(cache, wheel.path, python.python, python.version, layers)
+                open_wheel_environment(cache, wheel.path, python.python, python.version, layers)
             )
         except BuildError as error:
             said = error.which.splitlines()[-1]

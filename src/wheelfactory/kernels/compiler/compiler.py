@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.digest import sha256_of
-from wheelfactory.kernels.compiler.flags import rocm_of
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.kernels.compiler.flags import rocm_root
 
 RUNAWAY_UPSTREAM = 18
 """LLVM's first release in which early inlining without function calls explodes (llvm/llvm-project#86332: 8 times the
@@ -48,7 +48,7 @@ class Compiler:
     the version of the C and C++ libraries whose headers it uses."""
 
     @property
-    def runs_away(self) -> bool:
+    def has_runaway_inlining(self) -> bool:
         """Whether a compiler of this version runs away on upstream's pair of inlining flags (`flags.is_runaway`).
 
         By the version alone: what a compiler does is not tried, and one that does not say its version is trusted.
@@ -65,7 +65,7 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
     digest = hashlib.sha256("\n".join([*lines, *_host_libraries(hipcc, environ)]).encode())
     llvm = int(number[1]) if number else 0
     for path in sorted(set(_files(Path(hipcc), done.stdout, llvm, environ))):
-        digest.update(bytes.fromhex(sha256_of(path)))
+        digest.update(bytes.fromhex(file_sha256(path)))
     return Compiler(
         version=clang.partition(" (")[0] or "; ".join(lines),
         llvm=llvm,
@@ -83,7 +83,7 @@ def _host_libraries(hipcc: str, environ: Mapping[str, str]) -> list[str]:
 
 def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:
     """The files whose content decides what an object is, as far as this compiler has them."""
-    rocm = Path(rocm_of(str(hipcc)))
+    rocm = Path(rocm_root(str(hipcc)))
     yield hipcc.resolve()
     for pattern in _HIPCC:
         yield from hipcc.resolve().parent.glob(pattern)

@@ -46,7 +46,7 @@ def _cost(cpu_s: float, peak_gib: float, size_kib: int) -> Cost:
     return Cost(cpu_s, round(peak_gib * 1024), size_kib * 1024)
 
 
-SEED: Mapping[str, Mapping[int, Cost]] = {
+SEED_COSTS: Mapping[str, Mapping[int, Cost]] = {
     "fwd": {
         32: _cost(28.8, 0.87, 129),
         64: _cost(23.0, 0.78, 124),
@@ -79,7 +79,7 @@ and upstream's flags less early inlining, sources of flash-attn 2.8.3, November 
 taken on a busy machine and are divided by how much longer ``bwd_api`` took there (1.94). `kind_of` names the kinds."""
 
 
-def kind_of(source: str) -> tuple[str, int | None]:
+def parse_kernel_kind(source: str) -> tuple[str, int | None]:
     """The kind of kernel and its head dim, from the name of a source without extension.
 
     ``fmha_bwd_dot_do_o_d64_...`` is ``("bwd_dot_do_o", 64)``, ``fmha_fwd_api`` is ``("fwd_api", None)``; the head dim
@@ -99,16 +99,16 @@ def seed_cost(source: str, archs: int) -> Cost:
     A head dim that was not measured costs what the kind's dearest does; a kind that was not measured, as a future
     release may bring, what the dearest kind of its sort (API or kernel) does.
     """
-    return _seed_cost(*kind_of(source), archs)
+    return _seed_cost(*parse_kernel_kind(source), archs)
 
 
 @lru_cache
 def _seed_cost(kind: str, dim: int | None, archs: int) -> Cost:
-    cost = SEED.get(kind, {}).get(dim or 0)
+    cost = SEED_COSTS.get(kind, {}).get(dim or 0)
     if cost is None:
         may_be_api = kind.endswith("_api") or not kind
-        kinds = [kind] if kind in SEED else [known for known in SEED if may_be_api or not known.endswith("_api")]
-        known = [cost for kind in kinds for cost in SEED[kind].values()]
+        kinds = [kind] if kind in SEED_COSTS else [known for known in SEED_COSTS if may_be_api or not known.endswith("_api")]
+        known = [cost for kind in kinds for cost in SEED_COSTS[kind].values()]
         # the largest of each number, so that no source that it stands for costs more
         cost = Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known))
     return _for_archs(cost, 1, archs)
@@ -122,7 +122,7 @@ def _for_archs(cost: Cost, measured: int, wanted: int) -> Cost:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One compile that really ran; an object out of a compiler cache is none. Units are those of `Cost`."""
 
     source: str
@@ -138,7 +138,7 @@ class Measured:
         return json.dumps(asdict(self), sort_keys=True) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> Measured | None:
+    def from_line(cls, line: str) -> Measurement | None:
         """The inverse of `to_line`; None for a line that is cut short or something else."""
         try:
             document = json.loads(line)
@@ -159,7 +159,7 @@ def _is_amount(value: object) -> bool:
 class Ledger:
     """Measured compiles, in the order of their lines."""
 
-    measured: tuple[Measured, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
@@ -170,7 +170,7 @@ class Ledger:
         if not path.is_file():
             return cls()
         with path.open(encoding="utf-8", errors="replace") as file:
-            return cls(tuple(filter(None, map(Measured.from_line, file))))
+            return cls(tuple(filter(None, map(Measurement.from_line, file))))
 
     @property
     def main_compiler(self) -> str:
@@ -178,14 +178,14 @@ class Ledger:
 
         Whoever only forecasts or cuts has no compiler at hand, and must not choose by what its machine has.
         """
-        counts = Counter(entry.compiler for entry in self.measured)
+        counts = Counter(entry.compiler for entry in self.measurements)
         return min(counts, key=lambda compiler: (-counts[compiler], compiler), default="")
 
     @cached_property
     def by_source(self) -> Mapping[tuple[str, str], Mapping[tuple[str, ...], Cost]]:
         """By compiler and source, then by archs: the median of what was measured, and the largest memory."""
-        found: dict[tuple[str, str], dict[tuple[str, ...], list[Measured]]] = defaultdict(lambda: defaultdict(list))
-        for entry in self.measured:
+        found: dict[tuple[str, str], dict[tuple[str, ...], list[Measurement]]] = defaultdict(lambda: defaultdict(list))
+        for entry in self.measurements:
             found[entry.compiler, entry.source][entry.archs].append(entry)
         return {key: {archs: _middle(entries) for archs, entries in by.items()} for key, by in found.items()}
 
@@ -197,8 +197,8 @@ class Ledger:
         must not make room for heavy ones. Sources that `SEED` only guesses do not count.
         """
         found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-        for entry in self.measured:
-            if kind_of(entry.source)[0] in SEED:
+        for entry in self.measurements:
+            if parse_kernel_kind(entry.source)[0] in SEED_COSTS:
                 seed = seed_cost(entry.source, len(entry.archs))
                 ratio = (entry.cpu_s / seed.cpu_s, entry.peak_mib / seed.peak_mib, entry.size / seed.size)
                 found[entry.compiler].append(ratio)
@@ -208,12 +208,12 @@ class Ledger:
         }
 
 
-def _middle(entries: list[Measured]) -> Cost:
+def _middle(entries: list[Measurement]) -> Cost:
     cpu, size = median(entry.cpu_s for entry in entries), median(entry.size for entry in entries)
     return Cost(cpu, max(entry.peak_mib for entry in entries), round(size))
 
 
-def predict(ledger: Ledger, source: str, archs: tuple[str, ...], compiler: str) -> Cost:
+def predict_cost(ledger: Ledger, source: str, archs: tuple[str, ...], compiler: str) -> Cost:
     """What compiling a source (its name without extension) for these archs will cost.
 
     The first of: what this compiler took for it; what it took for another list of archs, by their number; `SEED`
@@ -236,4 +236,4 @@ def shard_costs(ledger: Ledger, sources: Iterable[str], archs: tuple[str, ...]) 
     That is the ledger that a person named, or an empty one, never the one that a machine keeps for itself.
     """
     compiler = ledger.main_compiler
-    return {source: predict(ledger, source, archs, compiler).cpu_s for source in sources}
+    return {source: predict_cost(ledger, source, archs, compiler).cpu_s for source in sources}

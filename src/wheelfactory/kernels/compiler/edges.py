@@ -13,11 +13,11 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.flags import (
-    is_runaway,
+    has_runaway_flags,
     kernel_flags,
     kernel_name,
-    kernel_source,
-    rocm_of,
+    find_kernel_source,
+    rocm_root,
 )
 from wheelfactory.kernels.compiler.key import make_key
 from wheelfactory.kernels.compiler.store import SetKey
@@ -39,13 +39,13 @@ class Edge:
     @property
     def is_kernel(self) -> bool:
         """Whether its source is a generated kernel."""
-        return kernel_source(["-c", self.source]) is not None
+        return find_kernel_source(["-c", self.source]) is not None
 
     def arguments(self) -> list[str]:
         """hipcc and its arguments. Raises `BuildError` if hipcc is not behind the launcher."""
         words = shlex.split(self.command)
-        if launcher.PATH in words:
-            return words[words.index(launcher.PATH) + 1 :]
+        if launcher.LAUNCHER_PATH in words:
+            return words[words.index(launcher.LAUNCHER_PATH) + 1 :]
         raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
 
     @property
@@ -63,7 +63,7 @@ def read_edges(ninja: str, folder: Path) -> list[Edge]:
 
 
 @dataclass(frozen=True)
-class Survey:
+class CompileInputs:
     """What is known before anything is compiled."""
 
     kernels: Mapping[str, Edge]
@@ -73,11 +73,11 @@ class Survey:
     archs: tuple[str, ...]
     compiler: Compiler
     key: SetKey
-    tamed: bool
+    early_inline_disabled: bool
     """Whether flags were taken back with which this compiler runs away."""
 
 
-def survey(edges: Sequence[Edge], environ: Mapping[str, str]) -> Survey | None:
+def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> CompileInputs | None:
     """What these compiles are; None if no generated kernel is among them.
 
     Raises `BuildError` if they are not compiled alike, or read what the key does not hold; `OSError` if there is no
@@ -95,18 +95,18 @@ def survey(edges: Sequence[Edge], environ: Mapping[str, str]) -> Survey | None:
             "this flash-attn release needs a change in wheelfactory.kernels.compiler.edges",
         )
     hipcc, *arguments = first.arguments()
-    compiler, rocm, root = read_compiler(hipcc, environ), rocm_of(hipcc), str(Path(first.source).parents[1])
+    compiler, rocm, root = read_compiler(hipcc, environ), rocm_root(hipcc), str(Path(first.source).parents[1])
     archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
     if not archs:
         raise BuildError("no offload arch", first.name, "name one as --offload-arch=gfx942 does")
-    tamed = compiler.runs_away and is_runaway(arguments)
-    flags = kernel_flags(arguments, root, rocm, tame=tamed)
-    return Survey(
+    tamed = compiler.has_runaway_inlining and has_runaway_flags(arguments)
+    flags = kernel_flags(arguments, root, rocm, disable_early_inline=tamed)
+    return CompileInputs(
         kernels={edge.name: edge for edge in kernels},
         bindings=tuple(edge for edge in edges if not edge.is_kernel),
         hipcc=hipcc,
         archs=archs,
         compiler=compiler,
         key=make_key([edge.source for edge in kernels], flags, archs, compiler, rocm, environ),
-        tamed=tamed,
+        early_inline_disabled=tamed,
     )

@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # what typing has of that name; typing itself takes longe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-APPENDED = "HIPCC_COMPILE_FLAGS_APPEND"
+APPEND_VARIABLE = "HIPCC_COMPILE_FLAGS_APPEND"
 """Flags that hipcc adds to its command line by itself, where no compiler cache sees them (measured: both ccache and
 sccache then serve wrong objects). The launcher puts them on the command line instead."""
 
@@ -23,12 +23,12 @@ COMPILER_ENVIRONMENT = (
 )
 """Variables by which hipcc or clang make another object of the same command line (hipcc's source, clang's manual)."""
 
-HEADER_FOLDERS = ("-I", "-isystem", "-iquote", "-idirafter")
-OUTPUTS = ("-o", "-MF", "-MT", "-MQ")
+HEADER_OPTIONS = ("-I", "-isystem", "-iquote", "-idirafter")
+OUTPUT_OPTIONS = ("-o", "-MF", "-MT", "-MQ")
 """Options that name what a compile writes."""
 _WITH_VALUE = (
-    *HEADER_FOLDERS,
-    *OUTPUTS,
+    *HEADER_OPTIONS,
+    *OUTPUT_OPTIONS,
     "-D",
     "-U",
     "-x",
@@ -47,7 +47,7 @@ EARLY_INLINE = "-amdgpu-early-inline-all"
 FUNCTION_CALLS = "-amdgpu-function-calls"
 
 
-def kernel_source(arguments: Sequence[str]) -> str | None:
+def find_kernel_source(arguments: Sequence[str]) -> str | None:
     """The path of the generated kernel that a command line compiles; None for a binding or anything else.
 
     Upstream's setup.py takes all ``build/fmha_*wd*`` as generated sources, in every release.
@@ -73,17 +73,17 @@ def source_root(source: str) -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(source)))
 
 
-def rocm_of(hipcc: str) -> str:
+def rocm_root(hipcc: str) -> str:
     """The ROCm folder that a hipcc belongs to."""
     return os.path.dirname(os.path.dirname(os.path.abspath(hipcc)))
 
 
-def is_runaway(arguments: Sequence[str]) -> bool:
+def has_runaway_flags(arguments: Sequence[str]) -> bool:
     """Whether both flags are there that together send some compilers into endless inlining (see `compiler`)."""
     return f"{EARLY_INLINE}=true" in arguments and f"{FUNCTION_CALLS}=false" in arguments
 
 
-def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, tame: bool) -> list[str]:
+def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_early_inline: bool) -> list[str]:
     """The flags of a command line that can reach a generated kernel, in their order; no source, no output.
 
     `arguments` are those after the compiler's name. Paths below `root` become relative to it, so that the same
@@ -92,16 +92,16 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, tame: bool) 
     """
     kept: list[str] = []
     for option, value in split_options(arguments):
-        if option in OUTPUTS or (not option and _is_kernel(value)):
+        if option in OUTPUT_OPTIONS or (not option and _is_kernel(value)):
             continue
-        if option in HEADER_FOLDERS:
+        if option in HEADER_OPTIONS:
             folder = _header_folder(value, root, rocm)
             if folder:
                 kept += [option + folder] if option == "-I" else [option, folder]
         elif option in ("-D", "-U"):
             if not _is_torch_only(value):
                 kept.append(option + value)
-        elif option == "-mllvm" and tame and value == f"{EARLY_INLINE}=true":
+        elif option == "-mllvm" and disable_early_inline and value == f"{EARLY_INLINE}=true":
             kept += [option, f"{EARLY_INLINE}=false"]
         elif value:
             kept += [option, value] if option else [value]  # without one, of an option not known here, before it
@@ -139,7 +139,7 @@ def _header_folder(folder: str, root: str, rocm: str) -> str:
 
 def appended_flags(environ: Mapping[str, str]) -> list[str]:
     """The flags that hipcc would add by itself."""
-    text = environ.get(APPENDED, "")
+    text = environ.get(APPEND_VARIABLE, "")
     if not text:
         return []
     import shlex  # costs more than all else here, and is hardly ever needed

@@ -15,17 +15,17 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compiler import Compiler
 from wheelfactory.kernels.compiler.flags import (
     COMPILER_ENVIRONMENT,
-    HEADER_FOLDERS,
+    HEADER_OPTIONS,
     appended_flags,
     kernel_name,
     split_options,
 )
 from wheelfactory.kernels.compiler.store import SetKey
 
-ROCM = "ROCM"
+ROCM_PLACEHOLDER = "ROCM"
 """Stands in the key for the folder of ROCm, wherever that is: the compiler's content is in the key."""
 
-UNSEEN = re.compile(
+FORBIDDEN_IN_KERNELS = re.compile(
     rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|__DATE__|__TIME__|__TIMESTAMP__"
     rb"|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
 )
@@ -48,11 +48,11 @@ def make_key(
     Raises `BuildError` if a source or header reads what the key does not hold.
     """
     root = Path(sources[0]).parent.parent
-    named = [value for option, value in split_options(flags) if option in HEADER_FOLDERS]
+    named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
     folders = [Path(root, folder) for folder in named if not Path(folder).is_absolute()]
     parts = {
         "compiler": asdict(compiler),
-        "flags": [flag.replace(rocm, ROCM) for flag in (*flags, *appended_flags(environ))],
+        "flags": [flag.replace(rocm, ROCM_PLACEHOLDER) for flag in (*flags, *appended_flags(environ))],
         "environment": key_environment(environ, rocm),
         "archs": list(archs),
         "sources": _digest((kernel_name(path), Path(path)) for path in sorted(sources)),
@@ -79,7 +79,7 @@ def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
     digest = hashlib.sha256()
     for name, path in files:
         data = path.read_bytes()
-        found = UNSEEN.search(data) if ours else None
+        found = FORBIDDEN_IN_KERNELS.search(data) if ours else None
         if found:
             raise BuildError(
                 "a kernel reads what the factory keeps from it",
@@ -90,13 +90,13 @@ def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
     return digest.hexdigest()
 
 
-def differences(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def diff_key_parts(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """What differs between the parts of two keys, by name, such as ``compiler: HIP 6.3, other HIP 6.4``."""
     found: list[str] = []
     for name in sorted({*parts, *other}):
         one, two = parts.get(name), other.get(name)
         if isinstance(one, Mapping) and isinstance(two, Mapping):
-            found += [f"{name}.{difference}" for difference in differences(one, two)]
+            found += [f"{name}.{difference}" for difference in diff_key_parts(one, two)]
         elif _plain(one) != _plain(two):
             found.append(f"{name}: {_short(*_apart(one, two))}, other {_short(*_apart(two, one))}")
     return found

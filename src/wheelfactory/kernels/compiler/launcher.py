@@ -14,41 +14,41 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(
 
 from wheelfactory.kernels.compiler import flags
 
-PATH = os.path.realpath(__file__)
+LAUNCHER_PATH = os.path.realpath(__file__)
 """Of this program, as it stands on a command line."""
 
 
 def compile_command(
-    argv: list[str], source: str, environ: dict[str, str], *, tame: bool
+    argv: list[str], source: str, environ: dict[str, str], *, disable_early_inline: bool
 ) -> tuple[list[str], dict[str, str]]:
     """The command that compiles a kernel in its `source_root`, and its environment.
 
     `tame` takes back early inlining.
     """
     hipcc, arguments = argv[0], argv[1:]
-    root, rocm = flags.source_root(source), flags.rocm_of(hipcc)
-    kept = [*flags.kernel_flags(arguments, root, rocm, tame=tame), *flags.appended_flags(environ)]
+    root, rocm = flags.source_root(source), flags.rocm_root(hipcc)
+    kept = [*flags.kernel_flags(arguments, root, rocm, disable_early_inline=disable_early_inline), *flags.appended_flags(environ)]
     output = os.path.abspath(arguments[arguments.index("-o") + 1])
-    left = {name: value for name, value in environ.items() if name != flags.APPENDED}
+    left = {name: value for name, value in environ.items() if name != flags.APPEND_VARIABLE}
     return flags.kernel_command(hipcc, kept, source, output), left
 
 
 def _runs_away(argv: list[str], environ: dict[str, str]) -> bool:
     """Whether the compiler runs away on the pair of flags, and this command line has it."""
-    if not flags.is_runaway(argv):
+    if not flags.has_runaway_flags(argv):
         return False
     from wheelfactory.kernels.compiler.compiler import read_compiler  # takes a second, so only where it matters
 
-    return read_compiler(argv[0], environ).runs_away
+    return read_compiler(argv[0], environ).has_runaway_inlining
 
 
 def main(argv: list[str]) -> int:
     """Become the compiler; the exit status if there is none."""
     environ = dict(os.environ)
-    source = flags.kernel_source(argv[1:])
+    source = flags.find_kernel_source(argv[1:])
     command = argv
     if source is not None:
-        command, environ = compile_command(argv, source, environ, tame=_runs_away(argv, environ))
+        command, environ = compile_command(argv, source, environ, disable_early_inline=_runs_away(argv, environ))
         os.chdir(flags.source_root(source))
     try:
         os.execvpe(command[0], command, environ)

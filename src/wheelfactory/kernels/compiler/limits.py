@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler.key import differences
+from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
 
 _POINTER = 8
@@ -18,7 +18,7 @@ _POINTER = 8
 _OTHER_ARGUMENTS = 16 << 10
 """Bytes to allow at a link for flags and libraries."""
 
-MOST_ARGUMENTS = 6 << 20
+MAX_ARGUMENT_BYTES = 6 << 20
 """Bytes that Linux allows for arguments and environment at most: three quarters of its default stack limit (exec.c)."""
 
 _MOST_NAMED = 5
@@ -27,10 +27,10 @@ _MOST_NAMED = 5
 
 def argument_limit(stack: int) -> int:
     """Bytes of arguments and environment that a program may be given under a soft stack limit: a quarter of it."""
-    return MOST_ARGUMENTS if stack == resource.RLIM_INFINITY else max(128 << 10, min(MOST_ARGUMENTS, stack // 4))
+    return MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else max(128 << 10, min(MAX_ARGUMENT_BYTES, stack // 4))
 
 
-def link_bytes(objects: Iterable[str], environment: int) -> int:
+def link_argument_bytes(objects: Iterable[str], environment: int) -> int:
     """Bytes that Linux counts at a link of objects at these paths, beside an environment that takes so many.
 
     setuptools gives the compiler an argument list, without a shell and without a response file.
@@ -43,13 +43,13 @@ def _taken(text: str) -> int:
     return len(os.fsencode(text)) + 1 + _POINTER
 
 
-def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
+def raise_link_limit(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
     """See to it that a process may start a linker with the paths of all objects; raises its stack limit if need be.
 
     Raises `BuildError` if it may not be raised so far.
     """
     paths = list(objects)
-    needed = link_bytes(paths, sum(_taken(f"{name}={value}") for name, value in environ.items()))
+    needed = link_argument_bytes(paths, sum(_taken(f"{name}={value}") for name, value in environ.items()))
     soft, hard = resource.prlimit(process, resource.RLIMIT_STACK)
     if needed <= argument_limit(soft):
         return
@@ -63,7 +63,7 @@ def allow_link(process: int, objects: Iterable[str], environ: Mapping[str, str])
     resource.prlimit(process, resource.RLIMIT_STACK, (4 * allowed, hard))
 
 
-def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
+def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raises `BuildError` if the compiler cannot make code for an arch; its driver knows without compiling."""
     refused = []
     for arch in archs:
@@ -78,7 +78,7 @@ def refuse_untargetable(hipcc: str, archs: Sequence[str], environ: Mapping[str, 
         raise BuildError("the compiler cannot make code for", "; ".join(refused), hint)
 
 
-def refuse_other_sources(found: Collection[str], planned: Collection[str]) -> None:
+def require_planned_sources(found: Collection[str], planned: Collection[str]) -> None:
     """Raises `BuildError` if the kernels of this build are not those that were planned; nothing planned fits all.
 
     Shards, forecasts and archives count on the planned names, so a kernel too few would end as a library that lacks it.
@@ -98,11 +98,11 @@ def refuse_other_sources(found: Collection[str], planned: Collection[str]) -> No
     )
 
 
-def refuse_other_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:
+def require_matching_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:
     """Raises `BuildError` if none of the archives handed over, told by the parts of their keys, is of this key."""
     if any(dict(parts) == dict(key.parts) for parts in given):
         return
-    nearest = min((differences(key.parts, parts) for parts in given), key=len)
+    nearest = min((diff_key_parts(key.parts, parts) for parts in given), key=len)
     raise BuildError(
         "kernel archive of another key",
         "; ".join(nearest),

@@ -14,10 +14,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler.conduct import conduct
-from wheelfactory.kernels.compiler.edges import read_edges, survey
-from wheelfactory.kernels.compiler.limits import refuse_other_sources
-from wheelfactory.kernels.compiler.order import LINK, SHARD, Order
+from wheelfactory.kernels.compiler.conduct import compile_set
+from wheelfactory.kernels.compiler.edges import read_edges, inspect_compiles
+from wheelfactory.kernels.compiler.limits import require_planned_sources
+from wheelfactory.kernels.compiler.order import READY_TO_LINK, SHARD_DONE, CompileRequest
 
 NOT_LINKED = 64
 """Exit status that ends setup.py before the link: only a shard was asked for, or something is refused."""
@@ -25,23 +25,23 @@ NOT_LINKED = 64
 
 def main(arguments: list[str]) -> int:
     """Do what torch wants of ninja; the exit status."""
-    order = Order.read(os.environ)
+    order = CompileRequest.read(os.environ)
     if "--version" in arguments or not Path("build.ninja").exists():
         os.execv(order.ninja, [order.ninja, *arguments])
     try:
-        found = survey(read_edges(order.ninja, Path.cwd()), os.environ)
+        found = inspect_compiles(read_edges(order.ninja, Path.cwd()), os.environ)
         if found is None:
             os.execv(order.ninja, [order.ninja, *arguments])
-        refuse_other_sources(found.kernels, order.planned)
-        report = conduct(order, found, os.environ)
+        require_planned_sources(found.kernels, order.planned_sources)
+        report = compile_set(order, found, os.environ)
     except (BuildError, OSError) as error:
         what, hint = "cannot compile kernels", "mend that, and run it again"
         refusal = error if isinstance(error, BuildError) else BuildError(what, str(error), hint)
         print(f"error: {refusal}", file=sys.stderr)
-        order.answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
+        order.write_answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
         return NOT_LINKED
     report.write(order)
-    return {LINK: 0, SHARD: NOT_LINKED}.get(report.state, 1)
+    return {READY_TO_LINK: 0, SHARD_DONE: NOT_LINKED}.get(report.state, 1)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,16 @@ from typing import Any
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 
-VARIABLE = "WHEELFACTORY_ORDER"
+REQUEST_VARIABLE = "WHEELFACTORY_ORDER"
 """Names the file of the order in the environment of setup.py."""
 
-LINK, SHARD, LATER, FAILED = "link", "shard", "later", "failed"
+READY_TO_LINK, SHARD_DONE, TIME_UP, FAILED = "link", "shard", "later", "failed"
 """How a compile ended: all objects are there to link, all of the shard are there, the time was up before, or it failed
 or was killed."""
 
 
 @dataclass(frozen=True)
-class Order:
+class CompileRequest:
     """What to compile, and with what. Paths are text, as they are in the image if there is one."""
 
     ninja: str
@@ -29,7 +29,7 @@ class Order:
     """The folder of all stores."""
     ledger: str
     """The file to read measurements from, and to write them to."""
-    report: str
+    result_file: str
     """Where to leave the `Report`, or the refusal."""
     jobs: int
     """How many compiles may run at once, until one is killed for want of memory."""
@@ -38,13 +38,13 @@ class Order:
     ccache_dir: str = ""
     shard: str = ""
     """``I/N`` to compile one shard and link nothing; empty for all and the link."""
-    cut_by: str = ""
+    shard_ledger: str = ""
     """The ledger by which shards are cut, the same on every machine; empty for the seed table alone."""
     deadline: float | None = None
     """Seconds since 1970 at which every compile should have ended."""
-    given: tuple[Mapping[str, Any], ...] = ()
+    archive_keys: tuple[Mapping[str, Any], ...] = ()
     """The keys, as their parts, of the archives that were handed over; one of them must fit."""
-    planned: tuple[str, ...] = ()
+    planned_sources: tuple[str, ...] = ()
     """The names of the kernel sources that `wheelfactory plan` lists; empty where it cannot list them."""
 
     def write(self, path: Path) -> None:
@@ -52,37 +52,37 @@ class Order:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
-    def read(cls, environ: Mapping[str, str]) -> Order:
+    def read(cls, environ: Mapping[str, str]) -> CompileRequest:
         """The order that the environment names."""
-        document = json.loads(Path(environ[VARIABLE]).read_text(encoding="utf-8"))
+        document = json.loads(Path(environ[REQUEST_VARIABLE]).read_text(encoding="utf-8"))
         return cls(**{**document, "given": tuple(document["given"]), "planned": tuple(document["planned"])})
 
-    def answer(self, document: Mapping[str, Any]) -> None:
+    def write_answer(self, document: Mapping[str, Any]) -> None:
         """Leave where the factory looks what became of this: a `Report`, or what, which and hint of a refusal."""
-        write_atomic(Path(self.report), json.dumps(document).encode())
+        write_atomic(Path(self.result_file), json.dumps(document).encode())
 
 
 @dataclass(frozen=True)
-class Report:
+class CompileResult:
     """What became of an order."""
 
     state: str
     """`LINK`, `SHARD`, `LATER` or `FAILED`."""
     key: str
-    names: tuple[str, ...]
+    sources: tuple[str, ...]
     """The sources that were wanted: those of the shard, or all."""
-    taken: int
+    reused: int
     """How many of them the store had."""
     compiled: int
     """How many were compiled."""
     started: float
 
-    def write(self, order: Order) -> None:
+    def write(self, order: CompileRequest) -> None:
         """Leave the report where the order says."""
-        order.answer(asdict(self))
+        order.write_answer(asdict(self))
 
     @classmethod
-    def read(cls, path: Path) -> Report | None:
+    def read(cls, path: Path) -> CompileResult | None:
         """The report in a file; None if there is none. Raises `BuildError` with the refusal that is there instead."""
         if not path.is_file():
             return None

@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from typing import IO
 
 from wheelfactory.core import host
-from wheelfactory.core.ask import NOTE
+from wheelfactory.core.ask import NOTICE_PREFIX
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.edges import Edge
 
 
 @dataclass(frozen=True)
-class Command:
+class EdgeCommand:
     """What compiles a source."""
 
-    words: Sequence[str]
+    argv: Sequence[str]
     folder: str
     environ: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedCompile:
     """One compile that ended, for good. Times in seconds, `start` and `end` since 1970."""
 
     edge: Edge
@@ -68,8 +68,8 @@ def jobs_after_kill(jobs: int, started_with: int) -> int:
 
 
 def run_compiles(
-    edges: Iterable[Edge], jobs: int, command: Callable[[Edge], Command], may_start: Callable[[Edge], bool]
-) -> Generator[Ended, None, None]:
+    edges: Iterable[Edge], jobs: int, command: Callable[[Edge], EdgeCommand], may_start: Callable[[Edge], bool]
+) -> Generator[EndedCompile, None, None]:
     """Compile in this order, up to `jobs` at once, and give each compile as it ends.
 
     One for which `may_start` is false when its turn comes is left out. After a failure no more are started. Raises
@@ -101,7 +101,7 @@ def run_compiles(
             waiting.appendleft(compile_.edge)
             jobs = jobs_after_kill(jobs, compile_.jobs)
             again = f"{compile_.edge.name} was killed for want of memory and is compiled again"
-            print(f"{NOTE}{again}; {jobs} at once from now on", flush=True)
+            print(f"{NOTICE_PREFIX}{again}; {jobs} at once from now on", flush=True)
     finally:
         for left in running.values():
             left.process.kill()
@@ -109,11 +109,11 @@ def run_compiles(
             left.output.close()
 
 
-def _start(edge: Edge, command: Command, jobs: int) -> _Running:
+def _start(edge: Edge, command: EdgeCommand, jobs: int) -> _Running:
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the compile has ended
     start, kills = time.time(), host.out_of_memory_kills()
     process = subprocess.Popen(
-        command.words,
+        command.argv,
         cwd=command.folder,
         env=command.environ,
         stdin=subprocess.DEVNULL,
@@ -123,7 +123,7 @@ def _start(edge: Edge, command: Command, jobs: int) -> _Running:
     return _Running(edge, process, output, start, jobs, kills)
 
 
-def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
+def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
     """Wait for the next of them to end, and remove it."""
     pid = 0
     while pid not in running:  # who started this process may have left it other children
@@ -133,7 +133,7 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
     with compile_.output as file:
         file.seek(0)
         output = file.read().decode(errors="replace")
-    return compile_, Ended(
+    return compile_, EndedCompile(
         edge=compile_.edge,
         code=compile_.process.returncode,
         cpu_s=used.ru_utime + used.ru_stime,
@@ -144,6 +144,6 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, Ended]:
     )
 
 
-def _was_killed(compile_: _Running, ended: Ended) -> bool:
+def _was_killed(compile_: _Running, ended: EndedCompile) -> bool:
     """A driver whose compiler was killed ends with a status of its own, so the kernel's count is asked too."""
     return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > compile_.kills)

@@ -34,7 +34,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
 
-def cut(costs: Mapping[str, float], count: int) -> tuple[tuple[str, ...], ...]:
+def cut_shards(costs: Mapping[str, float], count: int) -> tuple[tuple[str, ...], ...]:
     """`count` shards of the names, each in the order to compile them in: the longest first.
 
     Each name goes to the shard with the least CPU seconds so far, the longest name first, so that no two shards differ
@@ -64,7 +64,7 @@ def wall_time(costs: Iterable[float], jobs: int) -> float:
     return max(free, default=0.0)
 
 
-def least_count(
+def min_shard_count(
     costs: Mapping[str, float], budget_s: float, jobs: int, *, predicted: Mapping[str, float] | None = None
 ) -> int:
     """The least number of shards of which each takes at most `budget_s` seconds where `jobs` compiles run at once.
@@ -78,6 +78,6 @@ def least_count(
         raise ValueError(f"one compile takes {longest:.0f} s, more than the {budget_s:.0f} s of a shard")
     # rounded down, so that sums of floating-point numbers never start the search above the least
     count = max(1, int(sum(times.values()) / budget_s / jobs)) if times else 1
-    while any(wall_time((times[name] for name in shard), jobs) > budget_s for shard in cut(costs, count)):
+    while any(wall_time((times[name] for name in shard), jobs) > budget_s for shard in cut_shards(costs, count)):
         count += 1
     return count

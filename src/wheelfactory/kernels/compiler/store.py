@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.digest import SHA256, sha256_of
+from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import atomic_path, write_atomic
 
 FORMAT = 1
@@ -65,7 +65,7 @@ class SetKey:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError("not a kernel set of format 1")
         parts, sources = document.get("parts"), document.get("sources")
-        if not isinstance(parts, dict) or not isinstance(sources, list) or not all(map(is_name, sources)):
+        if not isinstance(parts, dict) or not isinstance(sources, list) or not all(map(is_source_name, sources)):
             raise ValueError("not a kernel set")
         key = cls(parts, tuple(sources))
         if key.digest != document.get("key"):
@@ -73,13 +73,13 @@ class SetKey:
         return key
 
 
-def is_name(value: object) -> bool:
+def is_source_name(value: object) -> bool:
     """Whether it can be the name of a source: plain, and of one part."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
-class Finished:
+class ObjectRecord:
     """One compiled object, and what it cost; times in seconds, memory in MiB (the largest process)."""
 
     source: str
@@ -100,7 +100,7 @@ class Finished:
         return json.dumps(asdict(self), sort_keys=True) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> Finished | None:
+    def from_line(cls, line: str) -> ObjectRecord | None:
         """The inverse of `to_line`; None for a line that is cut short or something else."""
         try:
             return cls.from_document(json.loads(line))
@@ -108,13 +108,13 @@ class Finished:
             return None
 
     @classmethod
-    def from_document(cls, document: Any) -> Finished | None:
+    def from_document(cls, document: Any) -> ObjectRecord | None:
         """The same of JSON that was read."""
         try:
             entry = cls(**{**document, "archs": tuple(document["archs"])})
             counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
             sound = (
-                is_name(entry.source)
+                is_source_name(entry.source)
                 and all(isinstance(arch, str) for arch in entry.archs)
                 and re.fullmatch(SHA256, entry.sha256)
                 and all(isinstance(count, int) and count >= 0 for count in counts)
@@ -144,24 +144,24 @@ class Store:
             raise ValueError(f"not the store of {digest}")
         return store
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Make the folder, if it is not there."""
         (self.folder / "objects").mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / "set.json", self.key.to_bytes())
 
-    def path(self, source: str) -> Path:
+    def object_path(self, source: str) -> Path:
         """Where the object of a source is."""
         return self.folder / "objects" / f"{source}.o"
 
-    def finished(self) -> dict[str, Finished]:
+    def read_records(self) -> dict[str, ObjectRecord]:
         """The objects that are in place, by source; an object that was changed since is still listed."""
         sources = set(self.key.sources)
         return {entry.source: entry for entry in read_journal(self.journal) if entry.source in sources}
 
-    def take(self, entry: Finished, destination: Path) -> bool:
+    def restore_object(self, entry: ObjectRecord, destination: Path) -> bool:
         """Put an object where a linker looks for it, if it is there and what the journal says; whether it was."""
-        kept = self.path(entry.source)
-        if not kept.is_file() or sha256_of(kept) != entry.sha256:
+        kept = self.object_path(entry.source)
+        if not kept.is_file() or file_sha256(kept) != entry.sha256:
             return False
         destination.parent.mkdir(parents=True, exist_ok=True)
         destination.unlink(missing_ok=True)
@@ -172,13 +172,13 @@ class Store:
                 shutil.copyfile(kept, path)
         return True
 
-    def keep(self, built: Path, entry: Finished) -> None:
+    def save_object(self, built: Path, entry: ObjectRecord) -> None:
         """Keep a compiled object. Raises `OSError`, such as for a full disk; the object is then not kept."""
-        with atomic_path(self.path(entry.source)) as path:
+        with atomic_path(self.object_path(entry.source)) as path:
             shutil.copyfile(built, path)
-        self.record(entry)
+        self.append_record(entry)
 
-    def record(self, entry: Finished) -> None:
+    def append_record(self, entry: ObjectRecord) -> None:
         """Say that an object is in place."""
         with self.journal.open("ab+") as file:
             if file.tell():
@@ -188,12 +188,12 @@ class Store:
             file.write(entry.to_line().encode())
 
 
-def read_journal(path: Path) -> Iterator[Finished]:
+def read_journal(path: Path) -> Iterator[ObjectRecord]:
     """What a journal says, in order; nothing if there is none."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            entry = Finished.from_line(line)
+            entry = ObjectRecord.from_line(line)
             if entry:
                 yield entry

@@ -11,29 +11,29 @@ from typing import TypeAlias
 import yaml
 
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.matrix.document import Place
-from wheelfactory.matrix.edit import Edit, compose, edited, find, line_below, rewrite
+from wheelfactory.matrix.document import KeyPath
+from wheelfactory.matrix.edit import Edit, compose_yaml, apply_edits, find_node, insert_line_below, write_matrix
 from wheelfactory.matrix.facts import Image, Matrix, Rocm
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.refresh.registry import Registry
-from wheelfactory.matrix.tags import further_tags, newest_patch, split_reference
+from wheelfactory.matrix.tags import additional_tags, newest_patch, split_reference
 
 
 @dataclass(frozen=True)
-class Pin:
+class ImagePin:
     """What an image of the matrix is to say of itself."""
 
     tag: str
     digest: str
 
 
-def edit_images(text: str, pins: Mapping[Place, Pin]) -> str:
+def edit_images(text: str, pins: Mapping[KeyPath, ImagePin]) -> str:
     """The text of matrix.yaml with the images at these places pinned; a digest that is new stands below its tag."""
-    root = compose(text)
-    return edited(text, [edit for place, pin in pins.items() for edit in _edits(text, find(root, place), pin)])
+    root = compose_yaml(text)
+    return apply_edits(text, [edit for place, pin in pins.items() for edit in _edits(text, find_node(root, place), pin)])
 
 
-def _edits(text: str, image: yaml.Node, pin: Pin) -> Iterator[Edit]:
+def _edits(text: str, image: yaml.Node, pin: ImagePin) -> Iterator[Edit]:
     assert isinstance(image, yaml.MappingNode)
     keys = {key.value: key for key, _ in image.value}
     values = {key.value: value for key, value in image.value}
@@ -48,7 +48,7 @@ def _edits(text: str, image: yaml.Node, pin: Pin) -> Iterator[Edit]:
             yield Edit(end, end, f", {name}: {wanted}")
         else:
             indent = " " * keys["tag"].start_mark.column
-            yield line_below(text, values["tag"].end_mark.index, f"{indent}{name}: {wanted}")
+            yield insert_line_below(text, values["tag"].end_mark.index, f"{indent}{name}: {wanted}")
 
 
 Listed: TypeAlias = Callable[[str], Sequence[str]]
@@ -56,12 +56,12 @@ Listed: TypeAlias = Callable[[str], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Renewal:
+class ImageUpdate:
     """An image of the matrix, where it stands, and what it is to be."""
 
-    place: Place
+    place: KeyPath
     image: Image
-    pin: Pin
+    pin: ImagePin
 
     @property
     def moved(self) -> bool:
@@ -75,10 +75,10 @@ class Renewal:
 
 
 @dataclass(frozen=True)
-class Findings:
+class ImageChanges:
     """What a registry says of the images of a matrix, and images of the same ROCm that the matrix lacks."""
 
-    renewals: tuple[Renewal, ...]
+    renewals: tuple[ImageUpdate, ...]
     suggestions: tuple[tuple[str, str], ...]
     """(entry of the matrix, image)"""
 
@@ -107,7 +107,7 @@ class Findings:
         )
 
 
-def refresh(path: Path, registry: Registry) -> Findings:
+def refresh_images(path: Path, registry: Registry) -> ImageChanges:
     """Ask for every image of a matrix file, then write what changed, all at once.
 
     Raises `FactoryError` if any request fails or a tag is gone, `InputError` for a bad matrix; the file is then
@@ -115,15 +115,15 @@ def refresh(path: Path, registry: Registry) -> Findings:
     """
     matrix = load_matrix(path)
     content = path.read_bytes()
-    findings = look_up(matrix, registry)
+    findings = find_updates(matrix, registry)
     pins = {renewal.place: renewal.pin for renewal in findings.renewals if renewal.changed}
     if pins:
         text = edit_images(content.decode(), pins)
-        rewrite(path, content, text, _renewed(matrix, pins), part="the images")
+        write_matrix(path, content, text, _renewed(matrix, pins), part="the images")
     return findings
 
 
-def look_up(matrix: Matrix, registry: Registry) -> Findings:
+def find_updates(matrix: Matrix, registry: Registry) -> ImageChanges:
     """What the registry says of every image. Raises `FactoryError`; one that names all tags it does not have."""
     listed, digest = cache(registry.tags), cache(registry.digest)
     renewals, gone = [], []
@@ -132,14 +132,14 @@ def look_up(matrix: Matrix, registry: Registry) -> Findings:
         if found is None:
             gone.append(image.tag)
         else:
-            renewals.append(Renewal(place, image, Pin(name, found)))
+            renewals.append(ImageUpdate(place, image, ImagePin(name, found)))
     if gone:
         hint = "find out why, and write tags that exist; nothing was changed"
         raise FactoryError("the registry does not have", ", ".join(dict.fromkeys(gone)), hint)
-    return Findings(tuple(renewals), tuple(_suggestions(matrix, renewals, listed)))
+    return ImageChanges(tuple(renewals), tuple(_suggestions(matrix, renewals, listed)))
 
 
-def _images(matrix: Matrix) -> Iterator[tuple[Place, Image]]:
+def _images(matrix: Matrix) -> Iterator[tuple[KeyPath, Image]]:
     for entry, rocm in matrix.rocm.items():
         for position, image in enumerate(rocm.images):
             yield ("rocm", entry, "images", position), image
@@ -147,7 +147,7 @@ def _images(matrix: Matrix) -> Iterator[tuple[Place, Image]]:
             yield ("rocm", entry, "slim"), rocm.slim
 
 
-def _newest(matrix: Matrix, listed: Listed) -> Iterator[tuple[Place, Image, str]]:
+def _newest(matrix: Matrix, listed: Listed) -> Iterator[tuple[KeyPath, Image, str]]:
     """Each image with that of the newest patch release that takes its place; no entry lists one twice for that."""
     taken = {(place[1], image.tag) for place, image in _images(matrix)}
     for place, image in _images(matrix):
@@ -160,7 +160,7 @@ def _newest(matrix: Matrix, listed: Listed) -> Iterator[tuple[Place, Image, str]
         yield place, image, name
 
 
-def _suggestions(matrix: Matrix, renewals: Sequence[Renewal], listed: Listed) -> Iterator[tuple[str, str]]:
+def _suggestions(matrix: Matrix, renewals: Sequence[ImageUpdate], listed: Listed) -> Iterator[tuple[str, str]]:
     """Images of an entry's newest release that would be new to its list, in the order of the matrix."""
     own: dict[tuple[str, str], list[str]] = {}
     for renewal in renewals:
@@ -168,14 +168,14 @@ def _suggestions(matrix: Matrix, renewals: Sequence[Renewal], listed: Listed) ->
             repository, tag = split_reference(renewal.pin.tag)
             own.setdefault((str(renewal.place[1]), repository), []).append(tag)
     for (entry, repository), tags in own.items():
-        for tag in further_tags(tags, listed(repository), entry, matrix.rocm):
+        for tag in additional_tags(tags, listed(repository), entry, matrix.rocm):
             yield entry, f"{repository}:{tag}"
 
 
-def _renewed(matrix: Matrix, pins: Mapping[Place, Pin]) -> Matrix:
+def _renewed(matrix: Matrix, pins: Mapping[KeyPath, ImagePin]) -> Matrix:
     """The matrix as it is meant to be when the text is edited."""
 
-    def renew(place: Place, image: Image) -> Image:
+    def renew(place: KeyPath, image: Image) -> Image:
         pin = pins.get(place)
         return image.model_copy(update={"tag": pin.tag, "digest": pin.digest}) if pin else image
 

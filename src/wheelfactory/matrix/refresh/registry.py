@@ -12,8 +12,8 @@ from requests.utils import parse_dict_header
 
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import http_session, next_page, reason_of
-from wheelfactory.core.models import FrozenModel, parse
+from wheelfactory.core.http import http_session, next_page_url, http_error_reason
+from wheelfactory.core.models import FrozenModel, parse_model
 
 DOCKER_HUB = "https://registry-1.docker.io"
 
@@ -63,8 +63,8 @@ class Registry:
             if answer.status_code == requests.codes.not_found:
                 raise FactoryError("the registry does not have", repository, "check its name; nothing was changed")
             hint = "check the URL of the registry; nothing was changed"
-            found += parse(_Page, body, FactoryError("not what a registry answers", repository, hint)).tags or ()
-            url = next_page(answer, self._url, FactoryError("the list of tags goes on elsewhere", repository, _HINT))
+            found += parse_model(_Page, body, FactoryError("not what a registry answers", repository, hint)).tags or ()
+            url = next_page_url(answer, self._url, FactoryError("the list of tags goes on elsewhere", repository, _HINT))
             if url is None:
                 return found
         raise FactoryError("the registry lists tags without end", repository, _HINT)
@@ -111,7 +111,7 @@ class Registry:
         url = str(requests.Request("GET", challenge["realm"], params=asked).prepare().url)
         granted, body = self._send("GET", url)
         refusal = FactoryError("the registry gives no token", f"{url}: HTTP {granted.status_code}", _HINT)
-        found = parse(_Grant, body, refusal)
+        found = parse_model(_Grant, body, refusal)
         token = found.token or found.access_token
         if granted.status_code != requests.codes.ok or token is None:
             raise refusal
@@ -131,6 +131,6 @@ class Registry:
                 return response, body
         except requests.exceptions.RetryError as error:
             hint = "run this later; nothing was changed"
-            raise FactoryError("the registry is busy", f"{url}: {reason_of(error)}", hint) from error
+            raise FactoryError("the registry is busy", f"{url}: {http_error_reason(error)}", hint) from error
         except (requests.RequestException, UnicodeError) as error:
-            raise FactoryError("cannot reach the registry", f"{url}: {reason_of(error)}", _HINT) from error
+            raise FactoryError("cannot reach the registry", f"{url}: {http_error_reason(error)}", _HINT) from error

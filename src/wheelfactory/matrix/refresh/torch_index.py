@@ -11,13 +11,13 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import reason_of
-from wheelfactory.core.package_index import NO_INDEX, package_index
+from wheelfactory.core.http import http_error_reason
+from wheelfactory.core.package_index import INDEX_ERRORS, package_index
 from wheelfactory.matrix.facts import Rocm
 
 PYTORCH = "https://download.pytorch.org/whl"
 
-Offer: TypeAlias = Mapping[Version, frozenset[str]]
+TorchReleases: TypeAlias = Mapping[Version, frozenset[str]]
 """torch releases, without the label of their ROCm, and the Pythons (``3.12``) that each has a wheel for."""
 
 _PYTHON = re.compile("cp3([1-9][0-9]?)")
@@ -40,7 +40,7 @@ class TorchIndex:
         own = rocm.index.startswith(f"{PYTORCH}/")
         return self._url + rocm.index.removeprefix(PYTORCH) if own else rocm.index
 
-    def offer(self, entry: str, rocm: Rocm) -> Offer:
+    def find_releases(self, entry: str, rocm: Rocm) -> TorchReleases:
         """What the index of a ROCm entry has. Raises `FactoryError` that names the entry if it has no torch, or fails.
 
         An index without any torch is never what was meant: a page of something else, or that of another ROCm.
@@ -51,9 +51,9 @@ class TorchIndex:
                 page = index.get_project_page("torch")
             urls = [urlsplit(package.url) for package in page.packages if not package.is_yanked]
             # as pip takes it, from its address; a page may write another name for people to read
-            found = offer_of((unquote(url.path.rpartition("/")[2]) for url in urls), entry)
-        except (*NO_INDEX, RecursionError) as error:  # the parser of HTML goes as deep as a page is nested
-            which = f"that of ROCm {entry}, {address}: {reason_of(error)}"
+            found = parse_torch_releases((unquote(url.path.rpartition("/")[2]) for url in urls), entry)
+        except (*INDEX_ERRORS, RecursionError) as error:  # the parser of HTML goes as deep as a page is nested
+            which = f"that of ROCm {entry}, {address}: {http_error_reason(error)}"
             raise FactoryError("cannot ask an index", which, _HINT) from error
         if not found:
             which = f"that of ROCm {entry}, {address}, has no torch+rocm{entry} for linux x86_64"
@@ -61,7 +61,7 @@ class TorchIndex:
         return found
 
 
-def offer_of(filenames: Iterable[str], entry: str) -> dict[Version, frozenset[str]]:
+def parse_torch_releases(filenames: Iterable[str], entry: str) -> dict[Version, frozenset[str]]:
     """The torch releases for a ROCm that files of these names are, for linux x86_64, without pre-releases.
 
     Only a wheel labelled ``+rocm`` and the entry counts, as a build asks for that one; torch from other places has

@@ -15,14 +15,14 @@ import yaml
 from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.edit import Edit, compose, edited, find, line_below, line_end, rewrite
+from wheelfactory.matrix.edit import Edit, compose_yaml, apply_edits, find_node, insert_line_below, line_ending, write_matrix
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.torch_index import Offer, TorchIndex
+from wheelfactory.matrix.refresh.torch_index import TorchReleases, TorchIndex
 
 
-def merged(listed: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+def merge_versions(listed: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
     """A list of versions with new ones in it: each stands before the first listed one that is older, else at the end.
 
     What was listed keeps its order, also where that is not newest first.
@@ -36,16 +36,16 @@ def merged(listed: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
 
 def edit_torch(text: str, additions: Mapping[str, Sequence[str]]) -> str:
     """The text of matrix.yaml with torch releases added to the ``torch:`` list of ROCm entries (entry -> releases)."""
-    root = compose(text)
-    lists = ((find(root, ("rocm", entry, "torch")), new) for entry, new in additions.items())
-    return edited(text, [edit for node, new in lists for edit in _edits(text, node, new)])
+    root = compose_yaml(text)
+    lists = ((find_node(root, ("rocm", entry, "torch")), new) for entry, new in additions.items())
+    return apply_edits(text, [edit for node, new in lists for edit in _edits(text, node, new)])
 
 
 def _edits(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
     """One insertion for each place, as edits at the same place have no order."""
     assert isinstance(node, yaml.SequenceNode)
     items = {item.value: item for item in node.value}
-    order = merged(list(items), new)
+    order = merge_versions(list(items), new)
     indent, waiting = " " * node.start_mark.column, list[str]()
     for version in order:
         if version not in items:
@@ -55,15 +55,15 @@ def _edits(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
             if node.flow_style:
                 yield Edit(start, start, "".join(f"{new}, " for new in waiting))
             else:
-                dash, following = text.rindex("-", 0, start), line_end(text, start) + indent
+                dash, following = text.rindex("-", 0, start), line_ending(text, start) + indent
                 yield Edit(dash, dash, "".join(f"- {new}{following}" for new in waiting))
             waiting = []
     end = node.value[-1].end_mark.index
     if waiting and node.flow_style:
         yield Edit(end, end, "".join(f", {new}" for new in waiting))
     elif waiting:
-        between = line_end(text, end) + indent
-        yield line_below(text, end, indent + between.join(f"- {new}" for new in waiting))
+        between = line_ending(text, end) + indent
+        yield insert_line_below(text, end, indent + between.join(f"- {new}" for new in waiting))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
-class Findings:
+class TorchChanges:
     """What the indexes say of a matrix, and what becomes of it."""
 
     indexes: int
@@ -105,23 +105,23 @@ class Findings:
         )
 
 
-def refresh(path: Path, index: TorchIndex) -> Findings:
+def refresh_torch(path: Path, index: TorchIndex) -> TorchChanges:
     """Ask the index of every ROCm entry of a matrix file, then write what is new, all at once.
 
     Raises `FactoryError` if any index fails, `InputError` for a bad matrix; the file is then byte for byte what it was.
     """
     matrix = load_matrix(path)
     content = path.read_bytes()
-    offers = {entry: index.offer(entry, rocm) for entry, rocm in matrix.rocm.items()}
-    findings, meant = compare(matrix, offers)
+    offers = {entry: index.find_releases(entry, rocm) for entry, rocm in matrix.rocm.items()}
+    findings, meant = compare_releases(matrix, offers)
     if findings.additions:
         by_entry = groupby(findings.additions, itemgetter(0))  # they come entry by entry
         text = edit_torch(content.decode(), {entry: [torch for _, torch in added] for entry, added in by_entry})
-        rewrite(path, content, text, meant, part="the torch lists")
+        write_matrix(path, content, text, meant, part="the torch lists")
     return findings
 
 
-def compare(matrix: Matrix, offers: Mapping[str, Offer]) -> tuple[Findings, Matrix]:
+def compare_releases(matrix: Matrix, offers: Mapping[str, TorchReleases]) -> tuple[TorchChanges, Matrix]:
     """What the offers of the indexes say of a matrix, and the matrix with the additions. Pure.
 
     Raises `InputError` if the matrix as it is has no expansion.
@@ -140,10 +140,10 @@ def compare(matrix: Matrix, offers: Mapping[str, Offer]) -> tuple[Findings, Matr
         suggestions += _about_listed(matrix, entry, offer)
         suggestions += _about_pythons(matrix, entry, offer)
     more = len(expand(meant).cells) - cells
-    return Findings(len(offers), tuple(additions), tuple(suggestions), cells, more), meant
+    return TorchChanges(len(offers), tuple(additions), tuple(suggestions), cells, more), meant
 
 
-def _unlisted(matrix: Matrix, entry: str, offer: Offer) -> Iterator[str]:
+def _unlisted(matrix: Matrix, entry: str, offer: TorchReleases) -> Iterator[str]:
     """Releases that the entry does not list, newest first: those with facts, and of the others the last of a minor.
 
     A patch release that another one on the same index replaced is of no use: labels have major and minor only.
@@ -169,7 +169,7 @@ def _grown(matrix: Matrix, entry: str, torch: str, pythons: frozenset[str]) -> t
     if missing:
         return matrix, f"not there for {_named(missing)}, which its entry under torch: has"
     rocm = matrix.rocm[entry]
-    grown = rocm.model_copy(update={"torch": merged(rocm.torch, [torch])})
+    grown = rocm.model_copy(update={"torch": merge_versions(rocm.torch, [torch])})
     added = matrix.model_copy(update={"rocm": {**matrix.rocm, entry: grown}})
     try:
         expand(added)
@@ -178,7 +178,7 @@ def _grown(matrix: Matrix, entry: str, torch: str, pythons: frozenset[str]) -> t
     return added, ""
 
 
-def _about_listed(matrix: Matrix, entry: str, offer: Offer) -> Iterator[Suggestion]:
+def _about_listed(matrix: Matrix, entry: str, offer: TorchReleases) -> Iterator[Suggestion]:
     """Releases that the entry lists, and the index does not have at all, or not for a Python that is asked for."""
     for torch in matrix.rocm[entry].torch:
         pythons = offer.get(Version(torch))
@@ -188,7 +188,7 @@ def _about_listed(matrix: Matrix, entry: str, offer: Offer) -> Iterator[Suggesti
             yield Suggestion(entry, torch, f"listed, but not there for {_named(missing)}")
 
 
-def _about_pythons(matrix: Matrix, entry: str, offer: Offer) -> Iterator[Suggestion]:
+def _about_pythons(matrix: Matrix, entry: str, offer: TorchReleases) -> Iterator[Suggestion]:
     """Pythons that a known release is there for and its facts lack; not those older than any of the matrix."""
     oldest = min(map(Version, matrix.python))
     for version in sorted(offer, reverse=True):

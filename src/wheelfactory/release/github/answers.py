@@ -14,7 +14,7 @@ _LONGEST_MESSAGE = 300
 _RUN_AGAIN = "run the same command again: what was uploaded is kept"
 
 
-class UnansweredError(Exception):
+class RetryableError(Exception):
     """It is not known whether GitHub did what it was asked, or it asks to come again.
 
     `pause` is how long it wants one to wait, in seconds; where it does not say, the first pause is `first`, and each
@@ -25,7 +25,7 @@ class UnansweredError(Exception):
         super().__init__(reason)
         self._pause, self._first = pause, first
 
-    def pause(self, tries: int) -> float:
+    def delay(self, tries: int) -> float:
         """The seconds to wait after so many tries."""
         return self._first * 2.0 ** (tries - 1) if self._pause is None else self._pause
 
@@ -38,7 +38,7 @@ class RefusedError(PublishError):
         self.status = status
 
 
-def judge(answer: requests.Response, call: str, now: float) -> None:
+def check_response(answer: requests.Response, call: str, now: float) -> None:
     """Return if the answer is a success; `call` names what was asked, `now` is in seconds since 1970.
 
     Raises `UnansweredError` or `RefusedError`.
@@ -47,11 +47,11 @@ def judge(answer: requests.Response, call: str, now: float) -> None:
     if status < requests.codes.multiple_choices:
         return
     if status >= requests.codes.server_error:
-        raise UnansweredError(f"{call}: HTTP {status}")
+        raise RetryableError(f"{call}: HTTP {status}")
     message = _message(answer)
     if is_rate_limit(status, answer.headers, message):
-        pause = told_pause(answer.headers, now)
-        raise UnansweredError(f"{call}: HTTP {status}, {message or 'rate limit'}", pause, _FIRST_SECONDARY_PAUSE_S)
+        pause = find_retry_delay(answer.headers, now)
+        raise RetryableError(f"{call}: HTTP {status}, {message or 'rate limit'}", pause, _FIRST_SECONDARY_PAUSE_S)
     raise _refusal(status, call, message)
 
 
@@ -63,7 +63,7 @@ def is_rate_limit(status: int, headers: Mapping[str, str], message: str) -> bool
     return bool(status == requests.codes.too_many_requests)
 
 
-def told_pause(headers: Mapping[str, str], now: float) -> float | None:
+def find_retry_delay(headers: Mapping[str, str], now: float) -> float | None:
     """The seconds that a rate limit says to wait: Retry-After, or until x-ratelimit-reset if nothing remains; or None.
 
     `now` is in seconds since 1970.

@@ -18,12 +18,12 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import requests
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.http import http_session, next_page, reason_of
-from wheelfactory.core.progress import Part, logger, unseen
-from wheelfactory.release.github.answers import UnansweredError, judge
+from wheelfactory.core.http import http_session, next_page_url, http_error_reason
+from wheelfactory.core.progress import ProgressPart, logger, ignore_progress
+from wheelfactory.release.github.answers import RetryableError, check_response
 from wheelfactory.release.transaction import Asset
 
-API = "https://api.github.com"
+API_URL = "https://api.github.com"
 
 _VERSION = "2022-11-28"
 """Of the REST API; GitHub keeps a version for at least two years after the next one (its documentation)."""
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Call:
+class ApiCall:
     """A call that changes something: what is sent, and what `--dry-run` shows of it."""
 
     method: str
@@ -91,14 +91,14 @@ class Client:
         """The JSON at an address of the API."""
         return self._get(url)[0]
 
-    def pages(self, url: str) -> Iterator[Any]:
+    def list_entries(self, url: str) -> Iterator[Any]:
         """The entries of a list, page by page, as its Link headers lead."""
         following: str | None = f"{url}?per_page={_PAGE}"
         for _ in range(_MOST_PAGES):
             entries, answer = self._get(str(following))
             yield from entries
             elsewhere = PublishError("GitHub's list goes on elsewhere", url, "check GITHUB_API_URL")
-            following = next_page(answer, self.url, elsewhere)
+            following = next_page_url(answer, self.url, elsewhere)
             if following is None:
                 return
         raise PublishError("GitHub lists without end", url, "run the same command again")
@@ -115,7 +115,7 @@ class Client:
                     _write(answer, path)
             return True
 
-        self.change(attempt, lambda: None)
+        self.retry(attempt, lambda: None)
 
     def _store(self, url: str, path: Path) -> None:
         """From where GitHub sends for a download, without the session and so without its token."""
@@ -123,10 +123,10 @@ class Client:
         session = http_session(timeout=_TIMEOUTS_S, retries=0)
         session.auth = lambda request: request  # an auth of one's own keeps requests from looking into ~/.netrc
         with session, _wire(url), session.get(url, stream=True) as answer:
-            judge(answer, f"GET {_bare(url)}", self._clock())
+            check_response(answer, f"GET {_bare(url)}", self._clock())
             _write(answer, path)
 
-    def send(self, call: Call, part: Part = unseen) -> Any:
+    def send(self, call: ApiCall, part: ProgressPart = ignore_progress) -> Any:
         """Make one call that changes something, once, and give the JSON of its answer (None if it has none).
 
         Raises `UnansweredError` if it is not known whether it was done, or if it should be made again after a pause,
@@ -145,7 +145,7 @@ class Client:
                 answer = self._exchange(call.method, call.url, params=params, data=body, headers=headers)
         return _json(answer) if answer.content else None
 
-    def change(self, attempt: Callable[[], _T], found: Callable[[], _T | None]) -> _T:
+    def retry(self, attempt: Callable[[], _T], found: Callable[[], _T | None]) -> _T:
         """Make a change that GitHub may have made although no answer came.
 
         After an `attempt` without an answer, `found` looks what is there: what it finds counts as the answer, and
@@ -154,8 +154,8 @@ class Client:
         for tries in itertools.count(1):
             try:
                 return attempt()
-            except UnansweredError as trouble:
-                pause = trouble.pause(tries)
+            except RetryableError as trouble:
+                pause = trouble.delay(tries)
                 if tries == _TRIES or pause > self._left:
                     why = f"after {tries} tries" if tries == _TRIES else f"wants a pause of {pause:.0f} s"
                     hint = "run the same command again later: what was uploaded is kept"
@@ -173,7 +173,7 @@ class Client:
             answer = self._exchange("GET", url)
             return _json(answer), answer
 
-        return self.change(attempt, lambda: None)
+        return self.retry(attempt, lambda: None)
 
     def _exchange(self, method: str, url: str, **options: Any) -> requests.Response:
         """One answer that is a success, or the redirect of a download.
@@ -183,14 +183,14 @@ class Client:
         with _wire(url):
             answer = self._session.request(method, url, allow_redirects=False, **options)
             if not (options.get("stream") and answer.is_redirect):
-                judge(answer, f"{method} {_bare(url)}", self._clock())
+                check_response(answer, f"{method} {_bare(url)}", self._clock())
             return answer
 
 
 class _Body:
     """The bytes of an asset as they are sent: read from the file piece by piece, and counted."""
 
-    def __init__(self, file: BinaryIO, size: int, part: Part) -> None:
+    def __init__(self, file: BinaryIO, size: int, part: ProgressPart) -> None:
         self._file, self._size, self._part, self._done = file, size, part, 0
 
     def __len__(self) -> int:
@@ -214,7 +214,7 @@ def _wire(url: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
-        raise UnansweredError(f"{_bare(url)}: {reason_of(error)}") from None
+        raise RetryableError(f"{_bare(url)}: {http_error_reason(error)}") from None
 
 
 def _json(answer: requests.Response) -> Any:

@@ -8,37 +8,37 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
-from wheelfactory.release.github.parts import wheel_of
-from wheelfactory.release.github.releases import Release, Releases, Stored
+from wheelfactory.release.github.parts import wheel_name
+from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, parse_rows
-from wheelfactory.release.transaction import Asset, digests
+from wheelfactory.release.transaction import Asset, asset_digests
 
 
 @dataclass(frozen=True)
-class Held:
+class PublishedRelease:
     """A published release and its assets by name."""
 
     release: Release
-    assets: Mapping[str, Stored]
+    assets: Mapping[str, StoredAsset]
 
 
-class Published:
+class PublishedReleases:
     """The published releases of wheels; a prerelease is none of them, it keeps kernels."""
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, PublishedRelease] = {}
         self._manifests: dict[int, tuple[WheelRow, ...]] = {}
 
-    def take(self, listed: Iterable[Release]) -> None:
+    def update(self, listed: Iterable[Release]) -> None:
         """Know exactly the published ones of these; what a release holds is asked once, since it does not change."""
         self._held = {
-            release.id: self._held.get(release.id) or Held(release, self._releases.assets(release))
+            release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.list_assets(release))
             for release in listed
             if not (release.draft or release.prerelease)
         }
 
-    def newest(self) -> tuple[int | None, tuple[WheelRow, ...]]:
+    def read_newest_manifest(self) -> tuple[int | None, tuple[WheelRow, ...]]:
         """The id of the newest release with a manifest, and its rows; None and none without one.
 
         Raises `InputError` for a manifest that cannot be read.
@@ -55,22 +55,22 @@ class Published:
             self._manifests[newest.release.id] = rows
         return newest.release.id, self._manifests[newest.release.id]
 
-    def url(self, row: WheelRow) -> str | None:
+    def find_url(self, row: WheelRow) -> str | None:
         """Where everyone gets the wheel of a row, in a release that has its metadata too; None if none has both.
 
         It is what GitHub says, never put together here.
         """
         for held in self._held.values():
-            if all(self._same(held, name, sha256) for name, sha256 in digests([row]).items()):
+            if all(self._same(held, name, sha256) for name, sha256 in asset_digests([row]).items()):
                 return held.assets[row.filename].browser_download_url
         return None
 
-    def has(self, asset: Asset) -> bool:
+    def has_asset(self, asset: Asset) -> bool:
         """Whether this very file is published.
 
         Raises `PublishError` if one of its name is that has other bytes, or one half of the pair without the other.
         """
-        wheel = wheel_of(asset.name)
+        wheel = wheel_name(asset.name)
         for held in self._held.values():
             if asset.name in held.assets:
                 if self._same(held, asset.name, asset.sha256):
@@ -80,11 +80,11 @@ class Published:
                 raise self._refusal("published before it was complete", wheel, held)
         return False
 
-    def _same(self, held: Held, name: str, sha256: str) -> bool:
-        return name in held.assets and self._releases.is_same(held.assets[name], sha256)
+    def _same(self, held: PublishedRelease, name: str, sha256: str) -> bool:
+        return name in held.assets and self._releases.has_digest(held.assets[name], sha256)
 
     @staticmethod
-    def _refusal(what: str, name: str, held: Held) -> PublishError:
+    def _refusal(what: str, name: str, held: PublishedRelease) -> PublishError:
         hint = (
             "if the manifest names it, yank it and publish the new one under another version or build tag; "
             "if not, delete that release on GitHub and publish under another --tag"

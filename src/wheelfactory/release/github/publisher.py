@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.progress import Part, logger, unseen
+from wheelfactory.core.progress import ProgressPart, logger, ignore_progress
 from wheelfactory.release.github.drafts import Draft, Drafts
-from wheelfactory.release.github.parts import check_tag, require_size, wheel_of
-from wheelfactory.release.github.published import Published
+from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name
+from wheelfactory.release.github.published import PublishedReleases
 from wheelfactory.release.github.releases import Release, Releases
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, write_rows
-from wheelfactory.release.transaction import SUMS_NAME, Asset, digests, sums
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
+from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
-Notes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
+WriteNotes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
 """The text of a release, in Markdown, from the rows published before it and those published with it."""
 
 
 class GitHubPublisher:
     """The wheels of a repository, and the drafts of one tag; without a tag it can only be read."""
 
-    def __init__(self, releases: Releases, tag: str | None = None, notes: Notes | None = None) -> None:
+    def __init__(self, releases: Releases, tag: str | None = None, notes: WriteNotes | None = None) -> None:
         """Without `notes` a release has no text. Raises `InputError` for a tag that cannot be used."""
         self._releases = releases
-        self._tag = check_tag(tag) if tag is not None else None
+        self._tag = parse_release_tag(tag) if tag is not None else None
         self._notes = notes
-        self._published = Published(releases)
+        self._published = PublishedReleases(releases)
         self._listing: tuple[Release, ...] | None = None
         self._drafts: Drafts | None = None
         self._read: int | None = None
@@ -38,22 +38,22 @@ class GitHubPublisher:
     def rows(self) -> tuple[WheelRow, ...]:
         """See `Publisher.rows`; `url` is where everyone gets a file, None if no published release has it any more."""
         rows = self._newest()
-        return tuple(row.model_copy(update={"url": self._published.url(row)}) for row in rows)
+        return tuple(row.model_copy(update={"url": self._published.find_url(row)}) for row in rows)
 
-    def holds(self, row: WheelRow) -> bool:
+    def has_wheel(self, row: WheelRow) -> bool:
         """See `Publisher.holds`."""
         if self._listing is None:
             self._list()
-        if self._published.url(row) is not None:
+        if self._published.find_url(row) is not None:
             return True
-        return self._drafts is not None and any(draft.has(digests([row])) for draft in self._drafts)
+        return self._drafts is not None and any(draft.has_assets(asset_digests([row])) for draft in self._drafts)
 
-    def ensure(self, asset: Asset, part: Part = unseen) -> None:
+    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
         """See `Publisher.ensure`. Raises `PublishError` for a file of 2 GiB or more before any of it is sent."""
         require_size(asset)
         drafts = self._ours()
-        if not self._published.has(asset):
-            drafts.for_wheel(wheel_of(asset.name)).put(asset, part)
+        if not self._published.has_asset(asset):
+            drafts.draft_for_wheel(wheel_name(asset.name)).put_asset(asset, part)
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """See `Publisher.commit`: complete every draft and compare it, then publish them in order.
@@ -68,14 +68,14 @@ class GitHubPublisher:
                 "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
             )
         after = tuple(row.model_copy(update={"url": None}) for row in rows)
-        manifest = write_rows(after)
+        manifest = manifest_bytes(after)
         drafts = self._ours()
         divided = self._divide(after, before)
-        if not divided and manifest != write_rows(before):
-            divided = {next(iter(drafts.parts()), None) or drafts.new(): ()}
+        if not divided and manifest != manifest_bytes(before):
+            divided = {next(iter(drafts.parts()), None) or drafts.create_part(): ()}
         for number in drafts.parts():
             if number not in divided:
-                drafts.discard(number)
+                drafts.delete_part(number)
         if divided:
             self._publish(divided, before, after)
 
@@ -95,7 +95,7 @@ class GitHubPublisher:
             if not published.immutable:
                 logger.warning("%s is not immutable: switch that on in the repository's settings", release.tag_name)
         # times of publishing are whole seconds, so that a release which was published in the same one may hide this
-        if write_rows(self._newest()) != write_rows(after):
+        if manifest_bytes(self._newest()) != manifest_bytes(after):
             told = f"{self._tag} in {self._releases.client.repository}"
             raise PublishError("another release hides this one", told, "run the same command again")
 
@@ -108,9 +108,9 @@ class GitHubPublisher:
         parts = self._ours().parts()
         divided: dict[int, tuple[WheelRow, ...]] = {}
         for row in rows:
-            if self._published.url(row) is not None:
+            if self._published.find_url(row) is not None:
                 continue
-            number = next((number for number, draft in parts.items() if draft.has(digests([row]))), None)
+            number = next((number for number, draft in parts.items() if draft.has_assets(asset_digests([row]))), None)
             if number is not None:
                 divided[number] = (*divided.get(number, ()), row)
             elif (row.filename, row.sha256) not in known:  # what somebody deleted on GitHub is no reason to stop
@@ -120,12 +120,12 @@ class GitHubPublisher:
     def _newest(self) -> tuple[WheelRow, ...]:
         """The rows that are published now."""
         self._list()
-        self._read, rows = self._published.newest()
+        self._read, rows = self._published.read_newest_manifest()
         return rows
 
     def _list(self) -> None:
-        self._listing = self._releases.all()
-        self._published.take(self._listing)
+        self._listing = self._releases.list_releases()
+        self._published.update(self._listing)
         self._drafts = Drafts(self._releases, self._tag, self._listing) if self._tag is not None else None
 
     def _ours(self) -> Drafts:
@@ -138,11 +138,11 @@ class GitHubPublisher:
 
 def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRow] | None) -> None:
     """Make a draft hold exactly the files of these rows, SHA256SUMS of them, and the manifest if it gets one."""
-    written = [] if manifest is None else [Asset.of(MANIFEST_NAME, write_rows(manifest))]
-    wanted = digests(rows) | {asset.name: asset.sha256 for asset in written}
-    written.append(Asset.of(SUMS_NAME, sums(wanted)))
+    written = [] if manifest is None else [Asset.from_content(MANIFEST_NAME, manifest_bytes(manifest))]
+    wanted = asset_digests(rows) | {asset.name: asset.sha256 for asset in written}
+    written.append(Asset.from_content(SUMS_NAME, sha256sums(wanted)))
     wanted[SUMS_NAME] = written[-1].sha256
     draft.keep_only(wanted)
     for asset in written:
-        draft.put(asset)
-    draft.check(wanted)
+        draft.put_asset(asset)
+    draft.require_assets(wanted)

@@ -8,34 +8,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.progress import Part, unseen
-from wheelfactory.release.github.client import Call, Client
-from wheelfactory.release.github.releases import Release, Releases, Stored
+from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.release.github.client import ApiCall, Client
+from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
 
 
-class Rehearsal(Releases):
+class DryRunReleases(Releases):
     """Releases that are read from GitHub once, and changed in memory only."""
 
     def __init__(self, client: Client, show: Callable[[str], None]) -> None:
         """`show` is given each call as a line."""
         super().__init__(client)
         self._show = show
-        self._stored: dict[str, dict[str, Stored]] = {}
+        self._stored: dict[str, dict[str, StoredAsset]] = {}
         self._contents: dict[str, Path | bytes] = {}
         self._made = 0
 
-    def all(self) -> tuple[Release, ...]:
+    def list_releases(self) -> tuple[Release, ...]:
         """See `Releases.all`."""
         return tuple(self._known.values())
 
-    def assets(self, release: Release) -> dict[str, Stored]:
+    def list_assets(self, release: Release) -> dict[str, StoredAsset]:
         """See `Releases.assets`."""
         if release.url not in self._stored:
-            self._stored[release.url] = super().assets(release)
+            self._stored[release.url] = super().list_assets(release)
         return dict(self._stored[release.url])
 
-    def download(self, stored: Stored, path: Path) -> None:
+    def download(self, stored: StoredAsset, path: Path) -> None:
         """See `Releases.download`."""
         content = self._contents.get(stored.url)
         if content is None:
@@ -46,12 +46,12 @@ class Rehearsal(Releases):
     @cached_property
     def _known(self) -> dict[str, Release]:
         """The releases by address."""
-        return {release.url: release for release in super().all()}
+        return {release.url: release for release in super().list_releases()}
 
     def _look(self, release: Release) -> Release:
         return self._known[release.url]
 
-    def _send(self, call: Call, _part: Part = unseen) -> Any:
+    def _send(self, call: ApiCall, _part: ProgressPart = ignore_progress) -> Any:
         self._show(str(call))
         if call.file is not None:
             return self._upload(call, call.file)
@@ -63,7 +63,7 @@ class Rehearsal(Releases):
             return None
         return self._release(call)
 
-    def _release(self, call: Call) -> dict[str, Any]:
+    def _release(self, call: ApiCall) -> dict[str, Any]:
         """What GitHub would answer to a release made or edited; the number and the host of a new one are not known."""
         if call.method == "POST":
             self._made += 1
@@ -78,18 +78,18 @@ class Rehearsal(Releases):
         self._known[release.url] = release
         return release.model_dump()
 
-    def _upload(self, call: Call, asset: Asset) -> dict[str, Any]:
+    def _upload(self, call: ApiCall, asset: Asset) -> dict[str, Any]:
         """What GitHub would answer to an upload."""
         self._made += 1
-        home = next(one.url for one in self.all() if one.upload_url.partition("{")[0] == call.url)
+        home = next(one.url for one in self.list_releases() if one.upload_url.partition("{")[0] == call.url)
         url = f"{home.rpartition('/')[0]}/assets/NEW{self._made}"
         self._contents[url] = asset.content
-        stored = Stored(
+        stored = StoredAsset(
             id=-self._made,
             name=asset.name,
             size=asset.size,
             state="uploaded",
-            digest=f"sha256:{Asset.of(asset.name, asset.content).sha256}",
+            digest=f"sha256:{Asset.from_content(asset.name, asset.content).sha256}",
             url=url,
             browser_download_url=url,
         )

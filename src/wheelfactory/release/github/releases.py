@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 import requests
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.models import FrozenModel, parse
-from wheelfactory.core.progress import Part, unseen
+from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.progress import ProgressPart, ignore_progress
 from wheelfactory.release.github.answers import RefusedError
-from wheelfactory.release.github.client import Call, Client
+from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.transaction import Asset
 
 
-class Stored(FrozenModel, extra="ignore"):
+class StoredAsset(FrozenModel, extra="ignore"):
     """An asset as GitHub has it."""
 
     id: int
@@ -61,20 +61,20 @@ class Releases:
         self._home = f"{client.url}/releases"
         self._hashed: dict[int, str] = {}
 
-    def all(self) -> tuple[Release, ...]:
+    def list_releases(self) -> tuple[Release, ...]:
         """Every release; drafts only if the token may write contents."""
-        return tuple(_read(Release, found) for found in self.client.pages(self._home))
+        return tuple(_read(Release, found) for found in self.client.list_entries(self._home))
 
-    def published(self, tag: str) -> Release | None:
+    def find_published(self, tag: str) -> Release | None:
         """The published release of a tag."""
         return _unless_gone(lambda: _read(Release, self.client.get(f"{self._home}/tags/{tag}")))
 
-    def assets(self, release: Release) -> dict[str, Stored]:
+    def list_assets(self, release: Release) -> dict[str, StoredAsset]:
         """All assets of a release by name, those that are half there too."""
-        found = (_read(Stored, entry) for entry in self.client.pages(f"{release.url}/assets"))
+        found = (_read(StoredAsset, entry) for entry in self.client.list_entries(f"{release.url}/assets"))
         return {asset.name: asset for asset in found}
 
-    def is_same(self, stored: Stored, sha256: str) -> bool:
+    def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
         """Whether an asset is whole and has this sha256; one without a digest is downloaded to be hashed."""
         if stored.state != "uploaded":
             return False
@@ -84,21 +84,21 @@ class Releases:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "asset")
                 self.client.download(stored.url, path)
-                self._hashed[stored.id] = sha256_of(path)
+                self._hashed[stored.id] = file_sha256(path)
         return self._hashed[stored.id] == sha256
 
-    def download(self, stored: Stored, path: Path) -> None:
+    def download(self, stored: StoredAsset, path: Path) -> None:
         """The content of an asset into a file. Raises `PublishError` if it does not have the asset's digest."""
         self.client.download(stored.url, path)
-        if stored.digest not in (None, f"sha256:{sha256_of(path)}"):
+        if stored.digest not in (None, f"sha256:{file_sha256(path)}"):
             raise PublishError("damaged on the way", stored.name, "run the same command again")
 
     def create(self, tag: str, *, prerelease: bool = False) -> Release:
         """A new draft. If the answer is lost and a draft of that tag is there, that is it."""
         body = {"tag_name": tag, "name": tag, "draft": True, "prerelease": prerelease}
-        return self.client.change(
-            lambda: _read(Release, self._send(Call("POST", self._home, body))),
-            lambda: next((one for one in self.all() if one.draft and one.tag_name == tag), None),
+        return self.client.retry(
+            lambda: _read(Release, self._send(ApiCall("POST", self._home, body))),
+            lambda: next((one for one in self.list_releases() if one.draft and one.tag_name == tag), None),
         )
 
     def rename(self, draft: Release, tag: str) -> Release:
@@ -119,19 +119,19 @@ class Releases:
             found = self._look(release)
             return found if done(found) else None
 
-        call = Call("PATCH", release.url, body)
-        return self.client.change(lambda: _read(Release, self._send(call)), look)
+        call = ApiCall("PATCH", release.url, body)
+        return self.client.retry(lambda: _read(Release, self._send(call)), look)
 
-    def upload(self, draft: Release, asset: Asset, part: Part) -> Stored:
+    def upload(self, draft: Release, asset: Asset, part: ProgressPart) -> StoredAsset:
         """Send an asset, once; raises `UnansweredError` if that must be looked after."""
         address = draft.upload_url.partition("{")[0]
-        return _read(Stored, self._send(Call("POST", address, file=asset), part))
+        return _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), part))
 
-    def remove(self, stored: Stored) -> None:
+    def delete_asset(self, stored: StoredAsset) -> None:
         """Delete an asset of a draft; one that is gone is no error."""
         self._delete(stored.url)
 
-    def discard(self, draft: Release) -> None:
+    def delete_draft(self, draft: Release) -> None:
         """Delete a draft; one that is gone is no error, one that was published meanwhile is a `PublishError`."""
         now = _unless_gone(lambda: self._look(draft))
         if now is None:
@@ -145,12 +145,12 @@ class Releases:
 
     def _delete(self, url: str) -> None:
         def attempt() -> bool:
-            _unless_gone(lambda: self._send(Call("DELETE", url)))
+            _unless_gone(lambda: self._send(ApiCall("DELETE", url)))
             return True
 
-        self.client.change(attempt, lambda: None)
+        self.client.retry(attempt, lambda: None)
 
-    def _send(self, call: Call, part: Part = unseen) -> Any:
+    def _send(self, call: ApiCall, part: ProgressPart = ignore_progress) -> Any:
         return self.client.send(call, part)
 
 
@@ -165,4 +165,4 @@ def _unless_gone(call: Callable[[], _T]) -> _T | None:
 
 
 def _read(kind: type[_Value], found: object) -> _Value:
-    return parse(kind, found, PublishError("not what GitHub answers", kind.__name__, "check GITHUB_API_URL"))
+    return parse_model(kind, found, PublishError("not what GitHub answers", kind.__name__, "check GITHUB_API_URL"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Case:
+class AttentionCase:
     """A call with its inputs; the tensors hold one sequence after the other, as rows."""
 
     name: str
@@ -31,50 +31,50 @@ class Case:
 
 
 SMALL = (
-    Case("full", (80, 80), (80, 80)),
-    Case("causal", (160, 160), (160, 160), causal=True, scale=0.2),  # more than one block of every kernel
-    Case("wide", (128,), (128,), dim=128),
-    Case("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
-    Case("grouped causal", (80, 80), (80, 80), heads=4, causal=True),
-    Case("packed", (33, 70, 17), (33, 70, 17), packed=True),
-    Case("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
-    Case("cached", (1, 1), (100, 170), cache=256),
-    Case("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256),
+    AttentionCase("full", (80, 80), (80, 80)),
+    AttentionCase("causal", (160, 160), (160, 160), causal=True, scale=0.2),  # more than one block of every kernel
+    AttentionCase("wide", (128,), (128,), dim=128),
+    AttentionCase("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
+    AttentionCase("grouped causal", (80, 80), (80, 80), heads=4, causal=True),
+    AttentionCase("packed", (33, 70, 17), (33, 70, 17), packed=True),
+    AttentionCase("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
+    AttentionCase("cached", (1, 1), (100, 170), cache=256),
+    AttentionCase("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256),
 )
 
 
-def by_dim() -> Iterator[Case]:
+def by_dim() -> Iterator[AttentionCase]:
     """Each head dim in each dtype, causal in one of them: the compiler takes seconds for every combination."""
     for number, dim in enumerate((32, 40, 64, 96, 128, 192, 256)):
         for place, dtype in enumerate(("float16", "bfloat16")):
             causal = (number + place) % 2 == 0
             name = f"dim {dim} {'causal' if causal else 'full'}"
-            yield Case(name, (113, 113), (203, 203), dim=dim, causal=causal, dtype=dtype)
+            yield AttentionCase(name, (113, 113), (203, 203), dim=dim, causal=causal, dtype=dtype)
 
 
 FULL = (
     *SMALL,
     *by_dim(),
-    Case("dim 64 full", (113, 113), (203, 203), dtype="float16"),
-    Case("dim 128 causal", (113, 113), (203, 203), dim=128, causal=True, dtype="bfloat16"),
-    Case("one query full", (1, 1), (239, 239)),
-    Case("long causal", (1000,), (1000,), causal=True),
-    Case("long full", (1000,), (1000,)),
-    Case("longer keys causal", (256, 256), (1000, 1000), causal=True),
-    Case("longer keys full", (256, 256), (1000, 1000)),
-    Case("longer queries causal", (512, 512), (256, 256), causal=True),  # queries that see no key: their output is 0
-    Case("longer queries full", (512, 512), (256, 256)),
-    Case("scaled full", (256,), (256,), scale=0.05),
-    Case("grouped by three full", (113, 113), (203, 203), heads=6),
-    Case("grouped in one causal", (256, 256), (256, 256), heads=4, groups=1, causal=True, dim=128),
-    Case("packed with one row causal", (1, 113, 256, 70), (1, 113, 256, 70), packed=True, causal=True),
-    Case("packed with one row full", (1, 113, 256), (512, 203, 7), packed=True),
-    Case("grouped packed full", (113, 1, 512), (203, 256, 512), heads=4, packed=True),
-    Case("grouped cached full", (1, 1), (1, 1000), heads=4, groups=1, cache=1024, dim=128),
-    Case("uneven cached full", (1, 1, 1), (1, 512, 1000), cache=1024),
-    Case("cached long causal", (113, 113), (512, 1000), cache=1024, causal=True),
-    Case("cached appended full", (1, 1), (100, 1000), cache=1024, appended=1),
-    Case("cached appended causal", (16, 16), (100, 1000), heads=4, cache=1024, appended=16, causal=True),
+    AttentionCase("dim 64 full", (113, 113), (203, 203), dtype="float16"),
+    AttentionCase("dim 128 causal", (113, 113), (203, 203), dim=128, causal=True, dtype="bfloat16"),
+    AttentionCase("one query full", (1, 1), (239, 239)),
+    AttentionCase("long causal", (1000,), (1000,), causal=True),
+    AttentionCase("long full", (1000,), (1000,)),
+    AttentionCase("longer keys causal", (256, 256), (1000, 1000), causal=True),
+    AttentionCase("longer keys full", (256, 256), (1000, 1000)),
+    AttentionCase("longer queries causal", (512, 512), (256, 256), causal=True),  # queries that see no key: their output is 0
+    AttentionCase("longer queries full", (512, 512), (256, 256)),
+    AttentionCase("scaled full", (256,), (256,), scale=0.05),
+    AttentionCase("grouped by three full", (113, 113), (203, 203), heads=6),
+    AttentionCase("grouped in one causal", (256, 256), (256, 256), heads=4, groups=1, causal=True, dim=128),
+    AttentionCase("packed with one row causal", (1, 113, 256, 70), (1, 113, 256, 70), packed=True, causal=True),
+    AttentionCase("packed with one row full", (1, 113, 256), (512, 203, 7), packed=True),
+    AttentionCase("grouped packed full", (113, 1, 512), (203, 256, 512), heads=4, packed=True),
+    AttentionCase("grouped cached full", (1, 1), (1, 1000), heads=4, groups=1, cache=1024, dim=128),
+    AttentionCase("uneven cached full", (1, 1, 1), (1, 512, 1000), cache=1024),
+    AttentionCase("cached long causal", (113, 113), (512, 1000), cache=1024, causal=True),
+    AttentionCase("cached appended full", (1, 1), (100, 1000), cache=1024, appended=1),
+    AttentionCase("cached appended causal", (16, 16), (100, 1000), heads=4, cache=1024, appended=16, causal=True),
 )
 """As users call it: every head dim that upstream's tests have for both backends, several blocks, all layouts."""
 

@@ -30,7 +30,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
 
-from attention_cases import SMALL, SUITES, Case  # type: ignore[import-not-found]
+from attention_cases import SMALL, SUITES, AttentionCase  # type: ignore[import-not-found]
 from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 ADDRESS_SPACE = 8 << 30
@@ -49,7 +49,7 @@ Rounding: TypeAlias = Callable[[Tensor], Tensor]
 Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, case: Case, rounded: Rounding) -> Tensor:
+def attention(queries: Tensor, keys: Tensor, values: Tensor, case: AttentionCase, rounded: Rounding) -> Tensor:
     """softmax(Q K^T scale) V of one sequence of a case; the last query sees all keys, one that sees none gives 0."""
     # they are of the dtype, so this rounds their gradients: those of each head, and the sum of a group
     queries, keys, values = (rounded(rows.transpose(0, 1)) for rows in (queries, keys, values))
@@ -62,7 +62,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, case: Case, rounded
     return rounded(rounded(weights) @ values).transpose(0, 1)
 
 
-def by_sequence(case: Case, rounded: Rounding) -> Attention:
+def by_sequence(case: AttentionCase, rounded: Rounding) -> Attention:
     """The attention of all sequences of a case."""
 
     def function(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def rounding_to(dtype: Any) -> Rounding:
     return rounded
 
 
-def public_function(module: str, case: Case, device: str) -> Attention:
+def public_function(module: str, case: AttentionCase, device: str) -> Attention:
     """The attention of a case by the function of a package for its layout."""
     package = import_module(module)
     count = len(case.queries)
@@ -119,7 +119,7 @@ def public_function(module: str, case: Case, device: str) -> Attention:
 
 
 @cache
-def draw(case: Case) -> tuple[Tensor, ...]:
+def draw(case: AttentionCase) -> tuple[Tensor, ...]:
     """Queries, keys, values and the gradient of the output: normal; in the small suite the same with every torch."""
     numbers = random.Random(case.name)  # noqa: S311
     generator = torch.Generator().manual_seed(numbers.getrandbits(32)) if case not in SMALL else None
@@ -141,7 +141,7 @@ def results(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -
     return [output.detach(), *(argument.grad for argument in arguments if backward)]
 
 
-def check(module: str, case: Case, dtype: Any, device: str, *, backward: bool) -> dict[str, tuple[float, float]]:
+def check(module: str, case: AttentionCase, dtype: Any, device: str, *, backward: bool) -> dict[str, tuple[float, float]]:
     """Of each result of a case the greatest error, and the greatest that rounding makes."""
     tensors = [drawn.to(device, dtype) for drawn in draw(case)]
     exact = [tensor.double() for tensor in tensors]
@@ -161,7 +161,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def choose(options: argparse.Namespace) -> Iterator[tuple[str, Case, str]]:
+def choose(options: argparse.Namespace) -> Iterator[tuple[str, AttentionCase, str]]:
     """Every case of the suite in every dtype, by its name."""
     interpreted = options.device == "cpu" and options.module == "flash_attn"
     # numpy has no bfloat16, and what the interpreter makes of it is no number of that kind

@@ -35,7 +35,7 @@ ENTRIES = {"dense": ("fwd", "bwd"), "packed": ("varlen_fwd", "varlen_bwd"), "cac
 
 
 @dataclass(frozen=True)
-class Case:
+class KernelCase:
     """A call and its backward pass."""
 
     layout: str
@@ -49,13 +49,13 @@ class Case:
 
 
 CASES = (
-    Case("dense", "float16", 128, causal=True),
-    Case("dense", "float16", 64, causal=False),
-    Case("dense", "bfloat16", 64, causal=True),
-    Case("packed", "float16", 64, causal=True),
-    Case("packed", "bfloat16", 128, causal=False),
-    Case("cached", "float16", 128, causal=True),
-    Case("cached", "bfloat16", 64, causal=False),
+    KernelCase("dense", "float16", 128, causal=True),
+    KernelCase("dense", "float16", 64, causal=False),
+    KernelCase("dense", "bfloat16", 64, causal=True),
+    KernelCase("packed", "float16", 64, causal=True),
+    KernelCase("packed", "bfloat16", 128, causal=False),
+    KernelCase("cached", "float16", 128, causal=True),
+    KernelCase("cached", "bfloat16", 64, causal=False),
 )
 """Any two settings of layout, dtype, head dim and causal occur together, which takes 5 of the 16 with a backward."""
 
@@ -116,7 +116,7 @@ def watch(flash_attn_gpu: Any, utils: Utils) -> None:
         setattr(flash_attn_gpu, name, watched)
 
 
-def call(case: Case) -> Any:
+def call(case: KernelCase) -> Any:
     """The output of a call with 4 heads in 2 groups. Lengths are multiples of a block for dense, not for packed."""
     from flash_attn import (  # type: ignore[import-not-found]
         flash_attn_func,
@@ -138,7 +138,7 @@ def call(case: Case) -> Any:
     return flash_attn_with_kvcache(tensor(2, 1, 4), *cache, cache_seqlens=lengths, causal=case.causal)
 
 
-def compile_case(case: Case, utils: Utils, *, backward: bool) -> dict[str, Any]:
+def compile_case(case: KernelCase, utils: Utils, *, backward: bool) -> dict[str, Any]:
     """The kernels of each entry point of a case, and the first error, if there is one."""
     sys.stderr.write(f"{case.name}\n")  # the last word if the compiler ends the process
     entries = ENTRIES[case.layout][: 2 if backward else 1]
@@ -153,7 +153,7 @@ def compile_case(case: Case, utils: Utils, *, backward: bool) -> dict[str, Any]:
     return {"name": case.name, "entries": entries, "kernels": utils.kernels, "error": error}
 
 
-def matches(case: Case, patterns: Iterable[str]) -> bool:
+def matches(case: KernelCase, patterns: Iterable[str]) -> bool:
     """Whether the name of a case is like one of the patterns."""
     return any(fnmatchcase(case.name, pattern) for pattern in patterns)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from wheelfactory.wheel.elf.scope import SYSTEM, load_scope
+from wheelfactory.wheel.elf.scope import SYSTEM_FOLDERS, load_scope
 
 sys.path.pop(0)  # beside the package, once installed, there may be another torch than that of this Python
 
@@ -22,7 +22,7 @@ def main(rocm: str, needed: list[str]) -> None:
     """Look for libraries where the loader would: Python's own, torch's, ROCm's, the system's."""
     found = importlib.util.find_spec("torch")
     torch = [f"{place}/lib" for place in (found.submodule_search_locations or ())] if found else []
-    folders = [str(sysconfig.get_config_var("LIBDIR")), *torch, *([f"{rocm}/lib"] if rocm else []), *SYSTEM]
+    folders = [str(sysconfig.get_config_var("LIBDIR")), *torch, *([f"{rocm}/lib"] if rocm else []), *SYSTEM_FOLDERS]
     scope = load_scope(needed, Path(os.path.realpath(sys.executable)), [Path(folder) for folder in folders])
     json.dump({**asdict(scope), "defined": sorted(scope.defined)}, sys.stdout)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 
-from wheelfactory.wheel.elf.image import PT_DYNAMIC, DamagedElfError, Image, Names
+from wheelfactory.wheel.elf.image import PT_DYNAMIC, DamagedElfError, ElfImage, StringTable
 
 _NULL, _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29
 _RELA, _RELASZ, _REL, _RELSZ, _PLTRELSZ, _PLTREL, _JMPREL = 7, 8, 17, 18, 2, 20, 23
@@ -45,28 +45,28 @@ class Dynamic:
     """Library and version of each version it needs, such as ``("libc.so.6", "GLIBC_2.14")``."""
 
 
-def read_dynamic(image: Image) -> Dynamic:
+def read_dynamic(image: ElfImage) -> Dynamic:
     """The dynamic table of a file; an empty one for an object file or a static program."""
-    entries = dynamic_rows(image)
+    entries = read_dynamic_rows(image)
     if not entries:
         return Dynamic()
     table = dict(entries)  # of a tag that stands twice the loader takes the last
     if _STRTAB not in table:
         raise DamagedElfError("a dynamic table without strings")
-    names = Names(image.bytes_at(image.offset_of(table[_STRTAB]), table.get(_STRSZ, 0)))
+    names = StringTable(image.bytes_at(image.file_offset(table[_STRTAB]), table.get(_STRSZ, 0)))
     needs = list(_needed_versions(image, table, names))
     undefined, defined = _symbols(image, table, names, dict(needs))
     return Dynamic(
-        soname=names.at(table[_SONAME]) if _SONAME in table else None,
-        needed=tuple(names.at(value) for tag, value in entries if tag == _NEEDED),
-        runpath=tuple(path for tag in (_RPATH, _RUNPATH) if tag in table for path in names.at(table[tag]).split(":")),
+        soname=names.read(table[_SONAME]) if _SONAME in table else None,
+        needed=tuple(names.read(value) for tag, value in entries if tag == _NEEDED),
+        runpath=tuple(path for tag in (_RPATH, _RUNPATH) if tag in table for path in names.read(table[tag]).split(":")),
         undefined=undefined,
         defined=defined,
         versions=tuple(sorted({need for _, need in needs})),
     )
 
 
-def dynamic_rows(image: Image) -> list[tuple[int, int]]:
+def read_dynamic_rows(image: ElfImage) -> list[tuple[int, int]]:
     """Tag and value of the rows of the dynamic table, up to the one that ends it."""
     segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC and segment.file_size]
     if not segments:
@@ -76,7 +76,7 @@ def dynamic_rows(image: Image) -> list[tuple[int, int]]:
     form = image.layout.dynamic
     rows = min(segments[0].file_size // form.size, _MOST_ENTRIES)
     entries: list[tuple[int, int]] = []
-    for tag, value in image.table(form, image.offset_of(segments[0].address), rows):
+    for tag, value in image.unpack_table(form, image.file_offset(segments[0].address), rows):
         if tag == _NULL:
             return entries
         entries.append((tag, value))
@@ -84,15 +84,15 @@ def dynamic_rows(image: Image) -> list[tuple[int, int]]:
 
 
 def _symbols(
-    image: Image, table: Mapping[int, int], names: Names, needs: Mapping[int, tuple[str, str]]
+    image: ElfImage, table: Mapping[int, int], names: StringTable, needs: Mapping[int, tuple[str, str]]
 ) -> tuple[tuple[Symbol, ...], frozenset[str]]:
     if _SYMTAB not in table:
         return (), frozenset()
     count = _count(image, table)
-    rows = image.table(image.layout.symbol, image.offset_of(table[_SYMTAB]), count)
+    rows = image.unpack_table(image.layout.symbol, image.file_offset(table[_SYMTAB]), count)
     versions: Iterator[tuple[int]] = repeat((0,), count)
     if _VERSYM in table:
-        versions = image.table(struct.Struct(f"{image.layout.byte_order}H"), image.offset_of(table[_VERSYM]), count)
+        versions = image.unpack_table(struct.Struct(f"{image.layout.byte_order}H"), image.file_offset(table[_VERSYM]), count)
     undefined, defined = set(), set()
     for row, (version,) in zip(rows, versions, strict=True):
         name, info, section = (row[0], row[1], row[3]) if image.layout.is_64 else (row[0], row[3], row[5])
@@ -100,34 +100,34 @@ def _symbols(
         if not name or not bind:  # no name, or local
             continue
         if section:
-            defined.add(names.at(name))
+            defined.add(names.read(name))
         else:
             library, wanted = needs.get(version & 0x7FFF, (None, None))
-            undefined.add(Symbol(names.at(name), bind == _WEAK, library, wanted))
+            undefined.add(Symbol(names.read(name), bind == _WEAK, library, wanted))
     ordered = sorted(undefined, key=lambda each: (each.name, each.version or "", each.library or "", each.weak))
     return tuple(ordered), frozenset(defined)
 
 
-def _count(image: Image, table: Mapping[int, int]) -> int:
+def _count(image: ElfImage, table: Mapping[int, int]) -> int:
     """How many symbols: the loader needs no number, it follows the indices in hash tables and relocations."""
     hashed = 0
     if _HASH in table:
-        _, hashed = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.offset_of(table[_HASH]))
+        _, hashed = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.file_offset(table[_HASH]))
     count = max(hashed, _gnu_hashed(image, table), _relocated(image, table))
     if count > _MOST_SYMBOLS:
         raise DamagedElfError(f"{count} dynamic symbols")
     return count
 
 
-def _gnu_hashed(image: Image, table: Mapping[int, int]) -> int:
+def _gnu_hashed(image: ElfImage, table: Mapping[int, int]) -> int:
     """One more than the last symbol in the GNU hash table, which holds the defined ones, behind all others."""
     if _GNU_HASH not in table:
         return 0
-    start = image.offset_of(table[_GNU_HASH])
+    start = image.file_offset(table[_GNU_HASH])
     one = struct.Struct(f"{image.layout.byte_order}I")
-    buckets, first, bloom, _ = (value for (value,) in image.table(one, start, 4))
+    buckets, first, bloom, _ = (value for (value,) in image.unpack_table(one, start, 4))
     buckets_at = start + 16 + bloom * (8 if image.layout.is_64 else 4)
-    last = max((value for (value,) in image.table(one, buckets_at, buckets)), default=0)
+    last = max((value for (value,) in image.unpack_table(one, buckets_at, buckets)), default=0)
     if last < first:  # none is defined; then `first` says nothing either: GNU ld writes 1
         return 0
     chains = buckets_at + 4 * buckets
@@ -138,7 +138,7 @@ def _gnu_hashed(image: Image, table: Mapping[int, int]) -> int:
     return int(last) + 1
 
 
-def _relocated(image: Image, table: Mapping[int, int]) -> int:
+def _relocated(image: ElfImage, table: Mapping[int, int]) -> int:
     """One more than the last symbol that a relocation names."""
     number, shift = ("Q", 32) if image.layout.is_64 else ("I", 8)
     forms = {_REL: struct.Struct(image.layout.byte_order + 2 * number)}
@@ -149,12 +149,12 @@ def _relocated(image: Image, table: Mapping[int, int]) -> int:
         if table.get(size):
             if tag not in table or kind not in forms:
                 raise DamagedElfError("relocations of no known place or kind")
-            rows = image.table(forms[kind], image.offset_of(table[tag]), table[size] // forms[kind].size)
+            rows = image.unpack_table(forms[kind], image.file_offset(table[tag]), table[size] // forms[kind].size)
             count = max(count, 1 + max((row[1] >> shift for row in rows), default=-1))
     return count
 
 
-def _needed_versions(image: Image, table: Mapping[int, int], names: Names) -> Iterator[tuple[int, tuple[str, str]]]:
+def _needed_versions(image: ElfImage, table: Mapping[int, int], names: StringTable) -> Iterator[tuple[int, tuple[str, str]]]:
     """Version index with library and version, from the chains of needed versions.
 
     A chain ends where the next one is 0 bytes away: the loader looks at no count, so a wrong one hides nothing.
@@ -162,14 +162,14 @@ def _needed_versions(image: Image, table: Mapping[int, int], names: Names) -> It
     if _VERNEED not in table:
         return
     need, version = (struct.Struct(image.layout.byte_order + text) for text in ("HHIII", "IHHII"))
-    at, step, left = image.offset_of(table[_VERNEED]), 1, _MOST_VERSIONS
+    at, step, left = image.file_offset(table[_VERNEED]), 1, _MOST_VERSIONS
     while step:
         _, _, library, first, step = image.unpack(need, at)
         place, next_version = at, first
         while next_version and left:
             place += next_version
             _, _, index, name, next_version = image.unpack(version, place)
-            yield index & 0x7FFF, (names.at(library), names.at(name))
+            yield index & 0x7FFF, (names.read(library), names.read(name))
             left -= 1
         if not left:
             raise DamagedElfError("more needed versions than a symbol can name")

@@ -16,7 +16,7 @@ EM_AMDGPU = 224
 
 Buffer: TypeAlias = "bytes | mmap.mmap | memoryview"
 
-LONGEST_NAME = 1 << 16
+MAX_NAME_SIZE = 1 << 16
 """Bytes of a symbol or library name; mangled names of CK kernels have some 10,000."""
 _MOST_TIMES = 4
 """How many times its size the names of a string table may have; the most of 1,700 libraries of Debian is 1.13."""
@@ -77,7 +77,7 @@ class Segment:
     file_size: int
 
 
-class Image:
+class ElfImage:
     """An ELF file in memory, or mapped into it. Raises `DamagedElfError` where it does not hold together."""
 
     def __init__(self, data: Buffer) -> None:
@@ -103,11 +103,11 @@ class Image:
         """One record at an offset in the file."""
         return form.unpack(self.bytes_at(offset, form.size))
 
-    def table(self, form: struct.Struct, offset: int, count: int) -> Iterator[tuple[Any, ...]]:
+    def unpack_table(self, form: struct.Struct, offset: int, count: int) -> Iterator[tuple[Any, ...]]:
         """So many records, one behind the other."""
         return form.iter_unpack(self.bytes_at(offset, count * form.size))
 
-    def offset_of(self, address: int) -> int:
+    def file_offset(self, address: int) -> int:
         """Where in the file lies what is loaded at an address."""
         for segment in self.segments:
             if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
@@ -123,14 +123,14 @@ class Image:
         if count and self._segment_size != self.layout.segment.size:
             raise DamagedElfError(f"program headers of {self._segment_size} bytes")
         order = (0, 1, 2, 3, 5) if self.layout.is_64 else (0, 6, 1, 2, 4)
-        rows = self.table(self.layout.segment, self._segments_at, count)
+        rows = self.unpack_table(self.layout.segment, self._segments_at, count)
         return tuple(Segment(*(row[field] for field in order)) for row in rows)
 
     def sections(self) -> Iterator[Section]:
         """The section header table, row by row since a file may have millions; empty if it was stripped."""
         if not self._sections_at:
             return iter(())
-        return (_section(row) for row in self.table(self.layout.section, self._sections_at, self.section_count))
+        return (_section(row) for row in self.unpack_table(self.layout.section, self._sections_at, self.section_count))
 
     @cached_property
     def section_count(self) -> int:
@@ -144,7 +144,7 @@ class Image:
         return self._section_count or _section(self.unpack(form, self._sections_at)).size
 
     @property
-    def tables(self) -> tuple[tuple[int, int], ...]:
+    def table_ranges(self) -> tuple[tuple[int, int], ...]:
         """Offset and size in bytes of the header and of the tables of segments and sections."""
         header = (0, 16 + self.layout.header.size)
         segments = (self._segments_at, self._segment_count * self._segment_size)
@@ -154,7 +154,7 @@ class Image:
         """The sections with their names."""
         names = self._section_names()
         for item in self.sections():
-            name = bytes(names[item.name : item.name + LONGEST_NAME]) if names else b""
+            name = bytes(names[item.name : item.name + MAX_NAME_SIZE]) if names else b""
             yield name.partition(b"\0")[0], item
 
     def find_section(self, name: bytes) -> Section | None:
@@ -171,9 +171,9 @@ class Image:
         if index == 0xFFFF:  # more than fits into the header
             index = next((first.link for first in self.sections()), 0)
         table = next(islice(self.sections(), index, None), None)
-        return self.contents(table) if table else None
+        return self.section_bytes(table) if table else None
 
-    def contents(self, section: Section) -> memoryview:
+    def section_bytes(self, section: Section) -> memoryview:
         """The bytes of a section."""
         return self.bytes_at(section.offset, section.size)
 
@@ -183,19 +183,19 @@ def _section(row: tuple[Any, ...]) -> Section:
     return Section(name, kind, flags, offset, size, link)
 
 
-class Names:
+class StringTable:
     """A string table. Its names share bytes, so the total length handed out is bounded by the size of the table."""
 
     def __init__(self, table: memoryview) -> None:
         self._table = bytes(table)
-        self._left = _MOST_TIMES * len(table) + LONGEST_NAME
+        self._left = _MOST_TIMES * len(table) + MAX_NAME_SIZE
         self._known: dict[int, str] = {}
 
-    def at(self, offset: int) -> str:
+    def read(self, offset: int) -> str:
         """The name at an offset. Raises `DamagedElfError` if none ends there, or all together are absurdly long."""
         if offset in self._known:
             return self._known[offset]
-        end = self._table.find(b"\0", offset, offset + LONGEST_NAME)
+        end = self._table.find(b"\0", offset, offset + MAX_NAME_SIZE)
         if end < 0:
             raise DamagedElfError(f"no name at {offset} of the string table")
         self._left -= end - offset

@@ -17,7 +17,7 @@ _SKIPPED = re.compile(r"[ST][0-9A-Z]*_|(?P<length>[1-9]\d{0,5})")
 _PART = re.compile(r"(?P<standard>S[tabsiod])|(?P<length>[1-9]\d*)|(?P<special>[CD][0-5])|L|B(?P<tag>[1-9]\d*)")
 
 
-def qualified_name(symbol: str) -> str | None:
+def find_qualified_name(symbol: str) -> str | None:
     """What a mangled name names, such as ``c10::Error::Error``; None if it is not mangled or cannot be read."""
     head = _HEAD.match(symbol)
     if head is None:
@@ -43,13 +43,13 @@ def qualified_name(symbol: str) -> str | None:
     return _SPECIAL.get(head["special"] or "", "") + "::".join(parts)
 
 
-def readable(symbol: str) -> str:
+def format_symbol(symbol: str) -> str:
     """A symbol for a person: its qualified name before it if it has one."""
-    name = qualified_name(symbol)
+    name = find_qualified_name(symbol)
     return f"{name} ({symbol})" if name else symbol
 
 
-def string_abi(symbol: str) -> str | None:
+def find_string_abi(symbol: str) -> str | None:
     """The C++ ABI of the std::string or std::list that a symbol takes or gives, ``new`` or ``old``; None without one.
 
     They are those of ``_GLIBCXX_USE_CXX11_ABI=1`` and ``=0``.
@@ -71,9 +71,9 @@ def _without_names(symbol: str) -> str:
 _TORCH_NAMESPACES = ("c10", "at", "torch", "caffe2")
 
 
-def provider(symbol: str) -> str:
+def guess_provider(symbol: str) -> str:
     """Where an unversioned symbol comes from, as far as its name tells: torch, HIP, Python or unknown."""
-    name = qualified_name(symbol)
+    name = find_qualified_name(symbol)
     if name is not None:
         for prefix in _SPECIAL.values():
             name = name.removeprefix(prefix)

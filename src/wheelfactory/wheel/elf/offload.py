@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import zstandard
 
 from wheelfactory.wheel.elf.image import EM_AMDGPU, MAGIC, DamagedElfError
-from wheelfactory.wheel.elf.targets import Target, arch_of_flags
+from wheelfactory.wheel.elf.targets import Target, arch_from_flags
 
-PLAIN = b"__CLANG_OFFLOAD_BUNDLE__"
-PACKED = b"CCOB"
+PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+COMPRESSED_MAGIC = b"CCOB"
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 _NUMBER, _ENTRY, _KIND = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<HH")
@@ -87,7 +87,7 @@ class DeviceCode:
     """Bytes, unpacked."""
 
 
-def device_code(bundles: Iterable[Bundle]) -> dict[str, DeviceCode]:
+def sum_device_code(bundles: Iterable[Bundle]) -> dict[str, DeviceCode]:
     """What there is for each target id, sorted by it."""
     found: dict[str, list[int]] = {}
     for bundle in bundles:
@@ -116,11 +116,11 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
 def _bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
     """The bundle that begins where `data` does; what is none would be device code that is not understood."""
     try:
-        if data[: len(PLAIN)] == PLAIN:
+        if data[: len(PLAIN_MAGIC)] == PLAIN_MAGIC:
             stream = _Stored(data)
             entries = _entries(stream, budget)
             return Bundle(at, "plain", stream.at, stream.at, entries)
-        if data[: len(PACKED)] == PACKED:
+        if data[: len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:
             return _packed(data, at, budget)
     except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
         raise DamagedElfError(f"bundle at {at}: {error}") from None
@@ -227,7 +227,7 @@ class _Unpacked(_Stream):
 
 def _packed(data: memoryview, at: int, budget: _Budget) -> Bundle:
     head = _Stored(data)
-    head.skip(len(PACKED))
+    head.skip(len(COMPRESSED_MAGIC))
     version, number = _KIND.unpack(head.read(_KIND.size))
     if version not in _SIZES or number not in _METHODS:
         raise EOFError(f"packed in a way that is not known: version {version}, method {number}")
@@ -249,7 +249,7 @@ def _packed(data: memoryview, at: int, budget: _Budget) -> Bundle:
 
 def _entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
     """The entries of a plain bundle; the stream is left behind the last of them."""
-    if stream.read(len(PLAIN)) != PLAIN:
+    if stream.read(len(PLAIN_MAGIC)) != PLAIN_MAGIC:
         raise EOFError("the unpacked data is no bundle")
     (count,) = _NUMBER.unpack(stream.read(_NUMBER.size))
     budget.admit(count)
@@ -263,7 +263,7 @@ def _entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
             heads[offset] = stream.read(min(size, _ELF_HEADER))
             stream.skip(size - len(heads[offset]))
     return tuple(
-        CodeObject(name, Target.parse(name), size, _arch(heads[at]) if size else None) for at, size, name in places
+        CodeObject(name, Target.from_id(name), size, _arch(heads[at]) if size else None) for at, size, name in places
     )
 
 
@@ -278,4 +278,4 @@ def _arch(head: bytes) -> str | None:
     if len(head) < _ELF_HEADER or not head.startswith(MAGIC):
         return None
     (machine,), (flags,) = struct.unpack_from("<H", head, 18), struct.unpack_from("<I", head, 48)
-    return arch_of_flags(flags) if machine == EM_AMDGPU else None
+    return arch_from_flags(flags) if machine == EM_AMDGPU else None

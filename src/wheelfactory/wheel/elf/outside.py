@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from wheelfactory.wheel.elf.dynamic import dynamic_rows
-from wheelfactory.wheel.elf.image import Image
+from wheelfactory.wheel.elf.dynamic import read_dynamic_rows
+from wheelfactory.wheel.elf.image import ElfImage
 
 _SHARED, _X86_64 = 3, 62
 _SYSTEM_V, _GNU = 0, 3
@@ -41,7 +41,7 @@ _LONGEST_GAP = 1 << 16
 _MOST_SECTIONS = 1 << 12
 
 
-def find_strange(image: Image) -> Iterator[tuple[str, str]]:
+def find_layout_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
     """What a library for x86-64 must have, and what this one has instead.
 
     Raises `DamagedElfError` if its tables do not hold together.
@@ -53,7 +53,7 @@ def find_strange(image: Image) -> Iterator[tuple[str, str]]:
     else:
         yield from _header(image)
         yield from _segments(image)
-        for tag in sorted({tag for tag, _ in dynamic_rows(image)} - _TAGS):
+        for tag in sorted({tag for tag, _ in read_dynamic_rows(image)} - _TAGS):
             yield "a dynamic table that a linker writes", f"a row of tag {tag:#x}"
         for name, section in image.named_sections():
             if not section.flags & _ALLOCATED and not _UNLOADED.fullmatch(name):
@@ -61,7 +61,7 @@ def find_strange(image: Image) -> Iterator[tuple[str, str]]:
         yield from _gaps(image)
 
 
-def _header(image: Image) -> Iterator[tuple[str, str]]:
+def _header(image: ElfImage) -> Iterator[tuple[str, str]]:
     identity = bytes(image.data[6:16])
     if identity[0] != 1 or identity[1] not in (_SYSTEM_V, _GNU) or any(identity[2:]):
         yield "an ELF header of version 1 for System V or GNU", identity.hex()
@@ -72,7 +72,7 @@ def _header(image: Image) -> Iterator[tuple[str, str]]:
         yield "an entry in code, or none", f"{image.entry:#x}"
 
 
-def _segments(image: Image) -> Iterator[tuple[str, str]]:
+def _segments(image: ElfImage) -> Iterator[tuple[str, str]]:
     for segment in image.segments:
         if segment.type not in _SEGMENTS:
             yield "segments that a linker writes", f"one of type {segment.type:#x}"
@@ -81,9 +81,9 @@ def _segments(image: Image) -> Iterator[tuple[str, str]]:
             yield "memory that is written to or run, not both", f"a segment with flags {segment.flags:#x}"
 
 
-def _gaps(image: Image) -> Iterator[tuple[str, str]]:
+def _gaps(image: ElfImage) -> Iterator[tuple[str, str]]:
     """What lies between the tables and sections, or behind the last of them."""
-    covered = sorted([*image.tables, *((item.offset, item.size) for item in image.sections() if item.type != _NO_BITS)])
+    covered = sorted([*image.table_ranges, *((item.offset, item.size) for item in image.sections() if item.type != _NO_BITS)])
     at = 0
     for offset, size in [*covered, (len(image.data), 0)]:
         if offset > at and (offset - at > _LONGEST_GAP or any(image.data[at:offset])):

@@ -10,10 +10,10 @@ from itertools import islice
 from packaging.version import Version
 
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
-from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, Image
+from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
-from wheelfactory.wheel.elf.outside import find_strange
-from wheelfactory.wheel.elf.targets import arch_of_flags
+from wheelfactory.wheel.elf.outside import find_layout_faults
+from wheelfactory.wheel.elf.targets import arch_from_flags
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
@@ -37,7 +37,7 @@ class ElfFile(Dynamic):
     bundles: tuple[Bundle, ...]
     registered: int
     """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
-    strange: tuple[tuple[str, str], ...]
+    layout_faults: tuple[tuple[str, str], ...]
     """What no linker writes: what must be there, and what is (`outside.find_strange`)."""
     code_for: str | None
     """The arch, if the file is itself a code object; else None."""
@@ -60,13 +60,13 @@ class ElfFile(Dynamic):
 
 def read_elf(name: str, data: Buffer) -> ElfFile:
     """What an ELF file holds. Raises `DamagedElfError` if its tables, or the bundles in it, do not hold together."""
-    image = Image(data)
+    image = ElfImage(data)
     section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
     return ElfFile(
         **vars(read_dynamic(image)),
         name=name,
-        bundles=read_bundles(image.contents(section)) if section else (),
+        bundles=read_bundles(image.section_bytes(section)) if section else (),
         registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
-        strange=tuple(islice(find_strange(image), _MOST_STRANGE)),
-        code_for=arch_of_flags(image.flags) if image.machine == EM_AMDGPU else None,
+        layout_faults=tuple(islice(find_layout_faults(image), _MOST_STRANGE)),
+        code_for=arch_from_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
-from wheelfactory.wheel.elf.image import Image
+from wheelfactory.wheel.elf.image import ElfImage
 
-SYSTEM = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib/aarch64-linux-gnu")
+SYSTEM_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib/aarch64-linux-gnu")
 """Where Debian and Red Hat keep shared libraries."""
 
 
@@ -50,4 +50,4 @@ def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]
 
 def _dynamic(path: Path) -> Dynamic:
     with path.open("rb") as file:
-        return read_dynamic(Image(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+        return read_dynamic(ElfImage(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))

@@ -35,7 +35,7 @@ class Target:
     """Such as ``xnack-``; a feature that is not named may be on or off."""
 
     @classmethod
-    def parse(cls, text: str) -> Target | None:
+    def from_id(cls, text: str) -> Target | None:
         """The target of a target id, or of the id of a bundle entry; None if it names none, as for the host."""
         match = _TARGET.search(text)
         if match is None:
@@ -46,7 +46,7 @@ class Target:
         return ":".join([self.arch, *self.features])
 
 
-def arch_of_flags(flags: int) -> str:
+def arch_from_flags(flags: int) -> str:
     """The arch that a code object's e_flags name."""
     number = flags & 0xFF
     return MACHINES.get(number, f"an arch of number {number:#x}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.wheel.inspect.look import Distribution, ElfFacts, Facts
+from wheelfactory.wheel.inspect.look import DistributionFacts, ElfFacts, Inspection
 from wheelfactory.wheel.record import BuildRecord
 
 
-def describe(facts: Facts) -> Iterator[str]:
+def describe(facts: Inspection) -> Iterator[str]:
     """The facts as lines; what a program wants in full, such as symbols, is counted."""
     yield facts.file
     if facts.sha256:
@@ -23,7 +23,7 @@ def describe(facts: Facts) -> Iterator[str]:
         yield from _record(facts.distribution.record)
 
 
-def _distribution(said: Distribution) -> Iterator[str]:
+def _distribution(said: DistributionFacts) -> Iterator[str]:
     label = said.label
     yield f"  version   {said.version}"
     if label:

@@ -12,16 +12,16 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from wheelfactory.core.digest import sha256_of
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.elf.image import MAGIC
-from wheelfactory.wheel.elf.mangled import provider
-from wheelfactory.wheel.elf.offload import DeviceCode, device_code
+from wheelfactory.wheel.elf.mangled import guess_provider
+from wheelfactory.wheel.elf.offload import DeviceCode, sum_device_code
 from wheelfactory.wheel.elf.read import ElfFile
-from wheelfactory.wheel.read import RECORD_NAME, Wheel, read_elf_file
-from wheelfactory.wheel.record import BuildRecord, parse_record, read_record
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_elf_file
+from wheelfactory.wheel.record import BuildRecord, parse_build_record, read_build_record
 
 _WHAT = "name a wheel file, an ELF file, a .dist-info folder, or what is installed for the python3 on PATH"
 
@@ -52,11 +52,11 @@ class ElfFacts:
     """Symbols by the library that their version names, or by what their name tells: ``torch (by name)``."""
 
     @classmethod
-    def of(cls, elf: ElfFile, size: int) -> ElfFacts:
+    def from_elf_file(cls, elf: ElfFile, size: int) -> ElfFacts:
         """The facts of a file of that many bytes."""
         groups: dict[str, list[str]] = {}
         for symbol in elf.undefined:
-            groups.setdefault(symbol.library or f"{provider(symbol.name)} (by name)", []).append(symbol.name)
+            groups.setdefault(symbol.library or f"{guess_provider(symbol.name)} (by name)", []).append(symbol.name)
         return cls(
             name=elf.name,
             size=size,
@@ -69,13 +69,13 @@ class ElfFacts:
             bundles=len(elf.bundles),
             registered=elf.registered,
             forms=tuple(sorted({bundle.form for bundle in elf.bundles})),
-            device_code=device_code(elf.bundles),
+            device_code=sum_device_code(elf.bundles),
             undefined={group: tuple(groups[group]) for group in sorted(groups)},
         )
 
 
 @dataclass(frozen=True)
-class Distribution:
+class DistributionFacts:
     """What METADATA, WHEEL and the build record say of a wheel or of what was installed from one."""
 
     name: str
@@ -88,7 +88,7 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Inspection:
     """A thing and what it holds; sizes in bytes."""
 
     file: str
@@ -99,7 +99,7 @@ class Facts:
     size: int
     unpacked_size: int
     members: int
-    distribution: Distribution | None
+    distribution: DistributionFacts | None
     elf_files: tuple[ElfFacts, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Facts:
         return values
 
 
-def inspect(path: Path, environ: Mapping[str, str]) -> Facts:
+def inspect(path: Path, environ: Mapping[str, str]) -> Inspection:
     """The facts of a wheel file, an ELF file, a ``.dist-info`` folder, or a distribution installed for ``python3``.
 
     The Python is the one on the PATH of `environ`. Raises `InputError` if it is none of these, or is damaged.
@@ -129,22 +129,22 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Facts:
     return _installed(_find_installed(path.name, environ))
 
 
-def _wheel(path: Path) -> Facts:
+def _wheel(path: Path) -> Inspection:
     wheel = Wheel.open(path)
     tags = map(str, wheel.tags)
-    return Facts(
+    return Inspection(
         file=path.name,
         kind="wheel",
-        sha256=sha256_of(path),
+        sha256=file_sha256(path),
         size=path.stat().st_size,
         unpacked_size=sum(wheel.sizes.values()),
         members=len(wheel.sizes),
-        distribution=_distribution(str(wheel.name), str(wheel.version), tags, wheel.metadata, read_record(wheel)),
-        elf_files=tuple(ElfFacts.of(elf, wheel.sizes[elf.name]) for elf in wheel.elf_files),
+        distribution=_distribution(str(wheel.name), str(wheel.version), tags, wheel.metadata, read_build_record(wheel)),
+        elf_files=tuple(ElfFacts.from_elf_file(elf, wheel.sizes[elf.name]) for elf in wheel.elf_files),
     )
 
 
-def _file(path: Path) -> Facts:
+def _file(path: Path) -> Inspection:
     if path.is_dir():
         raise InputError("a folder", str(path), _WHAT)
     with path.open("rb") as file:
@@ -152,7 +152,7 @@ def _file(path: Path) -> Facts:
             raise InputError("neither a wheel nor an ELF file", str(path), _WHAT)
         elf = read_elf_file(path.name, file)
     size = path.stat().st_size
-    return Facts(path.name, "file", sha256_of(path), size, size, 1, None, (ElfFacts.of(elf, size),))
+    return Inspection(path.name, "file", file_sha256(path), size, size, 1, None, (ElfFacts.from_elf_file(elf, size),))
 
 
 def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
@@ -167,19 +167,19 @@ def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
     return folder
 
 
-def _installed(folder: Path) -> Facts:
+def _installed(folder: Path) -> Inspection:
     """The facts of what was installed: every file that RECORD lists and that is there."""
     metadata, wheel = _headers(folder / "METADATA"), _headers(folder / "WHEEL")
-    name, kept = canonicalize_name(str(metadata["Name"] or "")), folder / RECORD_NAME
-    record = parse_record(kept.read_bytes(), str(kept)) if kept.is_file() else None
+    name, kept = canonicalize_name(str(metadata["Name"] or "")), folder / BUILD_RECORD_NAME
+    record = parse_build_record(kept.read_bytes(), str(kept)) if kept.is_file() else None
     tags = map(str, wheel.get_all("Tag", []))
     said = _distribution(name, str(metadata["Version"] or ""), tags, metadata, record)
     listed = {str(file): Path(str(file.locate())) for file in PathDistribution(folder).files or ()}
     files = {name: path for name, path in listed.items() if path.is_file()}
     sizes = {name: path.stat().st_size for name, path in files.items()}
-    elf_files = tuple(ElfFacts.of(elf, sizes[elf.name]) for elf in _elf_files(files))
+    elf_files = tuple(ElfFacts.from_elf_file(elf, sizes[elf.name]) for elf in _elf_files(files))
     total = sum(sizes.values())
-    return Facts(folder.name, "installed", None, total, total, len(files), said, elf_files)
+    return Inspection(folder.name, "installed", None, total, total, len(files), said, elf_files)
 
 
 def _headers(path: Path) -> Message:
@@ -199,12 +199,12 @@ def _elf_files(files: Mapping[str, Path]) -> Iterator[ElfFile]:
 
 def _distribution(
     name: str, version: str, tags: Iterable[str], metadata: Message, record: BuildRecord | None
-) -> Distribution:
+) -> DistributionFacts:
     try:
         label = Label.parse(version.partition("+")[2])
     except InputError:
         label = None
-    return Distribution(
+    return DistributionFacts(
         name=name,
         version=version,
         label=label,

@@ -32,12 +32,12 @@ sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in 
 
 from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
-    Implementation,
+    LoadedImplementation,
     NotRunError,
     is_out_of_memory,
-    last_line,
-    load,
-    symbol_called,
+    error_line,
+    load_implementation,
+    find_backend_symbol,
 )
 
 WARM_UP = 3
@@ -64,7 +64,7 @@ def inputs(config: dict[str, Any], seqlen: int, device: str) -> list[Tensor]:
     return [torch.randn(shape, generator=numbers, device=device, dtype=torch.float32).to(dtype) for shape in shapes]
 
 
-def make_call(implementation: Implementation, tensors: Sequence[Tensor], config: dict[str, Any]) -> Callable[[], Any]:
+def make_call(implementation: LoadedImplementation, tensors: Sequence[Tensor], config: dict[str, Any]) -> Callable[[], Any]:
     """What is timed: forward, or forward and backward. Gives the output, and with a backward pass the gradients."""
     queries, keys, values, gradient = tensors
     arguments = (queries, keys, values)
@@ -157,11 +157,11 @@ def greatest(result: Tensor, true: Tensor) -> Tensor:
     return (result.detach().transpose(0, 1).double() - true).abs().max()
 
 
-def measure(implementation: Implementation, config: dict[str, Any], seqlen: int, device: str) -> dict[str, Any]:
+def measure(implementation: LoadedImplementation, config: dict[str, Any], seqlen: int, device: str) -> dict[str, Any]:
     """One length: the times of each batch, memory, difference, and the backend's function that was called."""
     tensors = inputs(config, seqlen, device)
     call = make_call(implementation, tensors, config)
-    symbol = symbol_called(implementation, call)
+    symbol = find_backend_symbol(implementation, call)
     difference = greatest_difference(call(), tensors, causal=config["causal"])
     if not math.isfinite(difference):
         return {"status": "failed", "reason": "a result has values that are not finite", "symbol": symbol}
@@ -169,7 +169,7 @@ def measure(implementation: Implementation, config: dict[str, Any], seqlen: int,
     return {"status": "measured", "symbol": symbol, **measured}
 
 
-def measure_all(implementation: Implementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
+def measure_all(implementation: LoadedImplementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
     """Every length, whatever becomes of the others."""
     for seqlen in config["seqlens"]:
         sys.stderr.write(f"{seqlen} tokens\n")  # the last word if a kernel ends the process
@@ -177,7 +177,7 @@ def measure_all(implementation: Implementation, config: dict[str, Any], device: 
             row = measure(implementation, config, seqlen, device)
         except Exception as error:
             status = "out of memory" if is_out_of_memory(error) else "failed"
-            row = {"status": status, "reason": last_line(error)}
+            row = {"status": status, "reason": error_line(error)}
         if device == "cuda":
             torch.cuda.empty_cache()  # what a length leaves is in the way of the next, which is longer
         yield {"seqlen": seqlen, **row}
@@ -189,9 +189,9 @@ def main(name: str, device: str, fallback: str, sizes: str) -> None:
     dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
     report: dict[str, Any] = {"version": None, "origin": None, "status": "", "reason": "", "dropped": None, "rows": []}
     try:
-        implementation = load(name, device, fallback)
+        implementation = load_implementation(name, device, fallback)
     except Exception as error:
-        status, why = ("not run", str(error)) if isinstance(error, NotRunError) else ("failed", last_line(error))
+        status, why = ("not run", str(error)) if isinstance(error, NotRunError) else ("failed", error_line(error))
         sys.stdout.write(f"\n{json.dumps({**report, 'status': status, 'reason': why})}\n")
         return
     report |= {"version": implementation.version, "origin": implementation.origin}

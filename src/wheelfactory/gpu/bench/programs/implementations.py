@@ -24,7 +24,7 @@ class NotRunError(Exception):
 
 
 @dataclass(frozen=True)
-class Implementation:
+class LoadedImplementation:
     """A function to measure, and where it is from."""
 
     function: Attention
@@ -36,7 +36,7 @@ class Implementation:
     """What holds the functions of the backend that is called; None where there is no such thing."""
 
 
-def load(name: str, device: str, fallback: str) -> Implementation:
+def load_implementation(name: str, device: str, fallback: str) -> LoadedImplementation:
     """The implementation of a name: ``flash-attn``, ``fallback``, ``sdpa`` or ``plain``, for the device ``cpu`` or
     ``cuda``. `fallback` is the folder that holds the fallback where none is installed.
 
@@ -46,10 +46,10 @@ def load(name: str, device: str, fallback: str) -> Implementation:
         return _flash_attn(device)
     if name == "fallback":
         return _fallback(fallback)
-    return Implementation({"sdpa": sdpa, "plain": plain}[name], str(torch.__version__), "torch")
+    return LoadedImplementation({"sdpa": sdpa, "plain": plain}[name], str(torch.__version__), "torch")
 
 
-def _flash_attn(device: str) -> Implementation:
+def _flash_attn(device: str) -> LoadedImplementation:
     if find_spec("flash_attn") is None:
         raise NotRunError("not installed")
     if device == "cpu":
@@ -57,15 +57,15 @@ def _flash_attn(device: str) -> Implementation:
     try:
         interface = import_module("flash_attn.flash_attn_interface")
     except ImportError as error:
-        if lacks_backend(error):
-            raise NotRunError(last_line(error)) from None
+        if is_missing_backend(error):
+            raise NotRunError(error_line(error)) from None
         raise
     # flash-attn before 2.7 calls that module otherwise
     backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
-    return Implementation(_named(interface.flash_attn_func), _version("flash-attn"), "installed", backend)
+    return LoadedImplementation(_named(interface.flash_attn_func), _version("flash-attn"), "installed", backend)
 
 
-def lacks_backend(error: ImportError) -> bool:
+def is_missing_backend(error: ImportError) -> bool:
     """Whether a flash-attn does not import because it has not the backend that its variable selects.
 
     A Triton wheel of the factory has a module in place of the compiled one that names the variable; any other has none.
@@ -75,7 +75,7 @@ def lacks_backend(error: ImportError) -> bool:
     return absent or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
 
 
-def _fallback(folder: str) -> Implementation:
+def _fallback(folder: str) -> LoadedImplementation:
     installed = find_spec("flash_attention_amd") is not None
     if not installed:
         if not Path(folder, "flash_attention_amd").is_dir():
@@ -84,7 +84,7 @@ def _fallback(folder: str) -> Implementation:
     function = import_module("flash_attention_amd").flash_attn_func
     origin = "installed" if installed else "checkout"
     number = _version("flash-attention-amd") if installed else None
-    return Implementation(_named(function), number, origin)
+    return LoadedImplementation(_named(function), number, origin)
 
 
 def _named(function: Callable[..., Tensor]) -> Attention:
@@ -120,7 +120,7 @@ def plain(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor
     return (scores.softmax(-1) @ values).transpose(1, 2)
 
 
-def symbol_called(implementation: Implementation, call: Callable[[], Any]) -> str | None:
+def find_backend_symbol(implementation: LoadedImplementation, call: Callable[[], Any]) -> str | None:
     """The backend's forward function that a call reaches, such as ``flash_attn_2_cuda.fwd``; None without a backend.
 
     What is watched is put back, so that nothing stands in the way of what is timed.
@@ -142,7 +142,7 @@ def symbol_called(implementation: Implementation, call: Callable[[], Any]) -> st
     return called[0] if called else None
 
 
-def last_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """What an exception says, in one line."""
     said = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {said[-1]}"

@@ -34,9 +34,9 @@ from implementations import (  # type: ignore[import-not-found]
     Attention,
     NotRunError,
     is_out_of_memory,
-    last_line,
-    load,
-    symbol_called,
+    error_line,
+    load_implementation,
+    find_backend_symbol,
 )
 
 SEED = 20
@@ -128,11 +128,11 @@ def timed(training: Training, count: int) -> tuple[list[float], list[Tensor]]:
 
 def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> dict[str, Any]:
     """Warm up, then the timed steps."""
-    implementation = load(name, device, fallback)
+    implementation = load_implementation(name, device, fallback)
     training = Training(config, implementation.function, device)
     found = {"version": implementation.version, "origin": implementation.origin}
     losses = []
-    found["symbol"] = symbol_called(implementation, lambda: losses.append(training.step()))
+    found["symbol"] = find_backend_symbol(implementation, lambda: losses.append(training.step()))
     for _ in range(config["warmup_steps"] - 1):
         training.step()
     if device == "cuda":
@@ -157,7 +157,7 @@ def main(name: str, device: str, fallback: str, sizes: str) -> None:
         report = {"status": "not run", "reason": str(error)}
     except Exception as error:
         status = "out of memory" if is_out_of_memory(error) else "failed"
-        report = {"status": status, "reason": last_line(error)}
+        report = {"status": status, "reason": error_line(error)}
     report["dropped"] = None if dropped is None else sorted(dropped)
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 
