@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
-from wheelfactory.kernels.census import SourceList, list_sources
 from wheelfactory.kernels.compiler.costs import Ledger, parse_kernel_kind, shard_costs
 from wheelfactory.kernels.compiler.shards import cut_shards, wall_time
-from wheelfactory.kernels.forecast import CostModel, Runners, estimate_set
+from wheelfactory.kernels.estimate import CostModel, Runners, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
+from wheelfactory.kernels.source_list import SourceList, list_sources
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -123,7 +123,9 @@ def print_wall(census: SourceList) -> None:
     print("| shards | longest shard, h | all shards on 20 runners, h | over the ideal of 20 x 4 cores |")
     print("|--:|--:|--:|--:|")
     for count in (4, 8, 12, 16, 20, 40, 60):
-        made = estimate_set(census.sources, census.total_bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR)
+        made = estimate_set(
+            census.sources, census.total_bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR
+        )
         wall = made.wall_s / HOUR
         print(f"| {count} | {made.longest_shard_s / HOUR:.3f} | {wall:.3f} | {wall / ideal:.3f} |")
     whole = wall_time(costs.values(), runners.cores) / HOUR

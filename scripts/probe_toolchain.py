@@ -43,7 +43,7 @@ def about_torch():
 
 
 def toolchain():
-    """What a build record says about the compile (`wheelfactory.wheel.record.Toolchain`)."""
+    """What a build record says about the compile (`wheelfactory.wheel.build_record.Toolchain`)."""
     found = {
         "torch": None,
         "hip": None,

@@ -11,7 +11,7 @@ import argparse
 
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
-from wheelfactory.matrix.refresh.image_tags import refresh_images
+from wheelfactory.matrix.refresh.images import refresh_images
 from wheelfactory.matrix.refresh.registry import DOCKER_HUB, Registry
 
 

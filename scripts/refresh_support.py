@@ -13,7 +13,7 @@ import os
 from wheelfactory.commands.chore import run_chore
 from wheelfactory.commands.options import add_matrix
 from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex
-from wheelfactory.matrix.refresh.torch_support import refresh_torch
+from wheelfactory.matrix.refresh.torch_releases import refresh_torch
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ import hip_toolchain
 from hip_rocm import make_hip_rocm
 from rocm_machine import make_rocm
 from turns import in_turn
-from wheelfactory.build.environments import PYTHON, make_build_environment, cpu_torch_version
+from wheelfactory.build.environments import PYTHON, cpu_torch_version, make_build_environment
 from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
@@ -74,7 +74,7 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
     with scratch_dir(cache) as scratch:
         added, image, with_torch = _additions(scratch), _empty(scratch / "image"), _empty(scratch / "with-torch")
         make_rocm(cache, _empty(added / "opt/rocm"), scratch / "python")
-        for name in ("rocm_torch.py", "stand_in.pth"):
+        for name in ("torch_remedy.py", "stand_in.pth"):
             shutil.copy(scratch / "python" / inside / name, with_torch)
         layers = {
             image: (added, root),

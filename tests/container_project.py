@@ -16,7 +16,7 @@ from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, TOOLCHAIN_PROBE, ROOT
+from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, ROOT, TOOLCHAIN_PROBE
 from wheelfactory.core.files import write_atomic
 
 ROCM, TORCH = "7.2", "2.13.0"

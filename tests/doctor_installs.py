@@ -20,8 +20,8 @@ from pathlib import Path
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, build_record, make_wheel, metadata_text, toolchain_of
 from wheelfactory.core.cell import Backend
-from wheelfactory.doctor.installed import read_flash_attn
-from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine, Python, InstalledTorch
+from wheelfactory.doctor.installed_flash_attn import read_flash_attn
+from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 

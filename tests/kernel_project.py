@@ -17,7 +17,7 @@ from typing import Any
 from ninja import BIN_DIR
 
 from wheelfactory.kernels.compiler import launcher, ninja
-from wheelfactory.kernels.compiler.order import REQUEST_VARIABLE, CompileRequest, CompileResult
+from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
 _FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group"))

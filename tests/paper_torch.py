@@ -16,7 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pythons import find_python
-from wheelfactory.build.environments import Environment, build_requirements, keep_environment, make_layered_environment, pip_install
+from wheelfactory.build.environments import (
+    Environment,
+    build_requirements,
+    keep_environment,
+    make_layered_environment,
+    pip_install,
+)
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import capture

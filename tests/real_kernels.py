@@ -28,7 +28,6 @@ from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
-from wheelfactory.core.ask import NOTICE_PREFIX
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
 from wheelfactory.core.digest import file_sha256
@@ -36,10 +35,11 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
+from wheelfactory.core.query import NOTICE_PREFIX
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.compiler.order import CompileResult
+from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
-from wheelfactory.kernels.handover import FULL_SCOPE, CompileScope, setup_env, read_outcome, store_folder
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 

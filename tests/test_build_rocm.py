@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.checkout import BUILD_SCRIPT
-from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.inspect.facts import inspect
 
 Done = subprocess.CompletedProcess[str]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pythons import find_python
-from wheelfactory.build.environments import cpu_torch_requirement, cpu_torch_options
+from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement
 from wheelfactory.release.manifest import read_manifest
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 from paper_torch import make_paper_torch, other_python, real_modules
 from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
-from wheelfactory.wheel.record import Toolchain
+from wheelfactory.wheel.build_record import Toolchain
 
 OTHER = "3.10" if sys.version_info[1] != 10 else "3.11"
 

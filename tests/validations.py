@@ -1,11 +1,20 @@
-"""Reports of validations that were never run: on an AMD GPU, or on one of NVIDIA in the foreign-GPU test mode."""
+"""Reports of validations that were never run: on an AMD GPU, or on one of NVIDIA in the non-AMD GPU test mode."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, ValidationCase, ValidationCheck, ResultError, Hardware, Software, ValidatedPackage, Validation
+from wheelfactory.gpu.validate.report import (
+    VALIDATION_FORMAT,
+    Hardware,
+    ResultError,
+    Software,
+    ValidatedPackage,
+    Validation,
+    ValidationCase,
+    ValidationCheck,
+)
 from wheelfactory.release.evidence import Evidence, as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.result import Status
@@ -21,7 +30,10 @@ CASES = (
     ValidationCase(
         name="fp16 d64 causal",
         status=Status.PASSED,
-        errors=(ResultError(result="output", error=0.001, bound=0.008), ResultError(result="dq", error=0.003, bound=0.004)),
+        errors=(
+            ResultError(result="output", error=0.001, bound=0.008),
+            ResultError(result="dq", error=0.003, bound=0.004),
+        ),
     ),
     ValidationCase(
         name="bf16 d128",

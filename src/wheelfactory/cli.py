@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.errors import FactoryError, InputError
-from wheelfactory.explain.failure import find_hint
+from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
     "matrix": "print the GitHub Actions matrix",
@@ -39,8 +39,8 @@ SUBCOMMANDS = {
     "ci": {
         "jobs": "print what the jobs of a workflow run are expanded to",
         "plain": "make the plain builds that wheels are compared with where they are published",
-        "gather": "keep the kernel sets that a workflow run compiled; print which cells can be built",
-        "account": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
+        "collect": "upload the kernel sets that a workflow run compiled; print which cells can be built",
+        "reconcile": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
         "answer": "answer a wheel request with the address of the search page that shows its wheels",
     },
 }

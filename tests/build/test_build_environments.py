@@ -16,13 +16,13 @@ from wheelfactory.build import environments
 from wheelfactory.build.environments import (
     Environment,
     build_requirements,
-    cpu_torch_requirement,
     cpu_torch_options,
-    make_empty_environment,
-    make_interpreter_environment,
+    cpu_torch_requirement,
+    find_package_folders,
     interpreter_requirements,
     keep_environment,
-    find_package_folders,
+    make_empty_environment,
+    make_interpreter_environment,
     open_wheel_environment,
 )
 from wheelfactory.build.environments import make_layered_environment as layered

@@ -52,7 +52,9 @@ def test_the_sources_of_a_release_are_built_without_a_backend_whatever_the_envir
     monkeypatch.setenv("FLASH_ATTN_LOCAL_VERSION", "evil")
     monkeypatch.setenv("FLASH_ATTENTION_SKIP_CUDA_BUILD", "FALSE")
     own = nothing_built(cache, tmp_path)
-    wheel = PlainBuilds(own, os.environ).make_flash_attn_wheel("2.8.3", load_matrix(ROOT / "matrix.yaml").flash_attn["2.8.3"])
+    wheel = PlainBuilds(own, os.environ).make_flash_attn_wheel(
+        "2.8.3", load_matrix(ROOT / "matrix.yaml").flash_attn["2.8.3"]
+    )
 
     assert wheel.path.name == "flash_attn-2.8.3-py3-none-any.whl"
     assert "flash_attn/flash_attn_interface.py" in wheel.sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wheel_factory import CK, MATRIX, TRITON
-from wheelfactory.build.recipe import Recipe, choose_archs, choose_jobs, resolve_rocm_version, make_recipe
+from wheelfactory.build.recipe import Recipe, choose_archs, choose_jobs, make_recipe, resolve_rocm_version
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
@@ -51,7 +51,10 @@ def test_without_a_gpu_all_that_the_cell_promises_is_built() -> None:
 
 
 def test_what_torch_is_not_built_for_is_not_promised() -> None:
-    assert choose_archs(MATRIX, Cell.from_axes("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (*PROMISED, "gfx950")
+    assert choose_archs(MATRIX, Cell.from_axes("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (
+        *PROMISED,
+        "gfx950",
+    )
 
 
 def test_a_gpu_at_hand_does_not_narrow_a_triton_wheel() -> None:

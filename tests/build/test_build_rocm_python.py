@@ -16,7 +16,7 @@ from wheelfactory.build import rocm_python
 from wheelfactory.build.environments import Environment
 from wheelfactory.build.rocm_python import find_rocm_python, prepare_rocm_python, torch_requirement
 from wheelfactory.core.errors import BuildError
-from wheelfactory.wheel.record import Toolchain
+from wheelfactory.wheel.build_record import Toolchain
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from wheel_factory import CK, MATRIX
 from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.recipe import Recipe
-from wheelfactory.build.setup_py import SetupExtras, RawWheel, SetupRun, run_setup
+from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_setup
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host

@@ -1,4 +1,4 @@
-"""`ci jobs`, `ci gather` and `ci account` on a directory: the lines that workflows hand on, and the exit codes."""
+"""`ci jobs`, `ci collect` and `ci reconcile` on a directory: the lines that workflows hand on, and the exit codes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from wheel_factory import keep_plain, make_wheel
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED
-from wheelfactory.kernels.census import SourceList, write_source_list
-from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets
-from wheelfactory.kernels.shelf import DirectoryArchiveHost
+from wheelfactory.kernels.archive_host import DirectoryArchiveHost
+from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
+from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.expand import expand
 from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.release.directory import DirectoryPublisher

@@ -12,9 +12,9 @@ import pytest
 from command_line import Shown, run_command
 from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, DONE
-from wheelfactory.kernels import outlook
-from wheelfactory.kernels.census import SourceList, write_source_list
+from wheelfactory.kernels import set_estimates
 from wheelfactory.kernels.compiler.costs import Measurement
+from wheelfactory.kernels.source_list import SourceList, write_source_list
 
 SOURCES = (*(f"fmha_fwd_d64_fp16_x{number}" for number in range(1000)), "fmha_bwd_api")
 CK_CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -192,7 +192,7 @@ def test_a_ledger_that_is_named_is_to_cut_by_too(run_plan: Plan, tmp_path: Path)
 
 
 def test_without_ck_cells_nothing_is_said_or_fetched(run_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook, "take_census", None)
+    monkeypatch.setattr(set_estimates, "list_sources", None)
     shown = run_plan(only="*-triton")
     assert (shown.code, shown.out.count("\n")) == (DONE, 1)
     assert run_plan("--json", only="*-triton").sets == []

@@ -12,7 +12,7 @@ import requests
 
 from wheelfactory.core import http
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.http import http_session, next_page_url, http_error_reason
+from wheelfactory.core.http import http_error_reason, http_session, next_page_url
 
 
 class Server:
@@ -157,7 +157,9 @@ def test_a_failure_is_told_without_what_wraps_it_and_without_keys() -> None:
     with http_session(retries=0) as session, pytest.raises(requests.RequestException) as failed:
         session.get("http://127.0.0.1:9/?key=secret")
     assert http_error_reason(failed.value) == "Failed to establish a new connection: [Errno 111] Connection refused"
-    assert http_error_reason(requests.HTTPError("404 of http://host/file?key=secret now")) == "404 of http://host/file now"
+    assert (
+        http_error_reason(requests.HTTPError("404 of http://host/file?key=secret now")) == "404 of http://host/file now"
+    )
     assert http_error_reason(requests.ReadTimeout()) == "ReadTimeout"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.core.installer import Installer, pip_for, uv_for, url_with_sha256
+from wheelfactory.core.installer import Installer, pip_for, url_with_sha256, uv_for
 
 PYTHON, INDEX = "/venv/bin/python", "https://wheels.example/simple/"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import BuildError, SourceError
-from wheelfactory.core.process import LAST_LINES, capture, kill_running, failure_reason, run, run_logged
+from wheelfactory.core.process import LAST_LINES, capture, failure_reason, kill_running, run, run_logged
 
 PYTHON = sys.executable
 

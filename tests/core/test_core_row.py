@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.row import LONGEST_TEXT, ROW_FORMAT, ROW_FORMS
-from wheelfactory.doctor.wheels import parse_wheels
+from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.release.manifest import parse_rows
 
 Reader = Callable[[bytes], Sequence[Any]]

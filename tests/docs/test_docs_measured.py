@@ -11,10 +11,10 @@ import pytest
 
 from docs.pages import Page
 from wheelfactory.core.checkout import ROOT
-from wheelfactory.gpu.bench.describe import attention_lines, training_lines
+from wheelfactory.gpu.bench.bench_text import attention_lines, training_lines
 from wheelfactory.gpu.bench.reports import AttentionReport, read_report
-from wheelfactory.gpu.validate.describe import validation_lines
 from wheelfactory.gpu.validate.report import read_validation
+from wheelfactory.gpu.validate.validation_text import validation_lines
 
 PATH = "docs/explanation/measured-on-a-gpu.md"
 PAGE = Page(PATH)

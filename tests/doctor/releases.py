@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from report_rows import einops_row, rows_of
-from wheelfactory.doctor.wheels import PublishedWheel, parse_wheels
+from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
 
 BASE = "https://wheels.example/"

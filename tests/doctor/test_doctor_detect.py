@@ -26,16 +26,16 @@ from doctor.fake_machines import (
     write_metadata,
 )
 from doctor.known import FACTS, PROBE_TEXT
-from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.query import query_program
 from wheelfactory.doctor.detect import (
-    read_python,
-    read_torch,
     detect_machine,
     find_container,
     find_rocm,
     read_devices,
     read_gpus,
+    read_python,
+    read_torch,
     read_user,
 )
 from wheelfactory.doctor.machine import InstalledTorch

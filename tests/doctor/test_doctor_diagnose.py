@@ -34,7 +34,7 @@ from doctor_installs import (
 from elf_factory import library
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.machine import Machine, InstalledTorch
+from wheelfactory.doctor.machine import InstalledTorch, Machine
 
 CHECK = "namespace c10 { void check(std::string const &); }"
 TORCH_210 = replace(CK_TORCH, version="2.10.0+rocm6.4")
@@ -249,7 +249,7 @@ def test_the_libstdcxx_of_conda_can_be_renewed(site: Site, tmp_path: Path) -> No
     assert machine.flash_attn
     moved = machine.flash_attn.error.replace("/lib/", "/opt/conda/lib/", 1)
 
-    found = only(replace(machine, installed=replace(machine.flash_attn, error=moved)))
+    found = only(replace(machine, flash_attn=replace(machine.flash_attn, error=moved)))
 
     assert found.remedy == "conda install --channel conda-forge libstdcxx-ng"
 
@@ -407,9 +407,11 @@ def test_the_module_of_the_second_of_two_flash_attn_is_no_leftover(site: Site) -
     ck_site(site, good_module("gfx942"))
     read = site.read()
     other = f"{CK_VERSION} in {site.folder}"
-    taken = replace(read, version="1", extension=None, strays=(str(site.folder / MODULE),), others=(other,))
+    taken = replace(
+        read, version="1", extension=None, stray_modules=(str(site.folder / MODULE),), other_installs=(other,)
+    )
 
-    found = diagnose_machine(replace(good_machine(site), installed=taken), FACTS)
+    found = diagnose_machine(replace(good_machine(site), flash_attn=taken), FACTS)
 
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn"]
     assert other in found[0].what
@@ -419,7 +421,9 @@ def test_two_flash_attn_in_one_folder(site: Site) -> None:
     site.add_flash_attn("2.7.4.post1", PACKAGE)
     ck_site(site, good_module("gfx942"))
 
-    found = [diagnosis for diagnosis in diagnose_machine(good_machine(site), FACTS) if diagnosis.name == "two flash-attn"]
+    found = [
+        diagnosis for diagnosis in diagnose_machine(good_machine(site), FACTS) if diagnosis.name == "two flash-attn"
+    ]
 
     assert len(found) == 1
     assert "2.7.4.post1" in found[0].what
@@ -487,7 +491,7 @@ def test_an_error_of_hip_itself(site: Site, said: str) -> None:
     machine = good_machine(ck_site(site, good_module("gfx942")))
     assert machine.flash_attn
 
-    found = only(replace(machine, installed=replace(machine.flash_attn, error=f"RuntimeError: {said}")))
+    found = only(replace(machine, flash_attn=replace(machine.flash_attn, error=f"RuntimeError: {said}")))
 
     assert found.name == "no code for this GPU"
     assert said in found.what

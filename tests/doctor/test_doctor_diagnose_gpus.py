@@ -32,7 +32,7 @@ from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import find_container, read_devices, read_gpus
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.machine import Device, Machine, InstalledTorch
+from wheelfactory.doctor.machine import Device, InstalledTorch, Machine
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
 
@@ -172,7 +172,9 @@ def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: st
     installed = triton_site(site, ours=True).read()
 
     found = [
-        diagnosis for diagnosis in diagnose_machine(replace(machine, installed=installed), FACTS) if "Tritons" in diagnosis.name
+        diagnosis
+        for diagnosis in diagnose_machine(replace(machine, flash_attn=installed), FACTS)
+        if "Tritons" in diagnosis.name
     ]
 
     assert f"pip uninstall --yes {removed} && " in found[0].remedy

@@ -157,7 +157,7 @@ def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton
     machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH)
     assert machine.flash_attn
 
-    found = only(replace(machine, installed=replace(machine.flash_attn, version="2.8.3+rocm64torch2.5")))
+    found = only(replace(machine, flash_attn=replace(machine.flash_attn, version="2.8.3+rocm64torch2.5")))
 
     assert found.name == "another torch"
     assert "was built for torch 2.5 (as its label says), you have torch 2.13.0+rocm7.2: `undefined" in found.what

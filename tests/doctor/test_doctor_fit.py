@@ -14,18 +14,18 @@ from doctor.releases import as_read, fallback_row, small_release
 from report_rows import rows_of
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product_names
-from wheelfactory.doctor.detect import read_torch, read_gpus
+from wheelfactory.doctor.detect import read_gpus, read_torch
 from wheelfactory.doctor.fit import (
     Fit,
     find_condition,
-    find_missing_dependencies,
     find_fallback,
     find_fit,
+    find_missing_dependencies,
     list_visible_gpus,
     version_key,
 )
-from wheelfactory.doctor.machine import Machine, Python, InstalledTorch
-from wheelfactory.doctor.wheels import PublishedWheel
+from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
+from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.release.manifest import WheelRow
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
@@ -85,7 +85,11 @@ NOT_ROCM = {"cuda": "torch is a CUDA build", "cpu": "torch is a CPU build", "non
 @pytest.mark.parametrize("kind", TORCHES)
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_with_every_torch(
-    tmp_path: Path, torches: Mapping[str, InstalledTorch | None], wheels: tuple[PublishedWheel, ...], name: str, kind: str
+    tmp_path: Path,
+    torches: Mapping[str, InstalledTorch | None],
+    wheels: tuple[PublishedWheel, ...],
+    name: str,
+    kind: str,
 ) -> None:
     gpus, names = read_gpus(make_root(tmp_path, MACHINES[name]), None, {})
     fit = find_fit(wheels, Machine(PYTHON, torch=torches[kind], gpus=gpus, gpu_names=names), FACTS)
@@ -282,7 +286,9 @@ def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[PublishedWheel, .
     first, *others = find_fit(wheels, both, FACTS).fitting
     assert (first.version, find_condition(first, both)) == (TRITON, "")
     assert others[0].version == CK
-    assert find_condition(others[0], both).startswith("first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100")
+    assert find_condition(others[0], both).startswith(
+        "first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100"
+    )
 
 
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])

@@ -23,13 +23,13 @@ from wheelfactory.commands.doctor import add, execute
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
 from wheelfactory.doctor import program
-from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine, Python, InstalledTorch
-from wheelfactory.doctor.program import add_options, main, diagnose_and_report
+from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
+from wheelfactory.doctor.program import add_options, diagnose_and_report, main
+from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.report import DoctorReport, as_json, make_report
-from wheelfactory.doctor.wheels import PublishedWheel
+from wheelfactory.doctor.report_text import report_lines
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
 
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
@@ -146,7 +146,9 @@ def test_what_is_wrong_comes_before_what_fits(wheels: tuple[PublishedWheel, ...]
     assert lines.index(f"Fits: {CK_FILE}") > 8
 
 
-def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(
+    wheels: tuple[PublishedWheel, ...],
+) -> None:
     lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or InstalledTorch(""), hip="7.2.1")), wheels))
     assert lines[7:12] == [
         "No wheel fits. flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl does with the torch that this installs:",
@@ -187,7 +189,7 @@ def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_no
 
 
 def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tuple[PublishedWheel, ...]) -> None:
-    machine = replace(MI300X, installed=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib"))
+    machine = replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib"))
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
     at = lines.index(f"The wheel that fits is installed: {CK_FILE}")
@@ -196,7 +198,7 @@ def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tupl
 
 def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[PublishedWheel, ...]) -> None:
     broken = InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: undefined symbol: _ZN3c10")
-    report = report_on(replace(MI300X, installed=broken), wheels, Diagnosis("symbol", "wrong torch", "another wheel"))
+    report = report_on(replace(MI300X, flash_attn=broken), wheels, Diagnosis("symbol", "wrong torch", "another wheel"))
     assert not report.offers[0].installed
     assert "--force-reinstall" in report.offers[0].pip
     assert "--reinstall" in report.offers[0].uv
@@ -205,7 +207,7 @@ def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[P
 
 
 def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[PublishedWheel, ...]) -> None:
-    machine = replace(MI300X, python=replace(PYTHON, managed=True, pip=None))
+    machine = replace(MI300X, python=replace(PYTHON, externally_managed=True, pip=None))
     but = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
     assert [re.findall(r"`(.*?)`", line)[0] for line in but] == [
         "/venv/bin/python -m venv --system-site-packages flash-attn-env",
@@ -214,7 +216,7 @@ def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[PublishedWheel,
 
 
 def test_a_python_of_the_distribution_without_torch_has_none_to_be_seen(wheels: tuple[PublishedWheel, ...]) -> None:
-    machine = replace(MI300X, python=replace(PYTHON, managed=True), torch=None)
+    machine = replace(MI300X, python=replace(PYTHON, externally_managed=True), torch=None)
     (but,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
     assert "make an environment, `/venv/bin/python -m venv flash-attn-env`, and examine --python " in but
 
@@ -230,9 +232,9 @@ def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[PublishedWhe
         (MI300X, False, DONE),
         (MI300X, True, DONE),  # nothing is installed yet, and a wheel fits
         (replace(RADEON, gpus=("gfx1151",)), False, FAILED),
-        (replace(MI300X, installed=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
-        (replace(RADEON, gpus=("gfx1151",), installed=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
-        (replace(MI300X, installed=InstalledFlashAttn("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
+        (replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
+        (replace(RADEON, gpus=("gfx1151",), flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
+        (replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
     ],
 )
 def test_the_exit_code_is_of_what_is_installed_else_of_what_fits(
@@ -277,7 +279,9 @@ def test_the_json_has_the_keys_that_are_documented(wheels: tuple[PublishedWheel,
     full = replace(
         MI300X,
         torch=replace(MI300X.torch or InstalledTorch(""), archs=("gfx942",)),
-        installed=InstalledFlashAttn("2.8.3", "/venv/lib", requires=("torch",), extension="/x.so", extension_archs=("gfx942",)),
+        flash_attn=InstalledFlashAttn(
+            "2.8.3", "/venv/lib", requires=("torch",), extension="/x.so", extension_archs=("gfx942",)
+        ),
         packages={"triton": "3.5.1"},
         devices=(device,),
         container="docker",

@@ -9,10 +9,10 @@ import pytest
 
 from explain.build_logs import compiles, running, timed
 from wheelfactory.build.recipe import GIB_PER_COMPILE
+from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.lines import read_log_lines
+from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, estimate_remaining_time, mean_cpu_seconds
-from wheelfactory.explain.reading import read_build_log
 from wheelfactory.kernels.compiler.costs import seed_cost
 
 
@@ -52,7 +52,9 @@ def test_without_times_the_time_left_is_that_of_the_costs_at_these_jobs() -> Non
 
 def test_more_archs_cost_more() -> None:
     progress = progress_of(running(111))
-    assert estimate_remaining_time(progress, 8, 3, 8).left_s == pytest.approx(2.9 * estimate_remaining_time(progress, 8, 1, 8).left_s)
+    assert estimate_remaining_time(progress, 8, 3, 8).left_s == pytest.approx(
+        2.9 * estimate_remaining_time(progress, 8, 1, 8).left_s
+    )
 
 
 def test_with_times_the_time_left_is_that_of_the_rate_and_ends_by_the_logs_clock() -> None:
@@ -74,7 +76,9 @@ def test_kernels_dearer_than_the_rest_make_the_rest_quicker() -> None:
 
 def test_a_rate_reached_with_some_jobs_is_scaled_to_others() -> None:
     progress = progress_of(timed(50, seconds=6))
-    assert estimate_remaining_time(progress, 16, 1, 8).left_s == pytest.approx(estimate_remaining_time(progress, 8, 1, 8).left_s / 2)
+    assert estimate_remaining_time(progress, 16, 1, 8).left_s == pytest.approx(
+        estimate_remaining_time(progress, 8, 1, 8).left_s / 2
+    )
 
 
 def test_what_is_done_leaves_nothing() -> None:
@@ -84,5 +88,5 @@ def test_what_is_done_leaves_nothing() -> None:
 
 def test_nothing_done_leaves_all() -> None:
     progress = progress_of("[0/2525] fmha_fwd_api")
-    ahead = estimate_remaining_time(dataclasses.replace(progress, cost_done=0.0, named=0), 8, 1, 8)
+    ahead = estimate_remaining_time(dataclasses.replace(progress, cost_done=0.0, named_count=0), 8, 1, 8)
     assert ahead.cpu_hours_left == pytest.approx(ahead.cpu_hours)

@@ -20,25 +20,25 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.doctor.wheels import PublishedWheel as DoctorWheel
-from wheelfactory.doctor.wheels import parse_wheels
+from wheelfactory.doctor.published_wheels import PublishedWheel as DoctorWheel
+from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.kernels.archive import read_archive_manifest as read_kernels
 from wheelfactory.kernels.archive import unpack_archive
 from wheelfactory.kernels.compiler.store import read_journal
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import explain_selection, github_matrix
-from wheelfactory.release.manifest import WheelRow, read_manifest, verified_archs, manifest_bytes
+from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.members import check_record
+from wheelfactory.verify.record import check_record
 from wheelfactory.wheel.archive import find_archive_faults
+from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.mangled import find_qualified_name
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_build_record
 
 _LONGEST_ID = 150
 """Characters of a cell id, which names files and folders: a file name may have 255 bytes."""
@@ -163,7 +163,7 @@ class Matrix(Target):
 
 
 class Manifest(Target):
-    """`read_manifest` and the doctor's `read_wheels`: they agree, and what is read can be listed, written and read.
+    """`read_manifest` and the doctor's `parse_wheels`: they agree, and what is read can be listed, written and read.
 
     The doctor passes over fields that it does not know, and looks at no more of gates and evidence than it shows.
     """

@@ -151,5 +151,7 @@ def test_the_environment_that_is_activated_comes_before_path(tmp_path: Path) -> 
 
 def test_the_factorys_own_python_is_taken_only_if_there_is_no_other(python: Path) -> None:
     ours = f"{sys.prefix}/bin"
-    assert find_user_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{python.parent}"}) == f"{python.parent}/python3"
+    assert (
+        find_user_python({"VIRTUAL_ENV": sys.prefix, "PATH": f"{ours}:{python.parent}"}) == f"{python.parent}/python3"
+    )
     assert find_user_python({"PATH": ours}) == sys.executable

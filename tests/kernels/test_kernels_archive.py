@@ -29,9 +29,16 @@ from kernel_archive_factory import (
     with_manifest,
 )
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.kernels.archive import verify_archive, find_archives, drop_redundant_shards, pack_archive, read_archive_manifest, unpack_archive
+from wheelfactory.kernels.archive import (
+    drop_redundant_shards,
+    find_archives,
+    pack_archive,
+    read_archive_manifest,
+    unpack_archive,
+    verify_archive,
+)
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.earlier import merge_shards
+from wheelfactory.kernels.resume import merge_shards
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
@@ -237,7 +244,10 @@ def test_what_is_there_already_is_not_written_again(archive: Path, tmp_path: Pat
     again = unpack_archive(archive, tmp_path / "elsewhere")
 
     assert again.store.read_records().keys() == OBJECTS.keys()
-    assert (first.journal.read_bytes(), {source: first.object_path(source).stat().st_ino for source in OBJECTS}) == before
+    assert (
+        first.journal.read_bytes(),
+        {source: first.object_path(source).stat().st_ino for source in OBJECTS},
+    ) == before
 
 
 def test_what_was_changed_since_is_replaced(archive: Path, tmp_path: Path) -> None:
@@ -595,7 +605,10 @@ def test_what_an_earlier_join_left_in_the_store_need_not_be_fetched_again(tmp_pa
     first, *others = shard_archives(tmp_path)
     unpack_archive(first, tmp_path / "kernels")
 
-    assert read_archive_manifest(merge_shards(others, tmp_path / "joined", tmp_path / "kernels")).objects.keys() == OBJECTS.keys()
+    assert (
+        read_archive_manifest(merge_shards(others, tmp_path / "joined", tmp_path / "kernels")).objects.keys()
+        == OBJECTS.keys()
+    )
 
 
 def test_a_damaged_object_keeps_a_set_from_being_whole(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from small_release import KERNELS, SMALL_KERNELS, make_small_release
 from wheel_factory import read_zip
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
 from wheelfactory.kernels.archive import read_archive_manifest
-from wheelfactory.kernels.census import SourceList, write_source_list
+from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from rocm_machine import KERNEL_SET as SET
 from rocm_machine import SHARDS, make_machine
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import ObjectRecord
-from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,9 @@ def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(kernel_arc
     assert len(shards) == SHARDS
     assert len(names) == len(set(names)) == KERNELS
     assert {"fmha_fwd_api", "fmha_bwd_api", "fmha_fwd_splitkv_api", "fmha_fwd_appendkv_api"} <= set(names)
-    assert all(set(read_archive_manifest(path).set_key.sources) == set(names) for path in kernel_archives.glob("*.shard-*"))
+    assert all(
+        set(read_archive_manifest(path).set_key.sources) == set(names) for path in kernel_archives.glob("*.shard-*")
+    )
 
 
 def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each(

@@ -11,7 +11,7 @@ from wheelfactory.core.errors import BuildError, InputError, RunAgainError
 from wheelfactory.kernels.archive import pack_archive as pack_store
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.earlier import merge_set
+from wheelfactory.kernels.resume import merge_set
 
 SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
 SHARDS = {"1/2": ["fmha_bwd_d128", "fmha_fwd_d64"], "2/2": ["fmha_fwd_d128", "x_api"]}

@@ -21,7 +21,7 @@ from kernel_project import BINDING, KERNELS, Project, make_project
 from wheelfactory.kernels.compiler import ninja
 from wheelfactory.kernels.compiler.costs import Ledger, predict_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import READY_TO_LINK, REQUEST_VARIABLE
+from wheelfactory.kernels.compiler.request import READY_TO_LINK, REQUEST_VARIABLE
 
 pytestmark = pytest.mark.slow
 

@@ -23,14 +23,14 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import READY_TO_LINK, SHARD_DONE
+from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.handover import CompileScope
+from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.inspect.look import inspect
-from wheelfactory.wheel.record import BuildRecord
+from wheelfactory.wheel.build_record import BuildRecord
+from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,9 @@ def wheel(bench: Bench, cells: tuple[Cell, Cell], first: Built) -> Path:
         kernels=first.report.key,
         toolchain=first.raw.toolchain.model_copy(update={"glibc": SYSTEM_GLIBC}),
     )
-    return finish_raw_wheel(first.raw.path, record, bench.folder / "finished", bench.given(cells[0], "cache")["environ"])
+    return finish_raw_wheel(
+        first.raw.path, record, bench.folder / "finished", bench.given(cells[0], "cache")["environ"]
+    )
 
 
 def digests(built: Built) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets, require_set
+from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
@@ -48,7 +48,9 @@ def test_the_cells_of_a_set_differ_in_torch_and_python_alone() -> None:
 
 def test_one_rocm_with_two_abis_has_two_sets() -> None:
     matrix = load_matrix(MATRIX)
-    names = [item.id for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.8.3-rocm6.1-")]
+    names = [
+        item.id for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.8.3-rocm6.1-")
+    ]
     assert names == ["fa2.8.3-rocm6.1-gfx90a_gfx942-cxx11", "fa2.8.3-rocm6.1-gfx90a_gfx942-precxx11"]
 
 
@@ -147,5 +149,5 @@ def test_no_two_sets_of_the_matrix_have_one_name() -> None:
 
 def test_sets_compiled_in_another_way_have_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     before = name_of()
-    monkeypatch.setattr("wheelfactory.kernels.kernel_set.COMPILED_AS", 0)
+    monkeypatch.setattr("wheelfactory.kernels.kernel_set.CACHE_VERSION", 0)
     assert name_of() != before

@@ -14,7 +14,14 @@ from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explain_selection, github_matrix, require_in_matrix, select_cells, unpublished_cells
+from wheelfactory.matrix.select import (
+    GITHUB_MATRIX_LIMIT,
+    explain_selection,
+    github_matrix,
+    require_in_matrix,
+    select_cells,
+    unpublished_cells,
+)
 
 MATRIX = small_matrix()
 EXPANSION = expand(MATRIX)
@@ -207,9 +214,7 @@ def test_an_explanation_ends_with_the_sums() -> None:
     ]
 
 
-LEFT_OUT = (
-    f"left out  {len(EXPANSION.cells) - len(select_cells(EXPANSION, 'fa2.8.3-*'))} cells that do not match --only fa2.8.3-*"
-)
+LEFT_OUT = f"left out  {len(EXPANSION.cells) - len(select_cells(EXPANSION, 'fa2.8.3-*'))} cells that do not match --only fa2.8.3-*"
 
 
 @pytest.mark.parametrize(

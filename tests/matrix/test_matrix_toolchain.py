@@ -7,8 +7,8 @@ import pytest
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Image
+from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.tags import rocm_release, same_compiler_images
 
 GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 

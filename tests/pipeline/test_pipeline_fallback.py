@@ -24,7 +24,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.run import Failure, Worklist, CellPipeline, exit_code, run_worklist
+from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist
 from wheelfactory.release.additions import as_addition, find_missing_fallback, read_additions, read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import manifest_bytes
@@ -33,7 +33,7 @@ from wheelfactory.verify.contents import MAX_FALLBACK_SIZE
 from wheelfactory.verify.fallback_importing import check_fallback_import
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.gates import FALLBACK_PUBLISH_GATES, FALLBACK_REQUIRED_GATES, verify, verify_fallback
-from wheelfactory.verify.proofs import ProofKey, ProgramReport
+from wheelfactory.verify.proofs import ProgramReport, ProofKey
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
@@ -128,7 +128,9 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
     assert file_sha256(again) == file_sha256(wheel)
 
 
-def test_the_wheel_is_made_from_all_files_of_the_package_and_holds_no_others(wheel: Path, project: FallbackProject) -> None:
+def test_the_wheel_is_made_from_all_files_of_the_package_and_holds_no_others(
+    wheel: Path, project: FallbackProject
+) -> None:
     held = {name: data for name, data in read_zip(wheel).items() if ".dist-info/" not in name}
     assert held == project.members
     assert "flash_attention_amd/py.typed" in held
@@ -206,8 +208,12 @@ def refused(given: Given) -> Refused:
     return find
 
 
-def test_a_wheel_written_by_hand_that_is_right_is_not_refused(given: Given, project: FallbackProject, tmp_path: Path) -> None:
-    results = verify_fallback(made(tmp_path, project), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
+def test_a_wheel_written_by_hand_that_is_right_is_not_refused(
+    given: Given, project: FallbackProject, tmp_path: Path
+) -> None:
+    results = verify_fallback(
+        made(tmp_path, project), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"]
+    )
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -255,7 +261,9 @@ def test_a_name_other_than_the_sources_give_it_is_refused(
     assert found in findings["identity"][0].found
 
 
-def test_tags_other_than_those_of_its_name_are_refused(refused: Refused, project: FallbackProject, tmp_path: Path) -> None:
+def test_tags_other_than_those_of_its_name_are_refused(
+    refused: Refused, project: FallbackProject, tmp_path: Path
+) -> None:
     gate, finding = refused(made(tmp_path, project, wheel=wheel_text("cp311-none-any")))
     assert (gate, "/WHEEL: expected 'Tag: py3-none-any' on line 4, found 'Tag: cp311" in finding) == ("contents", True)
 
@@ -388,7 +396,7 @@ def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
         asked.append(question.program.name)
         return kind.model_validate({"version": answers.pop(0)})
 
-    monkeypatch.setattr("wheelfactory.verify.fallback_trial._run", run)
+    monkeypatch.setattr("wheelfactory.verify.fallback_program._run", run)
     subject = FallbackSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
     assert check_fallback_import(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()
@@ -438,7 +446,11 @@ def test_a_row_with_a_gate_that_did_not_pass_is_refused(
 ) -> None:
     """Whatever it says of which gates are required."""
     finding = Finding(file="a", expected="b", found="c", remedy="d")
-    instead = {"nothing": [], "not run": [GateResult.not_run(name, "")], "failed": [GateResult.from_findings(name, [finding])]}
+    instead = {
+        "nothing": [],
+        "not run": [GateResult.not_run(name, "")],
+        "failed": [GateResult.from_findings(name, [finding])],
+    }
     others = [gate for gate in PASSED if gate.gate != name]
     gates = tuple(gate.model_copy(update={"required": False}) for gate in (*others, *instead[said]))
     with pytest.raises(VerificationError, match=f"(not checked|failed): {name}"):
@@ -496,7 +508,9 @@ def test_another_wheel_of_a_published_version_is_refused(project: FallbackProjec
     assert file_sha256(publisher.wheels_dir / project.filename) == file_sha256(first)
 
 
-def test_it_is_missing_until_a_release_holds_its_version(checkout: Path, project: FallbackProject, tmp_path: Path) -> None:
+def test_it_is_missing_until_a_release_holds_its_version(
+    checkout: Path, project: FallbackProject, tmp_path: Path
+) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     assert find_missing_fallback(publisher) == project
     publish(publisher, [as_addition(made(tmp_path / "made", project), PASSED)])
@@ -521,7 +535,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.extend(cell.id for cell in cells)
         return []
 
-    monkeypatch.setattr(running, "build_side_by_side", build_none)
+    monkeypatch.setattr(running, "build_in_parallel", build_none)
     return found
 
 
@@ -531,7 +545,7 @@ def test_where_it_cannot_be_built_the_cells_are_and_the_failure_is_told(
     def no_torch(_cache: Path) -> None:
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
-    monkeypatch.setattr("wheelfactory.build.fallback.build_environment", no_torch)
+    monkeypatch.setattr("wheelfactory.build.fallback.make_build_environment", no_torch)
     job = Worklist(to_build=(TRITON,), published=(), unbuildable=())
     failures = run_worklist(local(given), job, DirectoryPublisher(tmp_path / "release"), **given)
     assert begun == [TRITON.id]

@@ -10,14 +10,14 @@ import pytest
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets
+from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.pipeline.jobs import (
-    WorkflowJobs,
     CellJob,
-    cell_entries,
+    WorkflowJobs,
     assign_groups,
+    cell_entries,
     group_matrix,
     kernel_entries,
     make_jobs,
@@ -57,7 +57,9 @@ def test_a_set_that_is_kept_is_not_compiled_again() -> None:
     plan = planned(kept=[SETS[0].id])
     assert {entry["set"] for entry in kernel_entries(plan)} == {kernel_set.id for kernel_set in SETS[1:]}
     assert [item.stored for item in plan.kernel_sets] == [True] + [False] * (len(SETS) - 1)
-    assert [item.archive_name for item in plan.kernel_sets] == [stored_set_name(FACTS, kernel_set) for kernel_set in SETS]
+    assert [item.archive_name for item in plan.kernel_sets] == [
+        stored_set_name(FACTS, kernel_set) for kernel_set in SETS
+    ]
 
 
 def test_sets_that_do_not_fit_one_jobs_matrix_are_left_to_the_next_run_whole() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.pipeline.jobs import WorkflowJobs, CellJob, SetJobs, output_lines
+from wheelfactory.pipeline.jobs import CellJob, SetJobs, WorkflowJobs, output_lines
 
 PLAN = WorkflowJobs(
     cells=(CellJob(id="fa2.8.3-rocm6.4-torch2.10-cp311-ck", group="0", kernel_set="set"),),

@@ -62,7 +62,9 @@ def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
 
 def test_no_cell_is_lost_or_built_twice(matrix: Matrix) -> None:
     cells = [ck(python, torch) for python in ("3.10", "3.11") for torch in ("2.11.0", "2.13.0")] + [triton()]
-    assert sorted((cell for wave in split_into_waves(matrix, cells) for cell in wave), key=str) == sorted(cells, key=str)
+    assert sorted((cell for wave in split_into_waves(matrix, cells) for cell in wave), key=str) == sorted(
+        cells, key=str
+    )
     assert split_into_waves(matrix, []) == ()
     assert build_in_parallel(cast(Any, Line()), cast(Any, TwoAtOnce()), []) == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from release_factory import passed_gates, quick_gates
 from report_rows import rows_of, table_rows
-from wheelfactory.pipeline.account import SUMMARY_LIMIT, reconcile, job_summary
+from wheelfactory.pipeline.reconcile import SUMMARY_LIMIT, job_summary, reconcile
 from wheelfactory.verify.result import GateResult
 
 A, B, C = (f"fa2.8.3-rocm6.4-torch2.9.1-cp31{minor}-ck" for minor in range(3))
@@ -37,7 +37,9 @@ def test_a_cell_whose_wheel_is_not_verified_says_what_was_not_checked(tmp_path: 
 
 
 def test_a_cell_that_waits_for_kernels_is_told_apart() -> None:
-    assert table_rows(job_summary(reconcile([C], [], [], [C]), ()))[1][1] == "later: its kernels are still to be compiled"
+    assert (
+        table_rows(job_summary(reconcile([C], [], [], [C]), ()))[1][1] == "later: its kernels are still to be compiled"
+    )
 
 
 def test_a_run_without_cells_says_so() -> None:

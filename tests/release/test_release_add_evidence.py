@@ -120,7 +120,7 @@ def test_the_command_adds_reports_and_writes_the_site_anew(cli: Cli, folder: Pat
     assert cli(*command) == (DONE, f"{folder}: 3 files published\n", "")
     page, data = (folder / "packages.md").read_text(), (folder / "search/data.js").read_text()
     assert ", verified on gfx942 |" in page
-    assert ", numbers computed on NVIDIA H200 in the foreign-GPU test mode |" in page
+    assert ", numbers computed on NVIDIA H200 in the non-AMD GPU test mode |" in page
     assert "verified on gfx942 (AMD Instinct MI300X)" in data
     after = content_of(folder)
     assert cli(*command).code == DONE

@@ -84,7 +84,10 @@ def test_a_dependency_whose_file_is_gone_is_put_back(
             id="a gate did not run",
         ),
         pytest.param(
-            (GateResult.from_findings("identity", [Finding(file="WHEEL", expected="a", found="b", remedy="c")]), *PASSED[1:]),
+            (
+                GateResult.from_findings("identity", [Finding(file="WHEEL", expected="a", found="b", remedy="c")]),
+                *PASSED[1:],
+            ),
             "identity: WHEEL: expected a, found b (c)",
             id="a gate refused",
         ),
@@ -118,7 +121,9 @@ def test_a_published_wheel_that_is_not_verified_is_verified_by_a_run_that_is_not
     given: Given, publisher: DirectoryPublisher, quick: bool
 ) -> None:
     row = make_quick(publisher)
-    job = make_worklist(local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"])
+    job = make_worklist(
+        local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"]
+    )
     assert (job.to_build, job.published, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
 
 

@@ -181,7 +181,7 @@ def old_folder(folder: Path) -> Path:
 def test_a_published_file_is_held_by_its_size_in_a_manifest_of_the_first_format_too(
     old_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "sha256_of", None)  # to hash a whole release takes long
+    monkeypatch.setattr(directory, "file_sha256", None)  # to hash a whole release takes long
     publisher = DirectoryPublisher(old_folder)
     (row, *_) = publisher.rows()
     assert publisher.has_wheel(row)

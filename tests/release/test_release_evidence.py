@@ -10,7 +10,14 @@ from pydantic import ValidationError
 
 from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, a_validation, foreign
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, ResultError, Hardware, ValidatedPackage, Validation
+from wheelfactory.gpu.validate.report import (
+    Hardware,
+    ResultError,
+    ValidatedPackage,
+    Validation,
+    ValidationCase,
+    ValidationCheck,
+)
 from wheelfactory.release.evidence import Evidence, NearestResult, as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.verify.result import GateResult, Status
@@ -91,7 +98,9 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
             {"cases": (*CASES, a_case((0.2, 0.1), status=Status.FAILED))}, "failed: fp16 d32", id="a wrong number"
         ),
         pytest.param(
-            {"checks": (ValidationCheck(name="label", status=Status.FAILED),)}, "failed: label", id="not what the label says"
+            {"checks": (ValidationCheck(name="label", status=Status.FAILED),)},
+            "failed: label",
+            id="not what the label says",
         ),
         pytest.param({"hardware": Hardware()}, "no GPU computed", id="no GPU"),
         pytest.param({"cases": ()}, "no case was computed", id="no case"),
@@ -121,7 +130,7 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
             id="no hash of a wheel",
         ),
         pytest.param({"dropped_launch_options": DROPPED}, "proves nothing on a GPU of AMD", id="test mode on AMD"),
-        pytest.param({"hardware": H200}, "in the foreign-GPU test mode alone", id="NVIDIA without the test mode"),
+        pytest.param({"hardware": H200}, "in the non-AMD GPU test mode alone", id="NVIDIA without the test mode"),
         pytest.param({"hardware": Hardware(vendor="amd")}, "its GPU has no name or arch", id="a GPU without a name"),
     ],
 )

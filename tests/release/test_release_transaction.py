@@ -15,7 +15,7 @@ from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_whe
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressPart, ignore_progress
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Asset, publish, stage, sha256sums, yank
+from wheelfactory.release.transaction import Asset, publish, sha256sums, stage, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -206,4 +206,8 @@ def test_sums_are_what_sha256sum_reads() -> None:
 def test_an_asset_has_the_digest_of_its_content(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     expected = hashlib.sha256(b"content").hexdigest()
-    assert Asset.from_content("a.whl", b"content").sha256 == Asset.from_content("a.whl", tmp_path / "file").sha256 == expected
+    assert (
+        Asset.from_content("a.whl", b"content").sha256
+        == Asset.from_content("a.whl", tmp_path / "file").sha256
+        == expected
+    )

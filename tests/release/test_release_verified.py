@@ -13,7 +13,7 @@ from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import publish
-from wheelfactory.release.verified import unverified_reason, merge_verified_gates
+from wheelfactory.release.verified import merge_verified_gates, unverified_reason
 from wheelfactory.verify.result import GateResult, Status
 
 TRITON, CK = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

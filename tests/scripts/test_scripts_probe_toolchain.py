@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import ROCM_TORCH, FakeTorch, make_python
-from wheelfactory.core.ask import QueryResult, query_program
 from wheelfactory.core.checkout import TOOLCHAIN_PROBE
-from wheelfactory.wheel.record import Toolchain
+from wheelfactory.core.query import QueryResult, query_program
+from wheelfactory.wheel.build_record import Toolchain
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,9 @@ def test_a_build_record_is_told_of_a_python_without_torch(tmp_path: Path) -> Non
 def test_only_triton_that_is_asked_for_is_imported(python: str, tmp_path: Path) -> None:
     (tmp_path / "triton.py").write_text("__version__ = '3.5.1'\nprint('triton is there')\n")
     environ = {"PYTHONPATH": str(tmp_path)}
-    without, with_it = (query_program([python, str(TOOLCHAIN_PROBE), "gpus", *more], environ, 60) for more in ((), ("triton",)))
+    without, with_it = (
+        query_program([python, str(TOOLCHAIN_PROBE), "gpus", *more], environ, 60) for more in ((), ("triton",))
+    )
     assert "triton is there" not in without.stdout
     assert with_it.answers == {**without.answers, "triton": "3.5.1"}
 
@@ -58,7 +60,9 @@ def test_as_text_it_imports_what_the_variables_name(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     text = TOOLCHAIN_PROBE.read_text(encoding="utf-8")
     assert "torch" not in query_program([bare, "-c", text, "gpus"], {}, 60).answers
-    assert query_program([bare, "-c", text, "gpus"], {"PYTHONPATH": str(tmp_path)}, 60).answers["torch"] == "2.9.1+rocm6.4"
+    assert (
+        query_program([bare, "-c", text, "gpus"], {"PYTHONPATH": str(tmp_path)}, 60).answers["torch"] == "2.9.1+rocm6.4"
+    )
 
 
 def test_a_torch_that_does_not_import_says_why_itself(tmp_path: Path) -> None:

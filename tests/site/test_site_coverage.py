@@ -16,7 +16,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import Coverage, CellState, available_cells, compute_coverage, decisive_rows
+from wheelfactory.site.coverage import CellState, Coverage, available_cells, compute_coverage, decisive_rows
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

@@ -22,8 +22,8 @@ from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
-from wheelfactory.site.advice import directory_install_lines
 from wheelfactory.site.index import render_index
+from wheelfactory.site.install_lines import directory_install_lines
 
 pytestmark = pytest.mark.slow
 

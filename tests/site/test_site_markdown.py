@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from report_rows import BLANK, active, shown, table_rows, tokens
-from wheelfactory.site.markdown import code_span, count_text, code_block, link, one_line, escape, size_text, table
+from wheelfactory.site.markdown import code_block, code_span, count_text, escape, link, one_line, size_text, table
 
 ANY = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),

@@ -86,7 +86,7 @@ def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelR
     told = shown(section(text, "Evidence"))
     assert f"{now[0].filename}: tested on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in told
     assert (
-        f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the foreign-GPU test mode" in told
+        f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the non-AMD GPU test mode" in told
     )
 
 
@@ -201,7 +201,11 @@ def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...
 
 
 def test_details_are_cut_before_what_comes_first() -> None:
-    sections = [MarkdownSection(("a",), ("x" * 50,) * 4), MarkdownSection(("b",)), MarkdownSection(("c",), ("y" * 50,) * 4, ("end",))]
+    sections = [
+        MarkdownSection(("a",), ("x" * 50,) * 4),
+        MarkdownSection(("b",)),
+        MarkdownSection(("c",), ("y" * 50,) * 4, ("end",)),
+    ]
     whole = fit_sections(sections, 10_000)
     shorter = fit_sections(sections, len(whole) - 1)
     assert (shorter.count("x"), whole.count("y")) == (200, 200)

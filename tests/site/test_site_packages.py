@@ -88,7 +88,7 @@ def test_a_wheel_that_ran_on_a_gpu_is_marked_as_what_that_proves(rows: tuple[Whe
     page = packages_page([validated(rows[0], a_validation()), validated(rows[1], foreign(hardware=hostile)), *rows[2:]])
     told = [cells[-1] for cells in table_rows(page)]
     assert told.count("wheel, verified on gfx942") == 1
-    mode = "in the foreign-GPU test mode"
+    mode = "in the non-AMD GPU test mode"
     assert [text.replace(BLANK, "") for text in told if mode in text] == [
         f"wheel, numbers computed on H200|[x](http://d.example) @all {mode}"
     ]

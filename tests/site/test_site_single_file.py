@@ -21,7 +21,7 @@ from validations import a_validation, foreign
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import add_evidence
-from wheelfactory.site.single_file import SourceModule, assemble, in_order, build_single_file
+from wheelfactory.site.single_file import SourceModule, assemble, build_single_file, in_order
 
 SITE = "https://me.github.io/wheels/"
 
@@ -132,7 +132,9 @@ def test_a_site_that_could_be_code_is_refused(site: str) -> None:
 
 
 def modules(**sources: str) -> list[SourceModule]:
-    return in_order({f"wheelfactory.{name}": SourceModule(f"wheelfactory.{name}", text) for name, text in sources.items()})
+    return in_order(
+        {f"wheelfactory.{name}": SourceModule(f"wheelfactory.{name}", text) for name, text in sources.items()}
+    )
 
 
 def test_a_module_follows_what_it_needs() -> None:

@@ -13,7 +13,15 @@ from small_matrix import small_matrix
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import SHOWN_REASONS, Coverage, coverage_json, coverage_markdown, cell_lines, compute_coverage, summary_lines
+from wheelfactory.site.coverage import (
+    SHOWN_REASONS,
+    Coverage,
+    cell_lines,
+    compute_coverage,
+    coverage_json,
+    coverage_markdown,
+    summary_lines,
+)
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

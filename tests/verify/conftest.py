@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from turns import in_turn
-from wheelfactory.build.environments import make_build_environment, make_interpreter_environment, make_triton_environment
+from wheelfactory.build.environments import (
+    make_build_environment,
+    make_interpreter_environment,
+    make_triton_environment,
+)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.verify import ahead_of_time as module
-from wheelfactory.verify.ahead_of_time import CompileCase, CompileReport, CompiledKernel, check_ahead_of_time
+from wheelfactory.verify.ahead_of_time import CompileCase, CompiledKernel, CompileReport, check_ahead_of_time
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import GateResult, Status
@@ -185,7 +185,9 @@ def test_only_what_is_new_is_asked(tmp_path: Path, answers: Answers) -> None:
 
 
 @pytest.mark.parametrize("failure", ["nothing after 1800 seconds", report("gfx942", error="bwd: no")])
-def test_what_failed_is_not_kept_and_asked_again(tmp_path: Path, answers: Answers, failure: CompileReport | str) -> None:
+def test_what_failed_is_not_kept_and_asked_again(
+    tmp_path: Path, answers: Answers, failure: CompileReport | str
+) -> None:
     answers.of = {"gfx942": failure}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
     assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
@@ -249,7 +251,7 @@ def real_result(folder: Path, cache: Path, members: Mapping[str, bytes], arch: s
 def forward_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Backward passes take most of the time, and `test_upstreams_kernels_compile` has them."""
     limit = KnownLimit("*", flash_attn=">=2", reason="backward, to save time")
-    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (limit,))
+    monkeypatch.setattr(module, "find_cell_limits", lambda subject, arch: (limit,))
 
 
 @pytest.mark.slow
@@ -280,7 +282,7 @@ def test_a_limit_leaves_out_the_backward_pass_or_all(
 ) -> None:
     half = KnownLimit("* float16", flash_attn=">=2", reason="backward in fp16")
     cached = KnownLimit("cached*", flash_attn=">=2", reason="a cache", skip_forward=True)
-    monkeypatch.setattr(module, "limits_of", lambda subject, arch: (half, cached))
+    monkeypatch.setattr(module, "find_cell_limits", lambda subject, arch: (half, cached))
 
     result = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")
 

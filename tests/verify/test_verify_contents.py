@@ -59,7 +59,9 @@ def findings(path: Path, cell: Cell, cache: Path) -> dict[str, tuple[Finding, ..
     """What the gates that run nothing find, by gate."""
     given = small_machine(cache)
     keep_plain(cache, members=UPSTREAM)
-    return {result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings}
+    return {
+        result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings
+    }
 
 
 def wheel(folder: Path, cell: Cell = TRITON, /, **changes: Any) -> Path:
@@ -348,7 +350,9 @@ def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
     newest = {**UPSTREAM, "flash_attn/new.py": b""}
     keep_plain(tmp_path / "cache", matrix=matrix, version="2.8.3.post2", members=newest)
 
-    found = {result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings}
+    found = {
+        result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings
+    }
 
     assert {gate: [finding.expected for finding in all_found] for gate, all_found in found.items()} == {
         "contents": ["flash_attn/new.py"]

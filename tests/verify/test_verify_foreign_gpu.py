@@ -1,4 +1,4 @@
-"""The foreign-GPU test mode: with Triton's real compiler for NVIDIA, which refuses AMD's launch options without it.
+"""The non-AMD GPU test mode: with Triton's real compiler for NVIDIA, which refuses AMD's launch options without it.
 
 Only the driver is a stand-in: it says that the GPU is an H100, and launches nothing.
 """
@@ -26,7 +26,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from check_numbers import parse
 from compile_kernels import Driver
-from foreign_gpu import drop_amd_launch_options
+from non_amd_gpu import drop_amd_launch_options
 
 class NvidiaDriver(Driver):
     def __init__(self):
@@ -69,7 +69,7 @@ after = {{
     "tuned dropped": sorted(dropped),
     "another option": launched(plain, SIZE=32, no_such_option=1),
 }}
-line = vars(parse(["flash_attn", "cuda", "full", "--foreign-gpu", "!left out*", "forward*"]))
+line = vars(parse(["flash_attn", "cuda", "full", "--non-amd-gpu", "!left out*", "forward*"]))
 print(json.dumps({{"before": before, "at first": at_first, "line": line, **after}}))
 """
 

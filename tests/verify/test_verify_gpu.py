@@ -18,8 +18,8 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.numbers import TOLERANCES, NumericCase, NumericReport
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import Toolchain
 
 
 def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericReport:
@@ -79,8 +79,8 @@ def with_gpu(
 
     monkeypatch.setattr(module, "rocm_python", machine.find)
     monkeypatch.setattr(module, "probe", machine.probe)
-    monkeypatch.setattr(module, "package_folders", lambda python, environ: [])
-    monkeypatch.setattr(module, "wheel_environment", environment)
+    monkeypatch.setattr(module, "find_package_folders", lambda python, environ: [])
+    monkeypatch.setattr(module, "open_wheel_environment", environment)
     monkeypatch.setattr(module, "ask", machine.ask)
     return check_on_gpu(subject_of(tmp_path, cell, "gfx942")), machine
 

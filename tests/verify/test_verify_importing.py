@@ -18,7 +18,7 @@ from wheel_factory import (
     metadata_text,
     small_machine,
 )
-from wheelfactory.build.environments import make_build_environment, cpu_torch_requirement
+from wheelfactory.build.environments import cpu_torch_requirement, make_build_environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.importing import check_import

@@ -24,7 +24,9 @@ KERNELS = "flash_attn/flash_attn_triton_amd"
 
 def result_of(folder: Path, cache: Path, members: Mapping[str, bytes], environ: Mapping[str, str]) -> GateResult:
     path = finished_wheel(folder, TRITON, members=members)
-    return check_in_interpreter(Subject(Wheel.open(path), build_record(TRITON), TRITON, **small_machine(cache, environ)))
+    return check_in_interpreter(
+        Subject(Wheel.open(path), build_record(TRITON), TRITON, **small_machine(cache, environ))
+    )
 
 
 def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes]) -> None:
@@ -49,7 +51,7 @@ def test_a_known_limit_is_left_out_and_said(
 ) -> None:
     grouped = KnownLimit("grouped*", flash_attn=">=2", reason="backward with grouped heads")
     packed = KnownLimit("packed*", flash_attn=">=2", reason="packed sequences", skip_forward=True)
-    monkeypatch.setattr(module, "limits_of", lambda subject: (grouped, packed))
+    monkeypatch.setattr(module, "find_cell_limits", lambda subject: (grouped, packed))
 
     result = result_of(tmp_path, bare_cache, upstream, os.environ)
 

@@ -13,7 +13,7 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, find_limits, find_cell_limits
+from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, find_cell_limits, find_limits
 from wheelfactory.wheel.read import Wheel
 
 GROUPED, LDS, BF16 = LIMITS

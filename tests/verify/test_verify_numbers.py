@@ -7,7 +7,15 @@ import math
 import pytest
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.verify.numbers import FALLBACK_TOLERANCE, TOLERANCES, NumericCase, NumericReport, Tolerance, worst_errors, find_numeric_faults
+from wheelfactory.verify.numbers import (
+    FALLBACK_TOLERANCE,
+    TOLERANCES,
+    NumericCase,
+    NumericReport,
+    Tolerance,
+    find_numeric_faults,
+    worst_errors,
+)
 from wheelfactory.verify.result import Finding
 
 CK, TRITON = TOLERANCES[Backend.CK], TOLERANCES[Backend.TRITON]

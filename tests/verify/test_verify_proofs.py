@@ -14,7 +14,7 @@ from wheel_factory import CK, PACKAGE, TRITON, finished_wheel
 from wheelfactory.build.environments import Environment, make_empty_environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import proofs
-from wheelfactory.verify.proofs import ProofCache, ProofKey, ProgramReport, run_program, payload_sha256, program_environ
+from wheelfactory.verify.proofs import ProgramReport, ProofCache, ProofKey, payload_sha256, program_environ, run_program
 from wheelfactory.wheel.read import Wheel
 
 OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")

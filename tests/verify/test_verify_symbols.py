@@ -19,11 +19,11 @@ from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.verify.symbols import explain, judge, check_symbols
+from wheelfactory.verify.symbols import check_symbols, explain, judge
+from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 from wheelfactory.wheel.elf.scope import Scope, load_scope
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import Toolchain
 
 TORCH = Toolchain(torch="2.9.1+rocm6.4", hip="6.4.43484")
 

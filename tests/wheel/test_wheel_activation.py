@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from wheel_factory import TRITON, finished_wheel
-from wheelfactory.build.environments import Environment, make_build_environment, make_triton_environment, open_wheel_environment
+from wheelfactory.build.environments import (
+    Environment,
+    make_build_environment,
+    make_triton_environment,
+    open_wheel_environment,
+)
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow

@@ -100,7 +100,10 @@ def test_requirements_that_only_sound_like_torch_stay(requirement: str) -> None:
 
 @pytest.mark.parametrize("name", [*sorted(NEVER_REQUIRED), "Triton>=3.6.0", "pytorch_triton_rocm==3.5.1"])
 def test_triton_is_never_required(name: str) -> None:
-    assert "triton" not in "".join(requirements(protect_metadata(with_requirement(f"Requires-Dist: {name}"), LABEL))).lower()
+    assert (
+        "triton"
+        not in "".join(requirements(protect_metadata(with_requirement(f"Requires-Dist: {name}"), LABEL))).lower()
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ from wheelfactory.verify.identity import check_identity
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel import repair
 from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.build_record import BuildRecord, read_build_record
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import BuildRecord, read_build_record
 from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES, find_platform, require_unchanged, require_valid_platform
-from wheelfactory.wheel.twin import write_stripped_wheel
+from wheelfactory.wheel.stripped import write_stripped_wheel
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{PYTHON.replace('.', '')}"

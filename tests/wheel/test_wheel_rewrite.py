@@ -28,8 +28,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gates import is_refused, verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
+from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
-from wheelfactory.wheel.record import read_build_record
 from wheelfactory.wheel.rewrite import finish_wheel, replace_tags
 
 MEMBERS = {
@@ -110,7 +110,9 @@ def test_unchanged_members_stay_packed_as_they_are(tmp_path: Path, raw: Path) ->
 
 def test_what_is_new_is_stored_so_that_no_compressor_has_a_say_in_the_bytes(tmp_path: Path, raw: Path) -> None:
     with zipfile.ZipFile(finish(raw, tmp_path / "dist")) as archive:
-        new = [info for info in archive.infolist() if info.filename.endswith(("/METADATA", "/RECORD", BUILD_RECORD_NAME))]
+        new = [
+            info for info in archive.infolist() if info.filename.endswith(("/METADATA", "/RECORD", BUILD_RECORD_NAME))
+        ]
 
     assert [info.compress_type for info in new] == [zipfile.ZIP_STORED] * 3
 

@@ -21,8 +21,8 @@ from wheelfactory.wheel.zip_format import (
     DateTime,
     EndRecord,
     MemberHeader,
-    pack_end_record,
     pack_directory_entry,
+    pack_end_record,
     pack_header,
     read_header,
 )
@@ -176,10 +176,10 @@ def test_times_are_those_that_a_zip_archive_can_hold(tmp_path: Path, given: Date
 @pytest.mark.parametrize(
     "limits",
     [
-        pytest.param({"TOO_MANY_BYTES": 20_000}, id="a member's unpacked size"),
-        pytest.param({"TOO_MANY_BYTES": 150}, id="its packed size, offsets, the directory's place"),
-        pytest.param({"TOO_MANY_MEMBERS": len(FILES)}, id="the number of members"),
-        pytest.param({"TOO_MANY_BYTES": 1, "TOO_MANY_MEMBERS": 1}, id="everything"),
+        pytest.param({"ZIP64_MIN_BYTES": 20_000}, id="a member's unpacked size"),
+        pytest.param({"ZIP64_MIN_BYTES": 150}, id="its packed size, offsets, the directory's place"),
+        pytest.param({"ZIP64_MIN_MEMBERS": len(FILES)}, id="the number of members"),
+        pytest.param({"ZIP64_MIN_BYTES": 1, "ZIP64_MIN_MEMBERS": 1}, id="everything"),
     ],
 )
 def test_numbers_that_are_too_large_for_their_fields_are_found_elsewhere(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from small_release import SMALL_KERNELS
-from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets
+from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT

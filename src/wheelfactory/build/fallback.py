@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from wheelfactory.build.environments import make_build_environment, build_requirements, pip_wheel
+from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
 from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.checkout import FALLBACK_SOURCES
 from wheelfactory.core.digest import content_key

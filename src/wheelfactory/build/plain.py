@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.build.environments import make_build_environment, build_requirements, pip_wheel
+from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
 from wheelfactory.build.fallback import ZIP_EPOCH, FallbackProject
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.cell import FALLBACK_NAME

@@ -11,9 +11,9 @@ from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
     Environment,
     build_tool_requirements,
+    find_package_folders,
     keep_environment,
     make_layered_environment,
-    find_package_folders,
     pip_install,
 )
 from wheelfactory.core.cell import Cell
@@ -24,7 +24,7 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
-from wheelfactory.wheel.record import Toolchain
+from wheelfactory.wheel.build_record import Toolchain
 
 
 def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path | None:

@@ -14,7 +14,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.progress import ProgressPart, logger
-from wheelfactory.wheel.record import Toolchain
+from wheelfactory.wheel.build_record import Toolchain
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from wheelfactory.commands.bench_options import add_output, add_plot, add_python, name_list, read_plot_paths
-from wheelfactory.commands.options import Environ, positive_int, print_results, print_messages
+from wheelfactory.commands.options import Environ, positive_int, print_messages, print_results
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
-from wheelfactory.gpu.bench.describe import attention_lines
+from wheelfactory.gpu.bench.bench_text import attention_lines
 from wheelfactory.gpu.bench.measure import ATTENTION_IMPLEMENTATIONS, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.plot import plot_attention
 from wheelfactory.gpu.bench.reports import AttentionConfig
@@ -17,8 +17,8 @@ from wheelfactory.gpu.torch_python import (
     AUTOTUNE_VARIABLE,
     TorchPython,
     find_torch_python,
-    require_non_amd_gpu,
     require_no_autotune,
+    require_non_amd_gpu,
 )
 
 
@@ -29,7 +29,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seqlens", type=_seqlens, metavar="LIST", help=f"sequence lengths (default: {shown})")
     for name, default, what in (("--batch", 2, "sequences"), ("--heads", 8, "heads"), ("--head-dim", 64, "head dim")):
         parser.add_argument(name, type=positive_int, default=default, metavar="N", help=f"{what} (default: {default})")
-    parser.add_argument("--kv-heads", type=positive_int, metavar="N", help="heads of keys and values (default: as many)")
+    parser.add_argument(
+        "--kv-heads", type=positive_int, metavar="N", help="heads of keys and values (default: as many)"
+    )
     parser.add_argument(
         "--dtype",
         choices=("float16", "bfloat16", "float32"),
@@ -66,7 +68,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         groups = f"{options.heads} heads, {options.kv_heads} of keys and values"
         raise InputError("heads in unequal groups", groups, "let --kv-heads divide --heads")
     python = find_torch_python(options.python, environ)
-    if options.foreign_gpu:
+    if options.non_amd_gpu:
         require_non_amd_gpu(python)
         require_no_autotune(environ.get(AUTOTUNE_VARIABLE, ""))
     config = _config(options, python)
@@ -74,8 +76,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         report = measure_attention(config, options.implementations, python, environ, steps.step)
     print_results(*attention_lines(report))
     failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
-    if failed and report.hardware.vendor == "nvidia" and not options.foreign_gpu:
-        print_messages("a Triton wheel for AMD runs on this GPU in a test mode only: --foreign-gpu")
+    if failed and report.hardware.vendor == "nvidia" and not options.non_amd_gpu:
+        print_messages("a Triton wheel for AMD runs on this GPU in a test mode only: --non-amd-gpu")
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
     plot_attention(report, plots)
@@ -99,5 +101,5 @@ def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig
         dtype=options.dtype,
         causal=options.causal,
         backward=options.backward,
-        foreign_gpu=options.foreign_gpu,
+        foreign_gpu=options.non_amd_gpu,
     )

@@ -11,12 +11,12 @@ from wheelfactory.gpu.bench.plot import SUFFIXES, require_matplotlib
 
 
 def add_python(parser: argparse.ArgumentParser) -> None:
-    """``--python PYTHON`` and ``--foreign-gpu``"""
+    """``--python PYTHON`` and ``--non-amd-gpu``"""
     parser.add_argument(
         "--python", metavar="PYTHON", help="the Python that measures, which has torch (default: the one you work with)"
     )
     parser.add_argument(
-        "--foreign-gpu",
+        "--non-amd-gpu",
         action="store_true",
         help="test mode: drop the launch options for AMD, so that Triton's kernels run on the GPU of another vendor",
     )

@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.bench_options import add_output, add_python, name_list
-from wheelfactory.commands.options import Environ, positive_number, positive_int, print_results
+from wheelfactory.commands.options import Environ, positive_int, positive_number, print_results
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
-from wheelfactory.gpu.bench.compare import compare_training, require_comparable, require_common_implementation
-from wheelfactory.gpu.bench.describe import change_lines, training_lines
-from wheelfactory.gpu.bench.measure import PRESETS, PRESET_FIELDS, TRAINING_IMPLEMENTATIONS, measure_training
+from wheelfactory.gpu.bench.bench_text import change_lines, training_lines
+from wheelfactory.gpu.bench.compare import compare_training, require_common_implementation, require_comparable
+from wheelfactory.gpu.bench.measure import PRESET_FIELDS, PRESETS, TRAINING_IMPLEMENTATIONS, measure_training
 from wheelfactory.gpu.bench.reports import TrainingConfig, read_training_report
-from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_non_amd_gpu, require_no_autotune
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_no_autotune, require_non_amd_gpu
 from wheelfactory.gpu.validate.report import as_hardware
 
 _BACKENDS = ("ck", "triton")
@@ -48,7 +48,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--compare", type=Path, metavar="FILE", help="an earlier report; exit code 1 if something is worse than there"
     )
     parser.add_argument(
-        "--threshold", type=positive_number, default=5.0, metavar="PERCENT", help="worse is by more than that (default: 5)"
+        "--threshold",
+        type=positive_number,
+        default=5.0,
+        metavar="PERCENT",
+        help="worse is by more than that (default: 5)",
     )
 
 
@@ -64,7 +68,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """
     old = read_training_report(options.compare) if options.compare else None
     python = find_torch_python(options.python, environ)
-    if options.foreign_gpu:
+    if options.non_amd_gpu:
         require_non_amd_gpu(python)
         require_no_autotune("true" if options.autotune else "")
     config = _config(options, python)
@@ -110,4 +114,4 @@ def _config(options: argparse.Namespace, python: TorchPython) -> TrainingConfig:
     if sizes["d_model"] % sizes["n_heads"]:
         which = f"--d-model {sizes['d_model']} and --n-heads {sizes['n_heads']}"
         raise InputError("no whole head dim", which, "let --n-heads divide --d-model")
-    return TrainingConfig(**sizes, dtype=options.dtype, autotune=options.autotune, foreign_gpu=options.foreign_gpu)
+    return TrainingConfig(**sizes, dtype=options.dtype, autotune=options.autotune, foreign_gpu=options.non_amd_gpu)

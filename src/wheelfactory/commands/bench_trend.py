@@ -8,8 +8,8 @@ from pathlib import Path
 from wheelfactory.commands.bench_options import add_plot, read_plot_paths
 from wheelfactory.commands.options import Environ, print_results
 from wheelfactory.core.errors import DONE
+from wheelfactory.gpu.bench.bench_text import trend_lines
 from wheelfactory.gpu.bench.compare import trend_points
-from wheelfactory.gpu.bench.describe import trend_lines
 from wheelfactory.gpu.bench.plot import plot_trend
 from wheelfactory.gpu.bench.reports import read_training_report
 

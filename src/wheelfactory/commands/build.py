@@ -6,17 +6,23 @@ import argparse
 import time
 
 from wheelfactory.build.fallback import build_fallback, read_fallback_project
-from wheelfactory.build.recipe import resolve_rocm_version, make_recipe
-from wheelfactory.commands.executor_options import add_executor, add_kernels, has_compiled_cell, open_executor, read_scope
+from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
+from wheelfactory.commands.executor_options import (
+    add_executor,
+    add_kernels,
+    has_compiled_cell,
+    open_executor,
+    read_scope,
+)
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
     add_dest,
     add_matrix,
-    prepare_cache,
     as_directory,
-    require_cell,
+    prepare_cache,
     print_results,
+    require_cell,
 )
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
@@ -101,7 +107,10 @@ def _cells_to_build(
     backends = [Backend(options.backend or "ck")]
     if _triton_too(environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)
-    return [require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python) for backend in backends], True
+    return [
+        require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)
+        for backend in backends
+    ], True
 
 
 def _triton_too(environ: Environ) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wheelfactory.commands.options import print_results, print_messages
+from wheelfactory.commands.options import print_messages, print_results
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 
 if TYPE_CHECKING:
-    from wheelfactory.matrix.refresh import image_tags, torch_support
+    from wheelfactory.matrix.refresh import images, torch_releases
 
 
-def run_chore(refresh: Callable[[], image_tags.ImageChanges | torch_support.TorchChanges]) -> int:
+def run_chore(refresh: Callable[[], images.ImageChanges | torch_releases.TorchChanges]) -> int:
     """Refresh and print what came of it; gives the exit code. All or nothing, so an interruption changes nothing."""
     import truststore  # many networks have an authority of their own
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, default_matrix, print_results, print_messages
+from wheelfactory.commands.options import Environ, default_matrix, print_messages, print_results
 from wheelfactory.commands.targets import parse_repository
 from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.program import EXIT_CODES, add_options, diagnose_and_report
 from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.advice import github_pages_url
 from wheelfactory.site.doctor_facts import doctor_facts
+from wheelfactory.site.install_lines import github_pages_url
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,4 +28,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     site = github_pages_url(repository) if repository else site
     facts = DoctorFacts.parse(doctor_facts(load_matrix(default_matrix())))
     python = options.python or find_user_python(environ)
-    return diagnose_and_report(options, python, facts, TOOLCHAIN_PROBE.read_text(encoding="utf-8"), site, environ, show=print_results, tell=print_messages)
+    return diagnose_and_report(
+        options,
+        python,
+        facts,
+        TOOLCHAIN_PROBE.read_text(encoding="utf-8"),
+        site,
+        environ,
+        show=print_results,
+        tell=print_messages,
+    )

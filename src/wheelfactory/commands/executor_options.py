@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from wheelfactory.build.executor import PerBackendExecutor, Executor, LocalExecutor
-from wheelfactory.commands.options import positive_number, as_directory, print_messages
+from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
+from wheelfactory.commands.options import as_directory, positive_number, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
-from wheelfactory.kernels.handover import CompileScope
+from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.facts import Matrix
 
 
@@ -59,7 +59,10 @@ def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> N
     parser.add_argument("--executor", choices=["auto", "local", "docker"], default=default, help=what)
     parser.add_argument("--slim", action="store_true", help="containers from the ROCm image without torch: less disk")
     parser.add_argument(
-        "--memory", type=positive_number, metavar="GIB", help="memory of all containers together (default: what is free)"
+        "--memory",
+        type=positive_number,
+        metavar="GIB",
+        help="memory of all containers together (default: what is free)",
     )
 
 
@@ -93,7 +96,9 @@ def open_executor(
         print_messages(f"not in a container: {error}")
         yield local
         return
-    with open_containers(engine, options.memory, slim=options.slim, matrix=matrix, machine=host, cache=cache) as executor:
+    with open_containers(
+        engine, options.memory, slim=options.slim, matrix=matrix, machine=host, cache=cache
+    ) as executor:
         yield executor if options.executor == "docker" else PerBackendExecutor(executor, local)
 
 

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, require_cell, print_results
+from wheelfactory.commands.options import Environ, add_matrix, print_results, require_cell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
-from wheelfactory.explain.describe import explanation_lines, as_json
+from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import Explanation, explain_log
-from wheelfactory.explain.lines import read_log_lines
-from wheelfactory.explain.reading import read_build_log
+from wheelfactory.explain.explanation_text import as_json, explanation_lines
+from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_results, print_messages
-from wheelfactory.commands.targets import add_site, add_target, open_publisher, find_site_url
+from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_messages, print_results
+from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.directory import DirectoryPublisher, count_index_pages, write_pages
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, manifest_bytes
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import Publisher
 from wheelfactory.site.markdown import count_text
 from wheelfactory.site.packages import packages_page
@@ -87,5 +87,7 @@ def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
                 print_messages(f"left out, no release has it any more: {row.filename}")
         return [row for row in rows if row.url]
     wheels = publisher.wheels_dir.resolve()
-    print_messages(f"warning: this site leads to files of this machine, {wheels}; others can use the release directory, served")
+    print_messages(
+        f"warning: this site leads to files of this machine, {wheels}; others can use the release directory, served"
+    )
     return [row.model_copy(update={"url": (wheels / row.filename).as_uri()}) for row in rows]

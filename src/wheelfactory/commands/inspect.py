@@ -8,8 +8,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, print_results
 from wheelfactory.core.errors import DONE
-from wheelfactory.wheel.inspect.describe import describe
-from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspect.facts_text import describe
 
 
 def add(parser: argparse.ArgumentParser) -> None:

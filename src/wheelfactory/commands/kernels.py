@@ -6,19 +6,27 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_budget, add_executor, read_deadline, open_executor
-from wheelfactory.commands.options import Environ, add_cache, add_dest, add_matrix, prepare_cache, as_directory, print_results
+from wheelfactory.commands.executor_options import add_budget, add_executor, open_executor, read_deadline
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_dest,
+    add_matrix,
+    as_directory,
+    prepare_cache,
+    print_results,
+)
 from wheelfactory.commands.targets import open_archive_host
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
+from wheelfactory.kernels.archive_host import download_set, upload_set
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.earlier import merge_set
-from wheelfactory.kernels.handover import CompileScope, store_folder
-from wheelfactory.kernels.kernel_set import stored_set_name, group_kernel_sets, require_set
-from wheelfactory.kernels.shelf import upload_set, download_set
+from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.resume import merge_set
+from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
@@ -65,18 +73,20 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
     kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)
-    if options.take:
+    if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
         with log_to_stderr():
-            archive = download_set(open_archive_host(options.take, environ), name, kernel_set.id, dest)
-    elif options.join:
+            archive = download_set(open_archive_host(options.download, environ), name, kernel_set.id, dest)
+    elif options.merge:
         with log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))
-            if options.keep:
+            if options.upload:
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
-                upload_set(open_archive_host(options.keep, environ), name, archive)
+                upload_set(open_archive_host(options.upload, environ), name, archive)
     else:
-        wanted = CompileScope(shard=options.shard, shard_ledger=options.ledger, deadline=read_deadline(options, started))
+        wanted = CompileScope(
+            shard=options.shard, shard_ledger=options.ledger, deadline=read_deadline(options, started)
+        )
 
         with (
             open_executor(
@@ -99,7 +109,7 @@ def _refuse_odd(options: argparse.Namespace) -> None:
             if getattr(options, chosen) and getattr(options, other):
                 hint = "compile the shards first, then join them, or take them joined"
                 raise InputError("bad arguments", f"--{chosen} with --{other}", hint)
-    if options.take and options.join:
+    if options.download and options.merge:
         raise InputError("bad arguments", "--take with --join", "take what is kept, or join what is in DIR")
-    if options.keep and not options.join:
+    if options.upload and not options.merge:
         raise InputError("bad arguments", "--keep without --join", "what is kept is the archive of all shards")

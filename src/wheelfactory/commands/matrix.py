@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, print_results, print_messages
+from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
 from wheelfactory.core.errors import DONE
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, explain_selection, github_matrix, select_cells, unpublished_cells
+from wheelfactory.matrix.select import (
+    GITHUB_MATRIX_LIMIT,
+    explain_selection,
+    github_matrix,
+    select_cells,
+    unpublished_cells,
+)
 from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
 from wheelfactory.site.supported import supported_tables
 

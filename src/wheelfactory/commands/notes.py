@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, print_results
-from wheelfactory.commands.targets import REPOSITORY_PATTERN, add_read_target, add_site, read_published_rows, parse_repository, find_site_url
+from wheelfactory.commands.targets import (
+    REPOSITORY_PATTERN,
+    add_read_target,
+    add_site,
+    find_site_url,
+    parse_repository,
+    read_published_rows,
+)
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import read_manifest

@@ -8,16 +8,32 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.fit import estimate_images, render_image_estimates
+from wheelfactory.build.container.disk_fit import estimate_images, render_image_estimates
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, positive_number, prepare_cache, positive_int, print_results, print_messages
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_matrix,
+    add_only,
+    positive_int,
+    positive_number,
+    prepare_cache,
+    print_messages,
+    print_results,
+)
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, BuildError
 from wheelfactory.core.host import Host, read_host
-from wheelfactory.kernels.forecast import Runners
-from wheelfactory.kernels.handover import ledger_path
+from wheelfactory.kernels.estimate import Runners
 from wheelfactory.kernels.kernel_set import group_kernel_sets
-from wheelfactory.kernels.outlook import Sharding, estimate_to_json, render_estimate, estimate_sets, read_cost_model
+from wheelfactory.kernels.set_estimates import (
+    Sharding,
+    estimate_sets,
+    estimate_to_json,
+    read_cost_model,
+    render_estimate,
+)
+from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -33,7 +49,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     cutting = parser.add_mutually_exclusive_group()
     cutting.add_argument("--shards", type=_shards, metavar="N", help="cut each kernel set into N shards")
     cutting.add_argument(
-        "--budget", type=positive_number, default="5", metavar="HOURS", help="or into as few as end in time (default: 5)"
+        "--budget",
+        type=positive_number,
+        default="5",
+        metavar="HOURS",
+        help="or into as few as end in time (default: 5)",
     )
     for name, kind, default, what in (
         ("--runners", positive_int, Runners.count, "machines that compile at once"),
@@ -83,8 +103,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     }
     images = estimate_images(matrix, kernel_bytes, runners.disk_gb)
     if options.json:
-        kernels = [estimate_to_json(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)]
-        print_results(json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.to_json for image in images]}))
+        kernels = [
+            estimate_to_json(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)
+        ]
+        print_results(
+            json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.to_json for image in images]})
+        )
         return DONE
     for kernel_set, outlook in zip(sets, outlooks, strict=True):
         print_results(*render_estimate(kernel_set, outlook, runners))

@@ -9,8 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from wheelfactory.commands.executor_options import add_gate_executor, has_platform_wheel, open_executor
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, prepare_cache, print_results, print_messages
-from wheelfactory.commands.targets import add_site, add_target, open_publisher, parse_repository, find_site_url
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_extended,
+    add_matrix,
+    prepare_cache,
+    print_messages,
+    print_results,
+)
+from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher, parse_repository
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.host import Host, read_host
@@ -21,7 +29,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions, split_published
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Addition, Publisher, add_evidence, stage, silent_step
+from wheelfactory.release.transaction import Addition, Publisher, add_evidence, silent_step, stage
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.markdown import count_text
@@ -57,8 +65,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Verify and publish wheels, yank one, or add evidence; the site of a directory is rewritten with it."""
     target: str = options.target
     matrix = load_matrix(options.matrix)
-    notes = partial(release_notes, matrix=matrix, site=find_site_url(target, options.site), repository=parse_repository(target))
-    publisher = open_publisher(target, environ, tag=options.tag, notes=notes, show=print_results if options.dry_run else None)
+    notes = partial(
+        release_notes, matrix=matrix, site=find_site_url(target, options.site), repository=parse_repository(target)
+    )
+    publisher = open_publisher(
+        target, environ, tag=options.tag, notes=notes, show=print_results if options.dry_run else None
+    )
     _require_one_job(options, publisher)
     host, cache = read_host(environ), prepare_cache(options, environ)
     additions = _additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)

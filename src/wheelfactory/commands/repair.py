@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.build.recipe import choose_archs
-from wheelfactory.commands.options import Environ, add_matrix, as_directory, require_cell, print_results
+from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_results, require_cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.models import parse_model
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import finish_raw_wheel
-from wheelfactory.wheel.record import BuildRecord, Toolchain
+from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, add_kernels, has_compiled_cell, open_executor, read_scope
+from wheelfactory.commands.executor_options import (
+    add_executor,
+    add_kernels,
+    has_compiled_cell,
+    open_executor,
+    read_scope,
+)
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -17,15 +23,15 @@ from wheelfactory.commands.options import (
     add_matrix,
     add_only,
     add_quick,
-    prepare_cache,
     as_directory,
-    print_results,
+    prepare_cache,
     print_messages,
+    print_results,
 )
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.host import read_host
-from wheelfactory.explain.failure import find_hint
+from wheelfactory.explain.error_hint import find_hint
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -34,7 +40,7 @@ from wheelfactory.pipeline.run import Failure, Worklist, exit_code, make_worklis
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site import advice
+from wheelfactory.site import install_lines
 from wheelfactory.site.markdown import count_text
 from wheelfactory.verify.gates import parse_extended
 
@@ -86,7 +92,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE if job.to_build or job.to_verify else NOTHING_TO_DO
 
 
-def _report(job: Worklist, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None) -> None:
+def _report(
+    job: Worklist, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None
+) -> None:
     rows = publisher.rows()
     if not (job.to_build or job.to_verify) and job.published:
         print_messages(f"nothing to build: {len(job.published)} of the cells selected are published already")
@@ -109,11 +117,11 @@ def _unverified_lines(rows: Sequence[WheelRow]) -> list[str]:
 
 def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:
     """The lines that install what was selected; on a machine `without_rocm`, with its matrix, one that works first."""
-    row = advice.pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
+    row = install_lines.pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
     if row and without_rocm:
         print_results("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
-        print_results(f"  {advice.smoke_test_line(row, folder, without_rocm)}")
-    if lines := advice.directory_install_lines(rows, folder):
+        print_results(f"  {install_lines.smoke_test_line(row, folder, without_rocm)}")
+    if lines := install_lines.directory_install_lines(rows, folder):
         print_results("install where that torch for that ROCm is installed already:", *(f"  {line}" for line in lines))
 
 

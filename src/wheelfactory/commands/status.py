@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, print_results, print_messages
+from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
 from wheelfactory.commands.targets import add_read_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import coverage_json, coverage_markdown, cell_lines, compute_coverage, summary_lines
+from wheelfactory.site.coverage import cell_lines, compute_coverage, coverage_json, coverage_markdown, summary_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:

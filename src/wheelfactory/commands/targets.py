@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from wheelfactory.commands.options import Environ, as_directory
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.release.directory import DirectoryPublisher, DirectoryDryRun
+from wheelfactory.release.directory import DirectoryDryRun, DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Publisher
-from wheelfactory.site.advice import github_pages_url, file_url
+from wheelfactory.site.install_lines import file_url, github_pages_url
 
 if TYPE_CHECKING:
-    from wheelfactory.kernels.shelf import ArchiveHost
+    from wheelfactory.kernels.archive_host import ArchiveHost
     from wheelfactory.release.github.client import Client
     from wheelfactory.release.github.publisher import WriteNotes
 
@@ -62,8 +62,8 @@ def open_publisher(
     if repository is None:
         folder = as_directory(Path(text))
         return DirectoryDryRun(folder, show) if show else DirectoryPublisher(folder)
+    from wheelfactory.release.github.dry_run import DryRunReleases
     from wheelfactory.release.github.publisher import GitHubPublisher
-    from wheelfactory.release.github.rehearsal import DryRunReleases
     from wheelfactory.release.github.releases import Releases
 
     client = _client(repository, environ)
@@ -75,11 +75,11 @@ def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
     """Where a target keeps kernel archives. Raises `InputError` for what is no target."""
     repository = parse_repository(text)
     if repository is None:
-        from wheelfactory.kernels.shelf import DirectoryArchiveHost
+        from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 
         return DirectoryArchiveHost(as_directory(Path(text)))
+    from wheelfactory.release.github.archive_host import GitHubArchiveHost
     from wheelfactory.release.github.releases import Releases
-    from wheelfactory.release.github.shelf import GitHubArchiveHost
 
     return GitHubArchiveHost(Releases(_client(repository, environ)))
 

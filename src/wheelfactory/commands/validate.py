@@ -9,8 +9,8 @@ from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepar
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.gpu.validate.describe import validation_lines
 from wheelfactory.gpu.validate.validate import validate
+from wheelfactory.gpu.validate.validation_text import validation_lines
 from wheelfactory.matrix.load import load_matrix
 
 INSTALLED = "installed"
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", nargs="?", default=INSTALLED, metavar="WHEEL|installed", help=help_text)
     parser.add_argument("--python", metavar="PATH", help="the interpreter with torch (default: as the doctor finds it)")
     help_text = "test mode: run the kernels of a Triton wheel on a GPU that is not one of AMD"
-    parser.add_argument("--foreign-gpu", action="store_true", help=help_text)
+    parser.add_argument("--non-amd-gpu", action="store_true", help=help_text)
     parser.add_argument("--json", action="store_true", help="the report as one JSON object")
     add_matrix(parser)
     add_cache(parser)
@@ -35,7 +35,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         found = validate(
             path,
             options.python,
-            non_amd_gpu=options.foreign_gpu,
+            non_amd_gpu=options.non_amd_gpu,
             matrix=load_matrix(options.matrix),
             host=read_host(environ),
             environ=environ,

@@ -8,7 +8,16 @@ from pathlib import Path
 
 from wheelfactory.build.fallback import is_unknown_fallback
 from wheelfactory.commands.executor_options import add_gate_executor, has_platform_wheel, open_executor
-from wheelfactory.commands.options import Environ, add_cache, add_extended, add_matrix, add_quick, prepare_cache, print_results, print_messages
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_extended,
+    add_matrix,
+    add_quick,
+    prepare_cache,
+    print_messages,
+    print_results,
+)
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED, InputError
 from wheelfactory.core.host import read_host
@@ -17,7 +26,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.verify.gates import parse_extended, is_refused
+from wheelfactory.verify.gates import is_refused, parse_extended
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import GateResult
 
@@ -67,7 +76,9 @@ def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None
     if as_json:
         print_results(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
         return
-    print_results(f"{path.name}: {'refused' if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or 'verified'}")
+    print_results(
+        f"{path.name}: {'refused' if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or 'verified'}"
+    )
     for result in results:
         print_results(f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else ""))
         for finding in result.findings:

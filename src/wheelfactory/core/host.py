@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.ask import query_program
 from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs
+from wheelfactory.core.query import query_program
 
 MIB = 1 << 20
 _V2 = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
@@ -135,6 +135,8 @@ def _rocm_version(rocm_path: Path) -> str | None:
     try:
         text = (rocm_path / ".info/version").read_text(encoding="utf-8")
     except OSError:
-        text = query_program([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).stdout.partition("HIP version:")[2]
+        text = query_program([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).stdout.partition(
+            "HIP version:"
+        )[2]
     match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
     return match[1] if match else None

@@ -1,6 +1,6 @@
 """The HTTP session of everything that the factory asks over the network: retries, time limits, and how it fails.
 
-The doctor has its own reader (`doctor/source.py`), which needs the standard library alone.
+The doctor has its own reader (`doctor/manifest_source.py`), which needs the standard library alone.
 """
 
 from __future__ import annotations

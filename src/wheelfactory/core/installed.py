@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.query import query_program
 
 _ASK_PACKAGES = r"""
 import json, sys

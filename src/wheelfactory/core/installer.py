@@ -27,7 +27,13 @@ class Installer:
 
     def install_torch(self, requirement: str, index: str, *, again: bool = False) -> InstallCommand:
         """Install a torch, with what it requires, from PyTorch's index. `again`: in place of one that is there."""
-        return (*self.install_command, *((self.reinstall_option,) if again else ()), requirement, self.index_option, index)
+        return (
+            *self.install_command,
+            *((self.reinstall_option,) if again else ()),
+            requirement,
+            self.index_option,
+            index,
+        )
 
     def install_without_dependencies(self, *wheels: str, again: bool = False) -> InstallCommand:
         """Install these and nothing that they require: torch stays. `again`: one of them is installed already."""

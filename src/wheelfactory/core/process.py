@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from wheelfactory.core.ask import NOTICE_PREFIX, describe_signal
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
 from wheelfactory.core.progress import ProgressPart, logger
+from wheelfactory.core.query import NOTICE_PREFIX, describe_signal
 
 LAST_LINES = 15
 """How much of a failed command's output the error shows; the whole is in the log."""
@@ -62,7 +62,7 @@ _running: set[subprocess.Popen[str]] = set()
 
 @contextmanager
 def _endable(process: subprocess.Popen[str]) -> Iterator[None]:
-    """A block that `end_all` can end by ending a program, and that leaves none behind."""
+    """A block that `kill_running` can end by ending a program, and that leaves none behind."""
     _running.add(process)
     try:
         yield
@@ -114,7 +114,12 @@ def _ending(returncode: int) -> str:
 
 
 def run_logged(
-    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str], part: ProgressPart, deadline: float | None = None
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    environ: Mapping[str, str],
+    part: ProgressPart,
+    deadline: float | None = None,
 ) -> str:
     """Run a long command with its stderr in `log` and return its stdout; ninja's ``[n/m]`` lines feed `part`.
 

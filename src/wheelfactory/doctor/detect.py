@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wheelfactory.core.ask import query_program
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
-from wheelfactory.doctor.installed import read_flash_attn
-from wheelfactory.doctor.machine import Device, Machine, Python, InstalledTorch
+from wheelfactory.core.query import query_program
+from wheelfactory.doctor.installed_flash_attn import read_flash_attn
+from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python
 
 IMPORT_TIMEOUT_S = 120.0
 """The first import of ROCm's torch reads some gigabytes, from a network's disk sometimes."""

@@ -7,20 +7,27 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from wheelfactory.doctor.access import check_gpu_access, check_gpu_code
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, choose_installer, find_major_minor, format_torch, uninstall_command
+from wheelfactory.doctor.diagnosis import (
+    INSTALL_MATCHING_WHEEL,
+    Diagnosis,
+    choose_installer,
+    find_major_minor,
+    format_torch,
+    uninstall_command,
+)
 from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import find_build_rocm, has_label, is_compiled, has_cuda_label, format_flash_attn
-from wheelfactory.doctor.torches import (
+from wheelfactory.doctor.origin import find_build_rocm, format_flash_attn, has_cuda_label, has_label, is_compiled
+from wheelfactory.doctor.torch_checks import (
     TRITON_VARIABLE,
-    check_torch_match,
     check_torch,
+    check_torch_match,
     check_triton,
-    diagnose_rocm_mismatch,
-    diagnose_undefined_symbol,
     diagnose_missing_triton,
+    diagnose_rocm_mismatch,
     diagnose_triton_version,
+    diagnose_undefined_symbol,
     torch_remedy,
 )
 
@@ -109,15 +116,25 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
         yield _missing_module(machine, installed, match[1])
     if match := _DAMAGED.search(error):
         what = f"files of {format_flash_attn(installed)} are damaged or gone: `{match[0]}`"
-        yield Diagnosis("damaged files", what, f"{uninstall_command(machine, 'flash-attn')}; then {INSTALL_MATCHING_WHEEL}")
+        yield Diagnosis(
+            "damaged files", what, f"{uninstall_command(machine, 'flash-attn')}; then {INSTALL_MATCHING_WHEEL}"
+        )
     if _REFUSED_BY_TRITON.search(error):
         yield diagnose_triton_version(machine, installed, facts, error)
-    if error.startswith(f"ImportError: {TRITON_VARIABLE}="):  # our Triton wheels, where it asks for the compiled kernels
+    if error.startswith(
+        f"ImportError: {TRITON_VARIABLE}="
+    ):  # our Triton wheels, where it asks for the compiled kernels
         what = error.partition(": ")[2]
-        yield Diagnosis("the other backend is asked for", what, f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}")
+        yield Diagnosis(
+            "the other backend is asked for", what, f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"
+        )
     if _NO_CODE.search(error):
         yield from check_gpu_code(machine, installed)
-        yield Diagnosis("no code for this GPU", f"{format_flash_attn(installed)} has no code for this GPU: `{error}`", INSTALL_MATCHING_WHEEL)
+        yield Diagnosis(
+            "no code for this GPU",
+            f"{format_flash_attn(installed)} has no code for this GPU: `{error}`",
+            INSTALL_MATCHING_WHEEL,
+        )
 
 
 def leftovers(installed: InstalledFlashAttn) -> list[str]:
@@ -146,7 +163,9 @@ def leftover(installed: InstalledFlashAttn, stray: str) -> Diagnosis:
 def cuda_build(installed: InstalledFlashAttn, said: str = "") -> Diagnosis:
     """For a flash-attn that is for CUDA; what pip builds from PyPI's sources beside a CUDA compiler is."""
     why = "" if has_label(installed) else ", and has no label: it was made from the sources on PyPI, or by others"
-    return Diagnosis("built for CUDA", f"{format_flash_attn(installed)} is built for CUDA{why}{said}", INSTALL_MATCHING_WHEEL)
+    return Diagnosis(
+        "built for CUDA", f"{format_flash_attn(installed)} is built for CUDA{why}{said}", INSTALL_MATCHING_WHEEL
+    )
 
 
 def _missing_library(machine: Machine, installed: InstalledFlashAttn, library: str) -> Diagnosis | None:
@@ -180,7 +199,9 @@ def _too_old(machine: Machine, installed: InstalledFlashAttn, library: str, kind
     if kind == "GLIBC":
         have = machine.python.glibc or "an older one"
         what = f"{name} needs glibc {version} or newer, this machine has {have}: {said}"
-        return Diagnosis("glibc too old", what, f"{INSTALL_MATCHING_WHEEL}; or use a newer distribution, or a container of one")
+        return Diagnosis(
+            "glibc too old", what, f"{INSTALL_MATCHING_WHEEL}; or use a newer distribution, or a container of one"
+        )
     cure = "use a newer distribution, or a container of one"
     if "conda" in library:
         cure = "conda install --channel conda-forge libstdcxx-ng"
@@ -193,15 +214,21 @@ def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str) 
     if name == "triton":
         return diagnose_missing_triton(machine, installed)
     if name == "aiter":
-        what = f"the Triton backend of {format_flash_attn(installed)} is another package, aiter: `No module named 'aiter'`"
-        return Diagnosis("no aiter", what, f"{INSTALL_MATCHING_WHEEL}; the Triton wheels of 2.8.3 and older need no aiter")
+        what = (
+            f"the Triton backend of {format_flash_attn(installed)} is another package, aiter: `No module named 'aiter'`"
+        )
+        return Diagnosis(
+            "no aiter", what, f"{INSTALL_MATCHING_WHEEL}; the Triton wheels of 2.8.3 and older need no aiter"
+        )
     return missing_requirement(machine, installed, name) if name in installed.missing_requirements else None
 
 
 def missing_requirement(machine: Machine, installed: InstalledFlashAttn, name: str) -> Diagnosis:
     """For a package that flash-attn requires and nobody installed, as ``--no-deps`` does not."""
     what = f"{format_flash_attn(installed)} requires {name}, which this Python does not have"
-    return Diagnosis("missing requirement", what, shlex.join(choose_installer(machine).install_without_dependencies(name)))
+    return Diagnosis(
+        "missing requirement", what, shlex.join(choose_installer(machine).install_without_dependencies(name))
+    )
 
 
 def _no_kernels(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:
@@ -214,6 +241,8 @@ def _no_kernels(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:
         what = f"{format_flash_attn(installed)} holds neither compiled kernels nor the Triton backend: {_NO_KERNELS}"
         return Diagnosis("no kernels", what, INSTALL_MATCHING_WHEEL)
     value = machine.environ.get(TRITON_VARIABLE)
-    seen = f"{TRITON_VARIABLE} is not set" if value is None else f"{TRITON_VARIABLE} is {value!r} and not exactly 'TRUE'"
+    seen = (
+        f"{TRITON_VARIABLE} is not set" if value is None else f"{TRITON_VARIABLE} is {value!r} and not exactly 'TRUE'"
+    )
     what = f"{format_flash_attn(installed)} has no compiled kernels, only the Triton backend, and {seen}: {_NO_KERNELS}"
     return Diagnosis("Triton is not enabled", what, f"export {TRITON_VARIABLE}=TRUE")

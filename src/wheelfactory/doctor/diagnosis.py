@@ -13,7 +13,9 @@ from wheelfactory.doctor.machine import Machine
 TORCH_INDEX = "https://download.pytorch.org/whl"
 """Below it PyTorch has an index for each ROCm: ``rocm6.4``."""
 
-INSTALL_MATCHING_WHEEL = "install the wheel that fits: the doctor prints its line when it is given a site, and --install runs it"
+INSTALL_MATCHING_WHEEL = (
+    "install the wheel that fits: the doctor prints its line when it is given a site, and --install runs it"
+)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.gpus import product_names
-from wheelfactory.doctor.diagnosis import abi_age, format_major_minor, find_major_minor
+from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.machine import Machine, Python, InstalledTorch
-from wheelfactory.doctor.wheels import PublishedWheel
+from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
+from wheelfactory.doctor.published_wheels import PublishedWheel
 
 FLASH_ATTN_PROJECT = "flash-attn"
 

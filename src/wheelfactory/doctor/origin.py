@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.doctor.diagnosis import format_major_minor, find_major_minor
+from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
 from wheelfactory.doctor.machine import InstalledFlashAttn
 
 _LABEL_TORCH = re.compile(r"torch(\d+)\.(\d+)", re.ASCII)

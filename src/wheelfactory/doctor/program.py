@@ -18,16 +18,16 @@ from typing import NoReturn, TextIO
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
 from wheelfactory.core.installer import InstallCommand
-from wheelfactory.doctor.describe import report_lines
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.installed import read_flash_attn
+from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Machine
-from wheelfactory.doctor.report import Offer, DoctorReport, as_json, make_report, externally_managed_error
-from wheelfactory.doctor.source import MANIFEST_FILE, resolve_site, read_manifest_bytes
-from wheelfactory.doctor.wheels import parse_wheels
+from wheelfactory.doctor.manifest_source import MANIFEST_FILE, read_manifest_bytes, resolve_site
+from wheelfactory.doctor.published_wheels import parse_wheels
+from wheelfactory.doctor.report import DoctorReport, Offer, as_json, externally_managed_error, make_report
+from wheelfactory.doctor.report_text import report_lines
 
 SITE = ""
 """The address of the site beside whose index this file is served; filled in where the file is made (`single_file`)."""
@@ -148,7 +148,9 @@ def _fail_with(error: FactoryError) -> int:
     return error.exit_code
 
 
-def install_best(report: DoctorReport, facts: DoctorFacts, environ: Mapping[str, str], show: Callable[[str], None]) -> int:
+def install_best(
+    report: DoctorReport, facts: DoctorFacts, environ: Mapping[str, str], show: Callable[[str], None]
+) -> int:
     """Run the command of the best wheel, if the answer on stdin is yes; gives the exit code.
 
     That is `DONE` if the wheel is installed and imports in the end. Raises `FactoryError` if there is no answer,
@@ -176,7 +178,7 @@ def install_best(report: DoctorReport, facts: DoctorFacts, environ: Mapping[str,
         show(f"flash-attn {installed.version} is installed and imports.")
         return DONE
     show(f"flash-attn {installed.version} is installed and does not import: {installed.error}")
-    for diagnosis in diagnose_machine(replace(report.machine, installed=installed), facts):
+    for diagnosis in diagnose_machine(replace(report.machine, flash_attn=installed), facts):
         show(f"Wrong: {diagnosis.what}")
         show(f"Cure:  {diagnosis.remedy}")
     return FAILED

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
-from wheelfactory.core.installer import InstallCommand, pip_for, uv_for, url_with_sha256
+from wheelfactory.core.installer import InstallCommand, pip_for, url_with_sha256, uv_for
 from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.diagnosis import TORCH_INDEX, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, find_condition, find_missing_dependencies
 from wheelfactory.doctor.machine import Machine, Python
-from wheelfactory.doctor.wheels import PublishedWheel
+from wheelfactory.doctor.published_wheels import PublishedWheel
 
 FORMAT = 1
 """Of the JSON; grows when a key changes its meaning or goes."""
@@ -108,7 +108,9 @@ def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Mac
         wheel,
         pip_for(python).install_without_dependencies(*(address for _, address in wheels), again=again),
         # uv takes a file: address with a digest only after a name (uv 0.13.8)
-        uv_for(python).install_without_dependencies(*(f"{project} @ {address}" for project, address in wheels), again=again),
+        uv_for(python).install_without_dependencies(
+            *(f"{project} @ {address}" for project, address in wheels), again=again
+        ),
         installed=installed is not None and again and not installed.error,
         condition=find_condition(wheel, machine),
         unverified=_unverified(wheel, facts),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wheelfactory.explain.glossary import KnownCause, glossary
-from wheelfactory.explain.lines import clean_line
+from wheelfactory.explain.log_lines import clean_line
 
 _LONGEST_EVIDENCE = 500
 HINT_PREFIX = "hint: "

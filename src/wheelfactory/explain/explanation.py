@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wheelfactory.build.recipe import GIB_PER_COMPILE
+from wheelfactory.explain.build_log import FAILED, FINISHED, BuildLog
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
-from wheelfactory.explain.reading import FAILED, FINISHED, BuildLog
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
 

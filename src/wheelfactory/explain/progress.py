@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.lines import LogLine, is_wall_clock
+from wheelfactory.explain.log_lines import LogLine, is_wall_clock
 from wheelfactory.kernels.compiler.costs import seed_cost
 from wheelfactory.kernels.compiler.flags import kernel_name
 from wheelfactory.kernels.compiler.status import estimate_time_left
@@ -122,14 +122,14 @@ def _named(progress: Progress, text: str) -> Progress:
     if not name:
         return progress
     cost = progress.cost_done + seed_cost(name, 1).cpu_s
-    return replace(progress, current=name, named=progress.named_count + 1, cost_done=cost)
+    return replace(progress, current=name, named_count=progress.named_count + 1, cost_done=cost)
 
 
 def _told(progress: Progress, text: str) -> Progress:
     ours = _OURS.match(text)
     if not ours:
         return progress
-    return replace(progress, told_rate=float(ours[1]), told_left=ours[2], peak_mib=int(ours[3]))
+    return replace(progress, reported_rate=float(ours[1]), reported_left=ours[2], peak_mib=int(ours[3]))
 
 
 def _is_compile(said: str) -> bool:

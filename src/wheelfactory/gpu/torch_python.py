@@ -1,6 +1,6 @@
 """A name or nothing in, the Python with torch that a user works with out, and the GPU that its torch computes on.
 
-And the rule where the foreign-GPU test mode can be asked for.
+And the rule where the non-AMD GPU test mode can be asked for.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from wheelfactory.core.ask import QueryResult, query_program
 from wheelfactory.core.cell import major_minor
 from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.query import QueryResult, query_program
 
 PROBE_TIMEOUT_S = 180.0
 """For the import of torch and the first question for a GPU, on a machine with a cold disk."""
@@ -25,8 +25,8 @@ OLDEST_PROGRAM_PYTHON = (3, 9)
 
 AUTOTUNE_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
 
-_FOREIGN = "--foreign-gpu"
-"""The option of the test mode, which itself is verify/programs/foreign_gpu.py."""
+_FOREIGN = "--non-amd-gpu"
+"""The option of the test mode, which itself is verify/programs/non_amd_gpu.py."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ def require_non_amd_gpu(python: TorchPython) -> None:
 
 
 def require_no_autotune(value: str) -> None:
-    """Raises `InputError` if the Triton backend is to look for its best settings: `asked` is a value of `AUTOTUNE`."""
+    """Raises `InputError` if the Triton backend is to look for its best settings: `asked` is a value of `AUTOTUNE_VARIABLE`."""
     if value.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
         known = "upstream has no configurations for GPUs of other vendors"
-        raise InputError("cannot autotune on a foreign GPU", known, f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out")
+        raise InputError(
+            "cannot autotune on a foreign GPU", known, f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"
+        )

@@ -17,9 +17,15 @@ from pathlib import Path
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.kernels.archive_manifest import (
+    ARCHIVE_SUFFIX,
+    PARTIAL_SUFFIX,
+    ArchiveManifest,
+    make_archive_manifest,
+    parse_archive_manifest,
+)
+from wheelfactory.kernels.archive_stream import ArchiveStream, DamagedStreamError, open_writer, write_member
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
-from wheelfactory.kernels.manifest import PARTIAL_SUFFIX, ARCHIVE_SUFFIX, ArchiveManifest, make_archive_manifest, parse_archive_manifest
-from wheelfactory.kernels.tape import DamagedStreamError, ArchiveStream, open_writer, write_member
 
 MANIFEST_NAME = "manifest.json"
 _SHARD_NAME = ".shard-"
@@ -83,11 +89,13 @@ def pack_archive(
 
 
 def require_complete(wanted: Collection[str], have: Container[str], note: str = "") -> None:
-    """Raise `NotWholeError`, with a note for its end, if a set or shard is not whole."""
+    """Raise `IncompleteSetError`, with a note for its end, if a set or shard is not whole."""
     missing = sorted(source for source in wanted if source not in have)
     if missing:
         which = f"{len(missing)} of {len(wanted)} sources have no object: {shorten_names(missing)}{note}"
-        raise IncompleteSetError("kernel set is not whole", which, "compile what is missing, by the same command as before")
+        raise IncompleteSetError(
+            "kernel set is not whole", which, "compile what is missing, by the same command as before"
+        )
 
 
 def _object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
@@ -205,7 +213,9 @@ def shorten_names(names: Sequence[str]) -> str:
 def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[Path, ...]:
     """The archives of a set in a folder, of whatever key, whole sets and shards, by name; or the `partial` ones."""
     unfinished = re.escape(PARTIAL_SUFFIX) if partial else ""
-    name = re.compile(rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{unfinished}{re.escape(ARCHIVE_SUFFIX)}")
+    name = re.compile(
+        rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{unfinished}{re.escape(ARCHIVE_SUFFIX)}"
+    )
     return tuple(sorted(path for path in folder.glob(f"*{ARCHIVE_SUFFIX}") if name.fullmatch(path.name)))
 
 
@@ -217,7 +227,9 @@ def is_shard_archive(path: Path) -> bool:
 def drop_redundant_shards(archives: Sequence[Path]) -> tuple[Path, ...]:
     """Those of these archives that bring something: a shard brings nothing beside the whole set of its key."""
     whole = {path.name.removesuffix(ARCHIVE_SUFFIX) for path in archives if not is_shard_archive(path)}
-    return tuple(path for path in archives if not is_shard_archive(path) or path.name.partition(_SHARD_NAME)[0] not in whole)
+    return tuple(
+        path for path in archives if not is_shard_archive(path) or path.name.partition(_SHARD_NAME)[0] not in whole
+    )
 
 
 @contextmanager

@@ -14,15 +14,20 @@ from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressPart
 from wheelfactory.kernels.archive import pack_archive
-from wheelfactory.kernels.census import list_planned_sources
+from wheelfactory.kernels.archive_manifest import shard_suffix
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.compiler.order import SHARD_DONE, CompileResult
+from wheelfactory.kernels.compiler.request import SHARD_DONE, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.earlier import remove_partial_archive, unpack_partial_archives, log_ignored_archives, find_complete_archive
-from wheelfactory.kernels.handover import CompileScope, setup_env, read_outcome, store_folder, read_interrupted_result
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.manifest import shard_suffix
+from wheelfactory.kernels.resume import (
+    find_complete_archive,
+    log_ignored_archives,
+    remove_partial_archive,
+    unpack_partial_archives,
+)
+from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, read_outcome, setup_env, store_folder
+from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
 
 WHOLE_SET = Shard(1, 1)
@@ -76,7 +81,9 @@ def compile_kernels(
     return archive
 
 
-def _compile(setup: SetupRun, handed: SetupExtras, kernels: Path, log: Path, part: ProgressPart) -> tuple[CompileResult, RunAgainError | None]:
+def _compile(
+    setup: SetupRun, handed: SetupExtras, kernels: Path, log: Path, part: ProgressPart
+) -> tuple[CompileResult, RunAgainError | None]:
     """Run setup.py up to the link, which our ninja refuses: the compile's report, and the error if the time was up.
 
     Raises as `compile_kernels`, but not if time was up while it compiled.

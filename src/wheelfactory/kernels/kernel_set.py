@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.tags import rocm_release, same_compiler_images
+from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
 
 CACHE_VERSION = 1
 """To be raised when kernels come out differently though the matrix is the same: the factory hands other flags to the

@@ -20,10 +20,10 @@ from wheelfactory.matrix.forms import (
     Commit,
     Digest,
     DiskSize,
-    LinuxDistribution,
     GitTagName,
     ImageReference,
     IndexUrl,
+    LinuxDistribution,
     OffloadArch,
     PlatformTag,
     ProjectName,
@@ -37,10 +37,10 @@ from wheelfactory.matrix.forms import (
     TritonWindow,
     VersionText,
     Window,
-    value_error,
     parse_size_band,
+    value_error,
 )
-from wheelfactory.matrix.tags import same_compiler_images
+from wheelfactory.matrix.image_tags import same_compiler_images
 
 
 class Fact(FrozenModel):
@@ -203,7 +203,9 @@ class Exclusion(Fact):
     @model_validator(mode="after")
     def _names_an_axis(self) -> Exclusion:
         if not self.axes and self.backend is None:
-            raise value_error("names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend")
+            raise value_error(
+                "names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend"
+            )
         return self
 
 
@@ -221,7 +223,7 @@ class Matrix(Fact):
     def image(self, cell: Cell, *, slim: bool = False) -> Image:
         """The image of a cell: the one with its torch and Python if there is one, else the first listed.
 
-        Only those count that have one compiler, the same for all cells of a ROCm (`with_one_compiler`), so that its
+        Only those count that have one compiler, the same for all cells of a ROCm (`same_compiler_images`), so that its
         kernels are compiled once. The image is a toolchain; torch and Python are installed in it where it has others
         (facts: no image of ROCm 6.1 or 6.2 carries a torch that its index has). With `slim` it is the one without
         torch, where there is one: that is another compiler, and again one for all cells.

@@ -156,6 +156,8 @@ ImageReference = Annotated[
         "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0",
     ),
 ]
-LinuxDistribution = Annotated[str, _like("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")]
+LinuxDistribution = Annotated[
+    str, _like("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")
+]
 Citation = Annotated[str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]
 Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]

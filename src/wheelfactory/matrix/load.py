@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
-from wheelfactory.matrix.document import Document, Number, KeyPath, Problem, UnreadableError, quote
+from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
 MOST_BYTES = 300_000

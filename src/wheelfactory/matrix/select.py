@@ -75,7 +75,7 @@ def unpublished_cells(cells: Iterable[Cell], published: Collection[str]) -> tupl
 
 
 def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
-    """``{"include":[...]}`` on one line; every value is a string. With `shards` in two levels, see `two_levels`."""
+    """``{"include":[...]}`` on one line; every value is a string. With `shards` in two levels, see `sharded_strategy_json`."""
     entries = [
         {
             "id": cell.id,
@@ -105,7 +105,9 @@ def sharded_strategy_json(entries: Sequence[Mapping[str, str]]) -> str:
     return strategy_json([{"shard": str(number), "cells": strategy_json(group)} for number, group in enumerate(groups)])
 
 
-def explain_selection(expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str) -> list[str]:
+def explain_selection(
+    expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str
+) -> list[str]:
     """What became of each combination that `only` matches (built, merged, published or refused), and the sums.
 
     The sums account for the whole product, whatever `only` is.

@@ -17,13 +17,13 @@ from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import ProgressPart
-from wheelfactory.kernels.census import list_planned_sources
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.handover import FULL_SCOPE, CompileScope, setup_env, read_outcome, store_folder
 from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
+from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import BuildRecord, Toolchain
 from wheelfactory.wheel.repair import find_platform
 from wheelfactory.wheel.rewrite import finish_wheel, require_matching_wheel
 

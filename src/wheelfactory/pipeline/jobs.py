@@ -10,8 +10,8 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.kernels.archive_manifest import shard_suffix
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, stored_set_name
-from wheelfactory.kernels.manifest import shard_suffix
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy_json
 
@@ -131,7 +131,7 @@ def cell_entries(cells: Sequence[CellJob]) -> list[dict[str, str]]:
 
 
 def parse_group_cells(groups: str) -> tuple[Cell, ...]:
-    """The cells of a `group_strategy`. Raises `InputError` for any other text."""
+    """The cells of a `group_matrix`. Raises `InputError` for any other text."""
     try:
         return tuple(Cell.parse(text) for entry in json.loads(groups)["include"] for text in entry["cells"].split())
     except (ValueError, LookupError, TypeError, AttributeError):

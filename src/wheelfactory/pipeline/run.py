@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.executor import Executor, BuildHost
+from wheelfactory.build.executor import BuildHost, Executor
 from wheelfactory.build.fallback import FallbackProject, build_fallback
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
@@ -19,8 +19,8 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import kill_running
 from wheelfactory.core.progress import ProgressPart, Steps, ignore_progress
-from wheelfactory.kernels.handover import FULL_SCOPE, CompileScope
 from wheelfactory.kernels.kernel_set import group_kernel_sets
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import unpublished_cells
 from wheelfactory.pipeline.build import build_cell

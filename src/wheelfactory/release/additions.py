@@ -20,15 +20,15 @@ from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import (
-    PUBLISH_GATES,
     FALLBACK_PUBLISH_GATES,
+    PUBLISH_GATES,
     is_refused,
     verify,
     verify_fallback,
 )
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_build_record
 
 
 def as_addition(

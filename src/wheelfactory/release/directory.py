@@ -14,7 +14,7 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import ProgressPart, ignore_progress
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, read_manifest, manifest_bytes
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
 INDEX_FOLDER = "simple/"
@@ -57,7 +57,7 @@ class DirectoryPublisher:
         return True
 
     def put_asset(self, asset: Asset, _part: ProgressPart = ignore_progress) -> None:
-        """See `Publisher.ensure`; a file that no row names was left by an interrupted run and may be replaced."""
+        """See `Publisher.put_asset`; a file that no row names was left by an interrupted run and may be replaced."""
         path = self.wheels_dir / asset.name
         if path.is_file() and file_sha256(path) == asset.sha256:
             return

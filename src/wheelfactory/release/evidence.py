@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.gpu.validate.report import ValidationCase, Validation
+from wheelfactory.gpu.validate.report import Validation, ValidationCase
 from wheelfactory.verify.result import Status, is_within
 
 _AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
@@ -56,7 +56,7 @@ class Evidence(FrozenModel, allow_inf_nan=False):
     factory: str
     """The version of the factory that validated."""
     dropped_launch_options: tuple[str, ...] | None = None
-    """The launch options that the foreign-GPU test mode dropped; None if this is not that mode."""
+    """The launch options that the non-AMD GPU test mode dropped; None if this is not that mode."""
 
     @property
     def is_test_mode(self) -> bool:
@@ -125,10 +125,10 @@ def _doubts(validation: Validation) -> Iterator[str]:
     if validation.validated.sha256 is None:
         yield "it does not say of which file: validate the wheel and not what is installed"
     if vendor == "amd" and foreign:
-        yield "the foreign-GPU test mode proves nothing on a GPU of AMD"
+        yield "the non-AMD GPU test mode proves nothing on a GPU of AMD"
     # the fallback, which has no label, runs on every GPU
     if vendor == "nvidia" and not foreign and validation.validated.label is not None:
-        yield "kernels for AMD run on another GPU in the foreign-GPU test mode alone"
+        yield "kernels for AMD run on another GPU in the non-AMD GPU test mode alone"
 
 
 def _passed(validation: Validation) -> list[ValidationCase]:
@@ -141,4 +141,6 @@ def merge_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence,
     What proves something comes first.
     """
     kept = (other for other in held if other.key != piece.key)
-    return tuple(sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.is_test_mode)))
+    return tuple(
+        sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.is_test_mode))
+    )

@@ -91,7 +91,7 @@ class Publisher(Protocol):
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Make exactly these rows what is published; the last step, and the one that counts.
 
-        Raises `PublishError`, with nothing changed, for rows that would not read back (`write_rows`).
+        Raises `PublishError`, with nothing changed, for rows that would not read back (`manifest_bytes`).
         """
 
 

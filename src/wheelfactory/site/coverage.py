@@ -150,7 +150,9 @@ def cell_lines(coverage: Coverage) -> list[str]:
     lines = []
     for covered in coverage.cells:
         yanked = covered.row.yanked if covered.row else None
-        more = f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
+        more = (
+            f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
+        )
         lines.append(f"{covered.cell.id}  {covered.state}{more}")
     return lines
 
@@ -234,14 +236,18 @@ def coverage_markdown(coverage: Coverage) -> str:
     ]
     lines += [f"- {code_span(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
     not_verified = [
-        f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}" for covered in coverage.cells if covered.unverified_reason
+        f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}"
+        for covered in coverage.cells
+        if covered.unverified_reason
     ]
     lines += (
         ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
     )
     lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
     if tally.excluded:
-        reasons = table(("combinations", "reason"), ((str(number), escape(reason)) for reason, number in tally.excluded))
+        reasons = table(
+            ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in tally.excluded)
+        )
         lines += ["", *details(f"Excluded: {_excluded(tally)}", reasons)]
     return "\n".join([*lines, ""])
 

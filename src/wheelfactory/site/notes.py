@@ -10,20 +10,27 @@ from dataclasses import dataclass
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.advice import file_install_line, index_install_line
+from wheelfactory.site.install_lines import file_install_line, index_install_line
 from wheelfactory.site.markdown import (
     MarkdownSection,
+    code_block,
     code_span,
     count_text,
-    code_block,
+    escape,
     fit_sections,
     gpu_text,
     one_line,
-    escape,
     size_text,
     table,
 )
-from wheelfactory.site.wheels import axis_values, group_by_index, evidence_lines, newest_first_key, pythons_text, versions_text
+from wheelfactory.site.wheel_text import (
+    axis_values,
+    evidence_lines,
+    group_by_index,
+    newest_first_key,
+    pythons_text,
+    versions_text,
+)
 from wheelfactory.verify.result import GateResult, Status
 
 BODY_LIMIT = 125_000
@@ -104,14 +111,19 @@ def _install(wheels: Sequence[WheelRow], matrix: Matrix, site: str | None) -> Ma
         download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it where it lies."
         told = f"Install ROCm's torch first.{download}"
         groups = [([wheel], file_install_line(wheel, matrix)) for wheel in wheels]
-    rows = ([*axis_values(members[0]), versions_text(members), pythons_text(members), code_span(line)] for members, line in groups)
+    rows = (
+        [*axis_values(members[0]), versions_text(members), pythons_text(members), code_span(line)]
+        for members, line in groups
+    )
     header, rule, *lines = table(("ROCm", "torch", "backend", "flash-attn", "Python", "install"), rows)
     return MarkdownSection(("## Install", "", told, "", header, rule), tuple(lines))
 
 
 def _validated(wheels: Iterable[WheelRow]) -> MarkdownSection:
     rows = (f"- {code_span(wheel.filename)}: {escape(line)}" for wheel in wheels for line in evidence_lines(wheel))
-    return MarkdownSection(("## Evidence", "", "What GPUs computed with these wheels, against float64.", ""), tuple(rows))
+    return MarkdownSection(
+        ("## Evidence", "", "What GPUs computed with these wheels, against float64.", ""), tuple(rows)
+    )
 
 
 def _gpus(wheels: Sequence[WheelRow]) -> MarkdownSection:

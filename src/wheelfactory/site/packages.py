@@ -6,9 +6,16 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.advice import index_install_line
-from wheelfactory.site.markdown import code_span, count_text, code_block, gpu_text, link, escape, size_text, table
-from wheelfactory.site.wheels import axis_values, group_by_index, status_notes, newest_first_key, pythons_text, versions_text
+from wheelfactory.site.install_lines import index_install_line
+from wheelfactory.site.markdown import code_block, code_span, count_text, escape, gpu_text, link, size_text, table
+from wheelfactory.site.wheel_text import (
+    axis_values,
+    group_by_index,
+    newest_first_key,
+    pythons_text,
+    status_notes,
+    versions_text,
+)
 
 GENERATED = (
     "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"

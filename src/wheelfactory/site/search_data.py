@@ -20,13 +20,13 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.gpus import PRODUCTS, arch_sort_key
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.rules import GPU, Rule, gpu_rules, cell_rules
+from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.advice import install_templates
 from wheelfactory.site.coverage import compute_coverage
 from wheelfactory.site.index import index_path
-from wheelfactory.site.wheels import evidence_lines, newest_first_key
+from wheelfactory.site.install_lines import install_templates
+from wheelfactory.site.wheel_text import evidence_lines, newest_first_key
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (

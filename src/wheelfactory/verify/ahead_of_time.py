@@ -21,15 +21,15 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.proofs import (
     PROGRAMS,
+    ProgramReport,
     ProofCache,
     ProofKey,
-    ProgramReport,
-    run_program,
     content_id,
     payload_sha256,
     program_environ,
-    stand_in_requirements,
+    run_program,
     stand_in_environment,
+    stand_in_requirements,
     stand_in_torch_version,
 )
 from wheelfactory.verify.result import Finding, GateResult
@@ -144,7 +144,9 @@ def _compile(subject: Subject, questions: Mapping[str, ProofKey]) -> Iterator[tu
         def compile_for(arch: str) -> CompileReport | str:
             logger.info("compiling for %s with Triton %s", arch, subject.triton)
             scratch = environment.folder / arch
-            return run_program(questions[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S)
+            return run_program(
+                questions[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S
+            )
 
         fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
         with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:

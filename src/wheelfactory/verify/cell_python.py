@@ -21,8 +21,8 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import GateResult
+from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.scope import Scope
-from wheelfactory.wheel.record import Toolchain
 
 TIMEOUT_S = 1800
 """How long a program of a gate may take; importing torch takes seconds, on a slow disk a minute."""

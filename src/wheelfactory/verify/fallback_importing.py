@@ -7,9 +7,9 @@ from packaging.utils import canonicalize_name
 
 from wheelfactory.build.environments import build_requirements, cpu_torch_requirement
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.verify.fallback_trial import ENVIRONMENT, run_or_reuse
+from wheelfactory.verify.fallback_program import ENVIRONMENT, run_or_reuse
 from wheelfactory.verify.gate import FallbackSubject
-from wheelfactory.verify.proofs import PROGRAMS, ProofKey, ProgramReport
+from wheelfactory.verify.proofs import PROGRAMS, ProgramReport, ProofKey
 from wheelfactory.verify.result import Finding, GateResult
 
 _PROGRAM = PROGRAMS / "import_fallback.py"

@@ -6,9 +6,15 @@ The cases of the interpreter gate. Required, as it needs neither a GPU nor ROCm;
 from __future__ import annotations
 
 from wheelfactory.build.fallback import PACKAGE
-from wheelfactory.verify.fallback_trial import ENVIRONMENT, run_or_reuse
+from wheelfactory.verify.fallback_program import ENVIRONMENT, run_or_reuse
 from wheelfactory.verify.gate import FallbackSubject
-from wheelfactory.verify.numbers import NUMBERS_PROGRAM, FALLBACK_TOLERANCE, NumericReport, worst_errors, find_numeric_faults
+from wheelfactory.verify.numbers import (
+    FALLBACK_TOLERANCE,
+    NUMBERS_PROGRAM,
+    NumericReport,
+    find_numeric_faults,
+    worst_errors,
+)
 from wheelfactory.verify.proofs import ProofKey, payload_sha256, stand_in_torch_version
 from wheelfactory.verify.result import Finding, GateResult
 

@@ -14,8 +14,8 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.result import GateResult
+from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import BuildRecord
 
 
 class HasWheel(Protocol):

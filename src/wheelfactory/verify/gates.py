@@ -25,11 +25,11 @@ from wheelfactory.verify.identity import check_fallback_identity, check_identity
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.interpreter import check_in_interpreter
 from wheelfactory.verify.linking import check_linking
-from wheelfactory.verify.members import check_record as members
+from wheelfactory.verify.record import check_record as members
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.verify.symbols import check_symbols
+from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_build_record
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 
@@ -129,7 +129,9 @@ def verify_fallback(
     opened = check_archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
-    return _results(gates, FallbackSubject(Wheel.open(path), read_fallback_project(), environ, cache, may_build), (), opened)
+    return _results(
+        gates, FallbackSubject(Wheel.open(path), read_fallback_project(), environ, cache, may_build), (), opened
+    )
 
 
 def _results(

@@ -19,7 +19,7 @@ from wheelfactory.verify.cell_python import find_local_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits
 from wheelfactory.verify.numbers import NUMBERS_PROGRAM, TIMEOUT_S, NumericReport, numeric_gate_result
-from wheelfactory.verify.proofs import run_program, program_environ
+from wheelfactory.verify.proofs import program_environ, run_program
 from wheelfactory.verify.result import GateResult
 
 
@@ -55,7 +55,13 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Seque
     """What the program says, or why it says nothing."""
     toolchain = probe_python(python, subject.environ)
     assert toolchain.python  # or it would not have been found
-    command: tuple[str | Path, ...] = (NUMBERS_PROGRAM, "flash_attn", "cuda", "small", *(limit.argument for limit in limits))
+    command: tuple[str | Path, ...] = (
+        NUMBERS_PROGRAM,
+        "flash_attn",
+        "cuda",
+        "small",
+        *(limit.argument for limit in limits),
+    )
     environ = program_environ(subject.environ, subject.cell.backend)
     layers = find_package_folders(python, clean_environ(subject.environ))
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)

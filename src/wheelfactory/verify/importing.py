@@ -6,19 +6,19 @@ from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
-    make_build_environment,
     cpu_torch_requirement,
-    make_layered_environment,
     find_package_folders,
-    pip_install,
+    make_build_environment,
+    make_layered_environment,
     make_triton_environment,
+    pip_install,
 )
 from wheelfactory.build.rocm_python import probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BuildError, ProgramError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import failure_reason, run
-from wheelfactory.verify.cell_python import CellPython, find_cell_python, no_python_result, find_local_python
+from wheelfactory.verify.cell_python import CellPython, find_cell_python, find_local_python, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import Finding, GateResult
@@ -56,7 +56,9 @@ def _triton(subject: Subject) -> GateResult:
     torch = make_build_environment(subject.cache)
     layers = [torch.site_packages, make_triton_environment(subject.cache, subject.triton).site_packages]
     findings = _install_and_import(subject, torch.python, torch.version, layers)
-    return GateResult.from_findings("import", findings, f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's")
+    return GateResult.from_findings(
+        "import", findings, f"Triton {subject.triton}, {cpu_torch_requirement()} in place of ROCm's"
+    )
 
 
 def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:

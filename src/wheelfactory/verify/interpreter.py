@@ -6,19 +6,26 @@ Covered: fp16, dense and packed sequences and a cache of keys, causal and not, g
 
 from __future__ import annotations
 
-from wheelfactory.build.environments import make_interpreter_environment, interpreter_requirements
+from wheelfactory.build.environments import interpreter_requirements, make_interpreter_environment
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import find_cell_limits
-from wheelfactory.verify.numbers import NUMBERS_PROGRAM, TOLERANCES, TIMEOUT_S, NumericReport, find_numeric_faults, numeric_gate_result
+from wheelfactory.verify.numbers import (
+    NUMBERS_PROGRAM,
+    TIMEOUT_S,
+    TOLERANCES,
+    NumericReport,
+    find_numeric_faults,
+    numeric_gate_result,
+)
 from wheelfactory.verify.proofs import (
     ProofCache,
     ProofKey,
-    run_program,
     payload_sha256,
     program_environ,
-    stand_in_requirements,
+    run_program,
     stand_in_environment,
+    stand_in_requirements,
     stand_in_torch_version,
 )
 from wheelfactory.verify.result import GateResult
@@ -38,7 +45,11 @@ def compute(subject: Subject) -> NumericReport | str:
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in find_cell_limits(subject)))
     beside = (*stand_in_requirements(subject.triton), *interpreter_requirements())
     question = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), beside)
-    proofs, file, standard = ProofCache(subject.cache / "proofs"), subject.wheel.path.name, TOLERANCES[subject.cell.backend]
+    proofs, file, standard = (
+        ProofCache(subject.cache / "proofs"),
+        subject.wheel.path.name,
+        TOLERANCES[subject.cell.backend],
+    )
     kept = proofs.find(question, NumericReport)
     if kept is not None and not any(find_numeric_faults(file, standard, kept, WHERE)):
         return kept

@@ -34,7 +34,9 @@ def check_linking(subject: Subject) -> GateResult:
             expected, found = f"symbols of glibc {promised}", f"glibc {elf.glibc}"
             findings.append(Finding(file=elf.name, expected=expected, found=found, remedy=cure))
     needed = {name for elf in files for name in elf.needed}
-    return GateResult.from_findings("linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)})
+    return GateResult.from_findings(
+        "linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)}
+    )
 
 
 def _loading(elf: ElfFile) -> Iterator[Finding]:

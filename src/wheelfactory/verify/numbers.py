@@ -72,7 +72,7 @@ class NumericReport(ProgramReport):
     symbols: dict[str, int]
     """The functions that were called, and how often: ``flash_attn_2_cuda.fwd``."""
     dropped: tuple[str, ...]
-    """Launch options that were left out, in the foreign-GPU test mode."""
+    """Launch options that were left out, in the non-AMD GPU test mode."""
 
 
 def find_numeric_faults(file: str, standard: Tolerance, numbers: NumericReport | str, where: str) -> Iterator[Finding]:

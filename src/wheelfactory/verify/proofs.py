@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 from wheelfactory.build.environments import (
     PYTHON,
     Environment,
-    make_build_environment,
     build_requirements,
     cpu_torch_requirement,
+    make_build_environment,
     make_triton_environment,
     open_wheel_environment,
 )

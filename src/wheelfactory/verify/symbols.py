@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from wheelfactory.verify.cell_python import find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.dynamic import Symbol
-from wheelfactory.wheel.elf.mangled import guess_provider, find_qualified_name, format_symbol, find_string_abi
+from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.elf.scope import Scope
-from wheelfactory.wheel.record import Toolchain
 
 _MOST = 20
 """Findings shown of one wheel; a wrong torch misses hundreds."""

@@ -22,14 +22,14 @@ from typing import IO
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.zip_format import (
-    ENCRYPTED,
     COMPRESSION_LEVEL_FLAGS,
+    ENCRYPTED,
     HAS_DESCRIPTOR,
     UTF8,
     EndRecord,
     find_descriptor_sizes,
-    pack_end_record,
     pack_directory_entry,
+    pack_end_record,
     pack_header,
     read_end_record,
     read_extra,
@@ -108,7 +108,9 @@ def find_noncanonical(path: Path, executable: Collection[str]) -> Iterator[Archi
             elif _bytes_at(file, info.header_offset, found[1]) != pack_header(header):
                 yield ArchiveFault(ascii(info.filename), "a header as the factory writes it", "another form, or more")
             elif _bytes_at(file, place, place + len(entry)) != entry:
-                yield ArchiveFault(ascii(info.filename), "an entry in the directory as the factory writes it", "another form")
+                yield ArchiveFault(
+                    ascii(info.filename), "an entry in the directory as the factory writes it", "another form"
+                )
                 return  # where the next one begins is not known
             place += len(entry)
         end = pack_end_record(EndRecord(len(archive.infolist()), archive.start_dir, place - archive.start_dir))
@@ -152,7 +154,9 @@ def _faults(archive: zipfile.ZipFile, end: EndRecord) -> Iterator[ArchiveFault]:
     yield from _shared_names(members)
     unpacked, packed = sum(info.file_size for info in members), archive.start_dir
     if unpacked > _MOST_TIMES * packed + _ALWAYS:
-        yield ArchiveFault("(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes")
+        yield ArchiveFault(
+            "(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes"
+        )
     assert archive.fp
     yield from _layout_faults(archive.fp, members, archive.start_dir)
 
@@ -230,7 +234,9 @@ def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int
             and (header.sizes == sizes or (follow and header.sizes == (0, 0, 0)))
         )
         if not agrees:
-            yield ArchiveFault(ascii(info.filename), "what the directory of the archive says", "another name, size or method")
+            yield ArchiveFault(
+                ascii(info.filename), "what the directory of the archive says", "another name, size or method"
+            )
         end_at = content + info.compress_size
         places = {end_at + size for size in find_descriptor_sizes(file, end_at, sizes)} if follow else {end_at}
         if not places:
@@ -254,7 +260,9 @@ def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iter
         found = read_header(file, info.header_offset)
         assert found  # members whose headers are wrong are not looked into
         if _unpacked(file, found[1], info) != (info.CRC, info.file_size):
-            yield ArchiveFault(ascii(info.filename), "to unpack to what the directory of the archive says", "something else")
+            yield ArchiveFault(
+                ascii(info.filename), "to unpack to what the directory of the archive says", "something else"
+            )
 
 
 def _unpacked(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int] | None:

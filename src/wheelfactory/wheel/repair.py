@@ -21,7 +21,7 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.twin import parse_architecture, write_stripped_wheel
+from wheelfactory.wheel.stripped import parse_architecture, write_stripped_wheel
 
 EXTERNAL_LIBRARIES = (
     "libtorch*.so*",

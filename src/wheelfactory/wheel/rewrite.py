@@ -20,9 +20,9 @@ from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.metadata import label_version, protect_metadata
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
-from wheelfactory.wheel.record import BuildRecord
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
 _CHUNK = 1 << 20

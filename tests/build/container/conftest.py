@@ -63,7 +63,7 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def build_image(engine: Engine, base: str, matrix_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def cell_image(engine: Engine, base: str, matrix_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tag of the image that the cells of the tests are built in, made as the factory makes it."""
     log = tmp_path_factory.mktemp("image") / "image.log"
     return build_image(engine, render_dockerfile(load_matrix(matrix_file), CELL), log, lambda *_: None)

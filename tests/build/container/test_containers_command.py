@@ -74,7 +74,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path) -> Iterator[Bench]:
+def bench(engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path) -> Iterator[Bench]:
     machine = Bench(engine, matrix_file, tmp_path / "cache", tmp_path / "dist")
     put_sources(machine.cache)
     yield machine

@@ -15,7 +15,7 @@ from wheelfactory.build.container.container import ResourceShare, run_in_contain
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import run_folder
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
-from wheelfactory.explain.failure import find_hint
+from wheelfactory.explain.error_hint import find_hint
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,9 @@ def test_at_the_deadline_it_is_ended_and_the_same_command_may_go_on(ended: Ended
 
 def test_an_image_that_is_gone_is_told_as_that(engine: Engine, tmp_path: Path, soon: float) -> None:
     with pytest.raises(BuildError, match="no such image"):
-        run_in_container(engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None)
+        run_in_container(
+            engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None
+        )
 
 
 def test_an_interrupt_ends_the_container_on_its_way_out(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:

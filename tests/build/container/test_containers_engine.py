@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import wheelfactory.build.container.engine as engine_room
-from wheelfactory.build.container.engine import Engine, find_engine_urls, connect_engine
+from wheelfactory.build.container.engine import Engine, connect_engine, find_engine_urls
 from wheelfactory.core.errors import BuildError
 
 
@@ -79,4 +79,4 @@ def test_the_free_room_is_that_of_the_engines_storage_or_unknown(engine: Engine,
 def test_the_steps_of_an_image_have_the_network_of_this_machine_only_where_there_is_no_other(
     engine: Engine, bridge: bool, network: str | None
 ) -> None:
-    assert replace(engine, bridge=bridge).build_network == network
+    assert replace(engine, has_bridge_network=bridge).build_network == network

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.build.container.fit import INSTALLED_TORCH_GB, ImageEstimate, extra_disk_gb, fits_on_disk, estimate_images, render_image_estimates
+from wheelfactory.build.container.disk_fit import (
+    INSTALLED_TORCH_GB,
+    ImageEstimate,
+    estimate_images,
+    extra_disk_gb,
+    fits_on_disk,
+    render_image_estimates,
+)
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.facts import Image
 
@@ -57,7 +64,9 @@ def test_a_size_without_its_unit_is_refused(disk: str) -> None:
 
 def test_torch_is_put_beside_an_image_that_lacks_it_for_one_of_the_cells() -> None:
     assert extra_disk_gb(image(), [NEW], 2 * 10**9) == 2
-    assert extra_disk_gb(image(), [NEW, NEWER_PYTHON], 2 * 10**9) == INSTALLED_TORCH_GB + 2, "its torch is for another Python"
+    assert extra_disk_gb(image(), [NEW, NEWER_PYTHON], 2 * 10**9) == INSTALLED_TORCH_GB + 2, (
+        "its torch is for another Python"
+    )
     assert extra_disk_gb(image(torch="2.8.0"), [NEW], 0) == INSTALLED_TORCH_GB
     assert extra_disk_gb(image(torch=None), [NEW], 0) == INSTALLED_TORCH_GB
 
@@ -79,7 +88,9 @@ def test_the_block_of_images_says_which_fits(disk_gb: float, verdicts: list[str]
     assert head == f"images, on a disk of {disk_gb} GB"
     assert [line[:11].strip() for line in lines] == verdicts
     assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 2.0 GB beside it")
-    assert lines[1].endswith(f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB beside it")
+    assert lines[1].endswith(
+        f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB beside it"
+    )
 
 
 def test_without_cells_there_is_no_block() -> None:

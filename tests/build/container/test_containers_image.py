@@ -185,12 +185,15 @@ def test_the_steps_of_an_image_are_counted_while_it_is_made(engine: Engine, base
     assert told == [(0, 2, "making the image"), (1, 2, "making the image")]
 
 
-def test_the_image_of_a_cell_has_the_name_that_its_dockerfile_says(build_image: str, matrix_file: Path) -> None:
-    assert build_image == render_dockerfile(load_matrix(matrix_file), CELL).tag
+def test_the_image_of_a_cell_has_the_name_that_its_dockerfile_says(cell_image: str, matrix_file: Path) -> None:
+    assert cell_image == render_dockerfile(load_matrix(matrix_file), CELL).tag
 
 
 def test_an_image_that_is_here_is_not_made_again(
-    engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path
+    engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path
 ) -> None:
-    assert build_image(engine, render_dockerfile(load_matrix(matrix_file), CELL), tmp_path / "image.log", silent) == build_image
+    assert (
+        build_image(engine, render_dockerfile(load_matrix(matrix_file), CELL), tmp_path / "image.log", silent)
+        == cell_image
+    )
     assert not (tmp_path / "image.log").exists()

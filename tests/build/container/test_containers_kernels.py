@@ -27,13 +27,13 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.handover import store_folder
+from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.build_record import read_build_record
+from wheelfactory.wheel.inspect.facts import inspect
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.record import read_build_record
 
 pytestmark = pytest.mark.slow
 

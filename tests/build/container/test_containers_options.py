@@ -121,7 +121,7 @@ def test_a_run_leaves_no_folder(served: Given) -> None:
 
 
 @pytest.mark.slow
-def test_the_place_of_a_cell_is_its_image(engine: Engine, build_image: str, matrix_file: Path, tmp_path: Path) -> None:
+def test_the_place_of_a_cell_is_its_image(engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path) -> None:
     given: Given = {
         "matrix": load_matrix(matrix_file),
         "host": Host(4, 32),
@@ -135,5 +135,5 @@ def test_the_place_of_a_cell_is_its_image(engine: Engine, build_image: str, matr
     assert place.python == Path(BASE["python-path"])
     assert place.environ["PATH"].startswith("/opt/venv/bin:/opt/rocm/bin:")
     assert not set(place.environ.values()) & set(os.environ.values()) - {"/tmp"}  # noqa: S108 - in the container
-    inside = engine.client.images.get(build_image).attrs["Config"]
+    inside = engine.client.images.get(cell_image).attrs["Config"]
     assert inside["Labels"]["wheelfactory.torch"] == CELL.torch

@@ -18,7 +18,7 @@ from rocm_machine import make_machine
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.release.manifest import read_manifest
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("build_image")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cell_image")]
 
 REAL = "fa2.8.3*-rocm7.2-torch2.13.0-py3-triton"
 """Two releases, so two wheels of which none is made from the other."""

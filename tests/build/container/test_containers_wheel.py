@@ -20,7 +20,7 @@ NAME = "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")
-def machine(engine: Engine, build_image: str, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(engine: Engine, cell_image: str, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """One with an engine, where no cell was built yet."""
     return make_machine(
         tmp_path_factory.mktemp("contained") / "cache", cache, {**os.environ, "DOCKER_HOST": engine.url}
@@ -41,9 +41,9 @@ def wheel(machine: Machine, matrix_file: Path, tmp_path_factory: pytest.TempPath
     return dest / NAME
 
 
-def test_setup_py_ran_in_the_container(machine: Machine, wheel: Path, build_image: str) -> None:
+def test_setup_py_ran_in_the_container(machine: Machine, wheel: Path, cell_image: str) -> None:
     first = (machine.cache / "logs" / f"{CELL.id}.log").read_text().partition("\n")[0]
-    assert build_image in first
+    assert cell_image in first
 
 
 def test_it_is_byte_for_byte_the_wheel_that_this_machine_makes(

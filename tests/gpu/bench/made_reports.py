@@ -88,7 +88,8 @@ def attention_report(*rows: AttentionRow, **other: Any) -> AttentionReport:
                 foreign_gpu=False,
             ),
             "implementations": tuple(
-                MeasuredImplementation(name=name, origin="torch") for name in dict.fromkeys(row.implementation for row in rows)
+                MeasuredImplementation(name=name, origin="torch")
+                for name in dict.fromkeys(row.implementation for row in rows)
             ),
             "rows": with_ratios(rows),
             **other,

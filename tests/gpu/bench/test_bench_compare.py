@@ -8,8 +8,8 @@ import pytest
 
 from gpu.bench.made_reports import CONFIG, MI300X, not_trained, trained, training_report
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.bench.compare import compare_training, require_comparable, require_common_implementation
-from wheelfactory.gpu.bench.describe import change_lines
+from wheelfactory.gpu.bench.bench_text import change_lines
+from wheelfactory.gpu.bench.compare import compare_training, require_common_implementation, require_comparable
 from wheelfactory.gpu.validate.report import Hardware
 
 

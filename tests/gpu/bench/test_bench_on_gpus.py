@@ -15,7 +15,7 @@ from command_line import Cli
 from gpu.bench.gpu_python import CPU, H200, MI300X, attention, length, make_gpu_python, training
 from gpu.bench.made_reports import trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
-from wheelfactory.gpu.bench.describe import training_lines
+from wheelfactory.gpu.bench.bench_text import training_lines
 from wheelfactory.gpu.bench.reports import read_report
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
 
@@ -180,7 +180,7 @@ def test_the_test_mode_is_refused_where_it_has_no_sense(
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
     gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, **SWEEP}, torch)
-    shown = cli("bench", *arguments, "--foreign-gpu", "--python", gpu.python)
+    shown = cli("bench", *arguments, "--non-amd-gpu", "--python", gpu.python)
     assert (shown.code, shown.out, gpu.calls) == (BAD_INPUT, "", [])
     assert shown.err.startswith(f"error: {error}")
 
@@ -190,7 +190,7 @@ def test_a_training_takes_no_notice_of_the_users_autotune_variable(
 ) -> None:
     monkeypatch.setenv(AUTOTUNE_VARIABLE, "TRUE")
     gpu = make_gpu_python(tmp_path / "gpu", BOTH, H200)
-    assert cli("bench", "training", "--foreign-gpu", "--python", gpu.python).code == DONE
+    assert cli("bench", "training", "--non-amd-gpu", "--python", gpu.python).code == DONE
     assert [call["environ"].get(AUTOTUNE_VARIABLE) for call in gpu.calls] == [None, "FALSE"]
 
 
@@ -246,7 +246,7 @@ def test_without_lengths_a_gpu_is_given_the_whole_sweep(cli: Cli, tmp_path: Path
 
 def test_the_test_mode_for_another_vendor_is_said_and_recorded(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", SWEEP, H200)
-    shown = cli("bench", "attention", "--python", gpu.python, *LENGTHS, "--foreign-gpu", "--output-json", "a.json")
+    shown = cli("bench", "attention", "--python", gpu.python, *LENGTHS, "--non-amd-gpu", "--output-json", "a.json")
     assert gpu.calls[0]["config"]["foreign_gpu"] is True
     assert "NVIDIA H200 (sm_90), torch 2.11.0+cu130, CUDA 13.0" in shown.out
     assert "(launch options dropped: waves_per_eu): this says nothing about an AMD GPU" in shown.out
@@ -254,7 +254,7 @@ def test_the_test_mode_for_another_vendor_is_said_and_recorded(cli: Cli, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("options", "is_told"), [((), True), (("--foreign-gpu",), False)], ids=["as users run it", "test mode"]
+    ("options", "is_told"), [((), True), (("--non-amd-gpu",), False)], ids=["as users run it", "test mode"]
 )
 def test_whoever_runs_a_triton_wheel_on_nvidia_is_told_of_the_test_mode(
     cli: Cli, tmp_path: Path, options: tuple[str, ...], is_told: bool
@@ -264,7 +264,7 @@ def test_whoever_runs_a_triton_wheel_on_nvidia_is_told_of_the_test_mode(
     shown = cli("bench", "attention", "--python", gpu.python, *LENGTHS, *options)
     assert shown.code == FAILED
     assert "flash-attn, 128, 256 tokens: failed: KeyError: " in shown.out
-    assert ("in a test mode only: --foreign-gpu" in shown.err) is is_told
+    assert ("in a test mode only: --non-amd-gpu" in shown.err) is is_told
 
 
 def test_the_cpu_is_given_no_preset(cli: Cli, tmp_path: Path) -> None:

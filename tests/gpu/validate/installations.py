@@ -55,7 +55,9 @@ def installed(cell: Cell = TRITON, **changes: Any) -> InstalledPackage:
         "files": (f"{SITE}/flash_attn/__init__.py", FILES[cell.backend]),
         "troubles": (),
     }
-    return InstalledPackage(project="flash-attn", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True)
+    return InstalledPackage(
+        project="flash-attn", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True
+    )
 
 
 def fallback(**changes: Any) -> InstalledPackage:
@@ -68,7 +70,9 @@ def fallback(**changes: Any) -> InstalledPackage:
         "files": (f"{SITE}/flash_attention_amd/__init__.py",),
         "troubles": (),
     }
-    return InstalledPackage(project="flash-attention-amd", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True)
+    return InstalledPackage(
+        project="flash-attention-amd", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True
+    )
 
 
 def case(name: str = "causal float16", error: str | None = None, **errors: tuple[float, float]) -> NumericCase:

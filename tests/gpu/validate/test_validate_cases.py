@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpu.validate.installations import case, numbers
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.validate.checks import as_cases
-from wheelfactory.gpu.validate.report import ValidationCase, ResultError
+from wheelfactory.gpu.validate.report import ResultError, ValidationCase
 from wheelfactory.verify import numbers as rule
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status
@@ -17,7 +17,9 @@ GROUPED = KnownLimit("grouped*", flash_attn=">=2", reason="backward with grouped
 CACHED = KnownLimit("cached*", flash_attn=">=2", reason="a cache", skip_forward=True)
 
 
-def only(found: rule.NumericCase, backend: Backend = Backend.TRITON, limits: Sequence[KnownLimit] = ()) -> ValidationCase:
+def only(
+    found: rule.NumericCase, backend: Backend = Backend.TRITON, limits: Sequence[KnownLimit] = ()
+) -> ValidationCase:
     (made,) = as_cases(numbers(backend, found), limits)
     return made
 
@@ -27,7 +29,10 @@ def test_each_result_has_its_error_and_the_bound_of_the_backend() -> None:
     assert made == ValidationCase(
         name="causal float16",
         status=Status.PASSED,
-        errors=(ResultError(result="output", error=0.001, bound=0.004), ResultError(result="dv", error=0.003, bound=0.012)),
+        errors=(
+            ResultError(result="output", error=0.001, bound=0.004),
+            ResultError(result="dv", error=0.003, bound=0.012),
+        ),
     )
     ck = only(case(output=(0.001, 0.002), dv=(0.003, 0.004)), Backend.CK)
     assert [error.bound for error in ck.errors] == [0.008, 0.04]

@@ -11,7 +11,7 @@ from gpu.validate.installations import FILES, H200, MI300X, NO_GPU, SITE, fallba
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.checks import check_installed, check_calls
+from wheelfactory.gpu.validate.checks import check_calls, check_installed
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ValidationCheck
 from wheelfactory.verify.numbers import TOLERANCES, NumericReport
@@ -20,7 +20,9 @@ from wheelfactory.verify.result import Status
 TRITON_MODULE = TOLERANCES[Backend.TRITON].module
 
 
-def found(name: str, package: InstalledPackage, python: TorchPython | None = MI300X, *, foreign: bool = False) -> ValidationCheck:
+def found(
+    name: str, package: InstalledPackage, python: TorchPython | None = MI300X, *, foreign: bool = False
+) -> ValidationCheck:
     (check,) = [check for check in check_installed(package, python, non_amd_gpu=foreign) if check.name == name]
     return check
 
@@ -31,7 +33,10 @@ def called(name: str, package: InstalledPackage, said: NumericReport | None) -> 
 
 
 def test_a_good_wheel_on_its_gpu_passes_all() -> None:
-    checks = [*check_installed(installed(), MI300X, non_amd_gpu=False), *check_calls(installed(), numbers(), elsewhere=False)]
+    checks = [
+        *check_installed(installed(), MI300X, non_amd_gpu=False),
+        *check_calls(installed(), numbers(), elsewhere=False),
+    ]
     assert {check.name: check.status for check in checks} == dict.fromkeys(
         ("files", "build record", "torch", "ROCm", "arch", "backend", "module"), Status.PASSED
     )
@@ -166,7 +171,9 @@ def test_where_nothing_computed_no_call_is_judged(name: str) -> None:
         pytest.param(fallback(), None, id="the fallback"),
     ],
 )
-def test_the_backend_is_known_by_the_label_or_else_by_an_extension(package: InstalledPackage, backend: Backend | None) -> None:
+def test_the_backend_is_known_by_the_label_or_else_by_an_extension(
+    package: InstalledPackage, backend: Backend | None
+) -> None:
     assert package.backend is backend
 
 

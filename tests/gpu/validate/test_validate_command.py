@@ -63,7 +63,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """One with an MI300X and a good Triton wheel installed, until the test changes it."""
     made = Machine()
     monkeypatch.setattr(validate, "find_torch_python", made.find)
-    monkeypatch.setattr(validate, "build_environment", lambda cache: Environment(Path("/own")))
+    monkeypatch.setattr(validate, "make_build_environment", lambda cache: Environment(Path("/own")))
     monkeypatch.setattr(validate, "read_installed", lambda python, environ: made.installed)
     monkeypatch.setattr(compute, "ask", made.ask)
     return made
@@ -183,21 +183,21 @@ def test_a_gpu_of_another_vendor_is_not_used_unless_asked_for(cli: Cli, machine:
     machine.python = replace(H200, triton=None)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
-    gpu = "  not run   GPU (NVIDIA H200 is none of AMD; --foreign-gpu computes there, in a test mode)"
+    gpu = "  not run   GPU (NVIDIA H200 is none of AMD; --non-amd-gpu computes there, in a test mode)"
     assert gpu in done.out.splitlines()
     assert done.out.splitlines()[-1] == "nothing is wrong, and no number was computed on a GPU"
 
 
 def test_the_test_mode_computes_there_and_claims_nothing_for_amd(cli: Cli, machine: Machine) -> None:
     machine.python, machine.answer = H200, numbers(gpu="sm_90", dropped=("waves_per_eu",))
-    done = cli("validate", "--foreign-gpu", "--json", "--cache", "cache")
+    done = cli("validate", "--non-amd-gpu", "--json", "--cache", "cache")
     found = report(done.out)
     assert done.code == DONE
-    assert machine.commands == [("flash_attn", "cuda", "full", "--foreign-gpu", UNEVEN)]
+    assert machine.commands == [("flash_attn", "cuda", "full", "--non-amd-gpu", UNEVEN)]
     assert found.dropped_launch_options == ("waves_per_eu",)
     assert found.hardware == Hardware(vendor="nvidia", device="NVIDIA H200", arch="sm_90")
-    last = cli("validate", "--foreign-gpu", "--cache", "cache").out.splitlines()[-1]
-    assert last.endswith("in the foreign-GPU test mode: this proves nothing about AMD GPUs")
+    last = cli("validate", "--non-amd-gpu", "--cache", "cache").out.splitlines()[-1]
+    assert last.endswith("in the non-AMD GPU test mode: this proves nothing about AMD GPUs")
 
 
 def test_the_fallback_runs_on_any_gpu(cli: Cli, machine: Machine) -> None:
@@ -263,7 +263,7 @@ def test_the_test_mode_is_refused_where_it_has_no_sense(
     machine.python, machine.installed = python, package
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    done = cli("validate", "--foreign-gpu", "--cache", "cache")
+    done = cli("validate", "--non-amd-gpu", "--cache", "cache")
     assert (done.code, machine.commands, done.out) == (BAD_INPUT, [], "")
     assert error in done.err
     assert "hint: " in done.err

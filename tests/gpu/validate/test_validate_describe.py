@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from validations import CASES, DROPPED, H200, SHA256, a_validation, foreign
-from wheelfactory.gpu.validate.describe import validation_lines, verdict
-from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, Hardware, ValidatedPackage
+from wheelfactory.gpu.validate.report import Hardware, ValidatedPackage, ValidationCase, ValidationCheck
+from wheelfactory.gpu.validate.validation_text import validation_lines, verdict
 from wheelfactory.verify.result import Status
 
 WRONG = ValidationCase(name="wide float16", status=Status.FAILED, detail="RuntimeError: no kernel")
@@ -43,7 +43,9 @@ def test_it_says_what_ran_where_and_with_what() -> None:
 
 
 def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None:
-    assert lines(cases=(*CASES, WRONG), checks=(ValidationCheck(name="backend", status=Status.PASSED), MISFIT))[-7:-1] == [
+    assert lines(cases=(*CASES, WRONG), checks=(ValidationCheck(name="backend", status=Status.PASSED), MISFIT))[
+        -7:-1
+    ] == [
         "  passed    backend",
         "  failed    arch (gfx1036; promised are gfx942)",
         "  passed    fp16 d64 causal  output 1.0e-03 of 8.0e-03, dq 3.0e-03 of 4.0e-03",
@@ -54,7 +56,9 @@ def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None
 
 
 def test_the_test_mode_says_what_it_dropped() -> None:
-    assert "  mode      foreign GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in validation_lines(foreign())
+    assert "  mode      foreign GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in validation_lines(
+        foreign()
+    )
     assert "  mode      foreign GPU; dropped at launch: nothing" in validation_lines(foreign(dropped_launch_options=()))
     assert not [line for line in lines() if line.startswith("  mode")]
 
@@ -66,7 +70,7 @@ def test_the_test_mode_says_what_it_dropped() -> None:
         ({}, "validated on AMD Instinct MI300X (gfx942); 1 of 3 cases not run"),
         (
             {"hardware": H200, "dropped_launch_options": DROPPED, "cases": CASES[:1]},
-            "computed on NVIDIA H200 (sm_90) in the foreign-GPU test mode: this proves nothing about AMD GPUs",
+            "computed on NVIDIA H200 (sm_90) in the non-AMD GPU test mode: this proves nothing about AMD GPUs",
         ),
         ({"hardware": H200, "cases": CASES[:1]}, "validated on NVIDIA H200 (sm_90)"),
         ({"hardware": Hardware(), "cases": CASES[:1]}, "nothing is wrong, and no number was computed on a GPU"),

@@ -17,8 +17,8 @@ from wheelfactory.build.environments import (
     make_empty_environment,
     make_interpreter_environment,
     make_layered_environment,
-    pip_install,
     make_triton_environment,
+    pip_install,
 )
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.digest import file_sha256
@@ -62,9 +62,11 @@ NOT_ASKED = ("causal*", "wide*", "uneven*", "grouped*", "packed*", "cached causa
 @pytest.fixture
 def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of the suite is said to be beyond what the release can do."""
-    limits = tuple(KnownLimit(cases, flash_attn=">=2", reason="what takes long", skip_forward=True) for cases in NOT_ASKED)
-    monkeypatch.setattr(compute, "limits_of", lambda subject: limits)
-    monkeypatch.setattr(interpreter, "limits_of", lambda subject: limits)
+    limits = tuple(
+        KnownLimit(cases, flash_attn=">=2", reason="what takes long", skip_forward=True) for cases in NOT_ASKED
+    )
+    monkeypatch.setattr(compute, "find_cell_limits", lambda subject: limits)
+    monkeypatch.setattr(interpreter, "find_cell_limits", lambda subject: limits)
     monkeypatch.setattr(compute, "LIMITS", limits)
 
 
@@ -85,7 +87,9 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"<= hi - start_n"
     assert good in upstream[name]
     wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})
-    monkeypatch.setattr(compute, "ahead_of_time", lambda subject: GateResult.from_findings("ahead-of-time", [], subject.cell.id))
+    monkeypatch.setattr(
+        compute, "ahead_of_time", lambda subject: GateResult.from_findings("ahead-of-time", [], subject.cell.id)
+    )
     done = cli("validate", wheel, "--json", "--python", torch.python, "--cache", own_cache)
 
     assert done.code == VERIFICATION_REFUSED, done.err

@@ -15,7 +15,7 @@ import pytest
 from kernel_project import BINDING, KERNELS, Project, keys_of, make_project
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import FAILED, TIME_UP, READY_TO_LINK, SHARD_DONE
+from wheelfactory.kernels.compiler.request import FAILED, READY_TO_LINK, SHARD_DONE, TIME_UP
 
 
 @pytest.fixture

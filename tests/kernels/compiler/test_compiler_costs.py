@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wheelfactory.kernels.compiler.costs import SEED_COSTS, Cost, Ledger, Measurement, parse_kernel_kind, predict_cost, seed_cost, shard_costs
+from wheelfactory.kernels.compiler.costs import (
+    SEED_COSTS,
+    Cost,
+    Ledger,
+    Measurement,
+    parse_kernel_kind,
+    predict_cost,
+    seed_cost,
+    shard_costs,
+)
 
 CLANG, OTHER = "sha256 of a compiler", "sha256 of another compiler"
 ONE, THREE = ("gfx942",), ("gfx90a", "gfx942", "gfx950")

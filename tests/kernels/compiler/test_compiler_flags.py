@@ -8,11 +8,11 @@ import pytest
 
 from wheelfactory.kernels.compiler.flags import (
     appended_flags,
+    find_kernel_source,
     has_runaway_flags,
     kernel_command,
     kernel_flags,
     kernel_name,
-    find_kernel_source,
     rocm_root,
     source_root,
 )

@@ -13,9 +13,9 @@ import pytest
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MAX_ARGUMENT_BYTES,
-    raise_link_limit,
     argument_limit,
     link_argument_bytes,
+    raise_link_limit,
     require_matching_key,
     require_supported_archs,
 )
@@ -26,7 +26,12 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize(
     ("stack", "allowed"),
-    [(8 * MIB, 2 * MIB), (16 * MIB, 4 * MIB), (64 * MIB, MAX_ARGUMENT_BYTES), (resource.RLIM_INFINITY, MAX_ARGUMENT_BYTES)],
+    [
+        (8 * MIB, 2 * MIB),
+        (16 * MIB, 4 * MIB),
+        (64 * MIB, MAX_ARGUMENT_BYTES),
+        (resource.RLIM_INFINITY, MAX_ARGUMENT_BYTES),
+    ],
 )
 def test_linux_allows_a_quarter_of_the_stack_up_to_a_point(stack: int, allowed: int) -> None:
     assert argument_limit(stack) == allowed

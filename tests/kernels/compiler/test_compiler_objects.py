@@ -14,10 +14,10 @@ import pytest
 
 from wheelfactory.kernels.compiler.compiler import Compiler
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.edges import Edge, CompileInputs
+from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
 from wheelfactory.kernels.compiler.launcher import LAUNCHER_PATH
 from wheelfactory.kernels.compiler.objects import MIN_FREE_BYTES, ObjectCompiler
-from wheelfactory.kernels.compiler.order import CompileRequest
+from wheelfactory.kernels.compiler.request import CompileRequest
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
 HEAVY, LIGHT, BINDING = "fmha_bwd_api", "fmha_fwd_d64", "flash_api"
@@ -45,7 +45,9 @@ class Work:
         edges = [self._edge(name) for name in names]
         order = CompileRequest("", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline)
         content = Compiler(version="", llvm=0, amd=False, content="c1")
-        found = CompileInputs({}, (), str(self.hipcc), ("gfx942",), content, self.store.key, early_inline_disabled=False)
+        found = CompileInputs(
+            {}, (), str(self.hipcc), ("gfx942",), content, self.store.key, early_inline_disabled=False
+        )
         objects = ObjectCompiler(order, found, self.store, self._environ(), PREDICTED_S)
         objects.compile_edges(edges)
         return objects

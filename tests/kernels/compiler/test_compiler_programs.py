@@ -15,7 +15,7 @@ from kernel_project import BINDING, KERNELS, make_project
 from pythons import find_python
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.order import REQUEST_VARIABLE
+from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE
 
 COMPILE = Path(str(launcher.__file__)).parent
 
@@ -127,9 +127,9 @@ def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_p
 
     code = (
         "import os, subprocess, sys\n"
-        "from wheelfactory.kernels.compiler.limits import allow_link\n"
+        "from wheelfactory.kernels.compiler.limits import raise_link_limit\n"
         "objects = open('objects').read().split()\n"
-        "allow_link(os.getpid(), objects, os.environ)\n"
+        "raise_link_limit(os.getpid(), objects, os.environ)\n"
         "subprocess.run(['cc', '-shared', '-o', 'all.so', *objects], check=True)\n"
     )
     (tmp_path / "objects").write_text("\n".join(map(str, objects)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, longest_first, wall_time
+from wheelfactory.kernels.compiler.shards import Shard, cut_shards, longest_first, min_shard_count, wall_time
 
 COSTS = st.dictionaries(st.text(max_size=4), st.floats(min_value=0.01, max_value=1000), max_size=40)
 COUNTS = st.integers(1, 12)

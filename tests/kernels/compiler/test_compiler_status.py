@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.kernels.compiler.status import format_duration, render_status_line, estimate_time_left
+from wheelfactory.kernels.compiler.status import estimate_time_left, format_duration, render_status_line
 
 
 def test_time_left_follows_the_predictions_that_came_true() -> None:

@@ -16,7 +16,7 @@ from small_matrix import edited
 from wheelfactory.core.checkout import MATRIX, ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.image_tags import refresh_images
+from wheelfactory.matrix.refresh.images import refresh_images
 from wheelfactory.matrix.refresh.registry import Registry
 
 SCRIPT = ROOT / "scripts/refresh_images.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.matrix.refresh.torch_support import edit_torch, merge_versions
+from wheelfactory.matrix.refresh.torch_releases import edit_torch, merge_versions
 
 TEXT = """\
 # torch: ['2.9.1'] in a remark

@@ -20,7 +20,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Rocm
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.refresh.torch_index import TorchIndex
-from wheelfactory.matrix.refresh.torch_support import TorchChanges, refresh_torch
+from wheelfactory.matrix.refresh.torch_releases import TorchChanges, refresh_torch
 
 SCRIPT = ROOT / "scripts/refresh_support.py"
 FACTS = """\

@@ -18,9 +18,9 @@ from fake_github.repository import OWNER_REPO
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.release.github import client as client_module
-from wheelfactory.release.github.answers import RetryableError, is_rate_limit, check_response, find_retry_delay
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.releases import Releases
+from wheelfactory.release.github.responses import RetryableError, check_response, find_retry_delay, is_rate_limit
 from wheelfactory.release.transaction import Asset
 
 NOW = 1000.0

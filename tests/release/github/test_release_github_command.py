@@ -21,14 +21,14 @@ from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
 from validations import a_validation, written
 from wheel_factory import MATRIX, finished_wheel, keep_plain, payload, read_zip, write_zip
 from wheelfactory.cli import main
-from wheelfactory.commands.targets import open_publisher, open_archive_host
+from wheelfactory.commands.targets import open_archive_host, open_publisher
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.evidence import as_evidence
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_archs, manifest_bytes
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes, read_manifest, verified_archs
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import required_gates

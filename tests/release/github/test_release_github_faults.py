@@ -41,7 +41,7 @@ def staged(publisher: NewPublisher, added: Added) -> None:
 def in_parts(publisher: NewPublisher, added: Added) -> None:
     """A release takes one wheel, so that there are three."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "MOST_WHEELS", 1)
+        patch.setattr(parts, "MAX_WHEELS", 1)
         publish(publisher(), added)
 
 

@@ -11,9 +11,9 @@ from wheelfactory.release.github.parts import (
     MAX_WHEELS,
     WRITTEN_LAST,
     find_part_number,
+    find_part_with_room,
     part_tag,
     wheel_names,
-    find_part_with_room,
 )
 
 

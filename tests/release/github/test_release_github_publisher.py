@@ -184,7 +184,7 @@ def test_a_file_just_under_the_limit_is_sent(
 def test_a_full_release_is_followed_by_another_and_only_the_last_has_the_manifest(
     github: FakeGitHub, publisher: NewPublisher, added: Added, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "MOST_WHEELS", 2)
+    monkeypatch.setattr(parts, "MAX_WHEELS", 2)
     publish(publisher(), added)
     first, second = github.repository.published()
     assert (first.tag, second.tag) == ("v1", "wheels-v1-2")

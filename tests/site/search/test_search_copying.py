@@ -60,7 +60,9 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         write_index(folder / "pypi", {"einops": einops(made), **wrong})
         rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
-        (folder / "doctor.py").write_text(build_single_file(WRITTEN, ""))  # as a release directory has it: it knows no site
+        (folder / "doctor.py").write_text(
+            build_single_file(WRITTEN, "")
+        )  # as a release directory has it: it knows no site
         write_page(folder, here, list(read_manifest(folder)))
         yield Place(address, folder, f"{address}pypi/")
 

@@ -184,7 +184,7 @@ def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ra
     archs, (verified_line, foreign_line) = ran["evidence"]
     assert archs == ["gfx942"]
     assert verified_line.startswith("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
-    assert foreign_line.startswith("numbers computed on NVIDIA H200 in the foreign-GPU test mode")
+    assert foreign_line.startswith("numbers computed on NVIDIA H200 in the non-AMD GPU test mode")
 
 
 @pytest.mark.parametrize(

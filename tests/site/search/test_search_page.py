@@ -262,7 +262,7 @@ def test_a_verified_wheel_says_on_what_and_more_to_those_who_have_that_gpu(
     page.get_by_text("File, full sha256 and checks").click()
     inside = page.locator("details .inside")
     expect(inside).to_contain_text("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
-    expect(inside).to_contain_text("NVIDIA H200 in the foreign-GPU test mode")
+    expect(inside).to_contain_text("NVIDIA H200 in the non-AMD GPU test mode")
 
 
 def test_a_wheel_that_was_not_checked_in_full_says_what_was_not_and_is_nowhere_called_verified(

@@ -9,7 +9,7 @@ import pytest
 
 import elf_bytes as e
 from elf_bytes import ElfBytes, Form, with_sections
-from wheelfactory.wheel.elf.image import MAX_NAME_SIZE, DamagedElfError, ElfImage, StringTable, Segment
+from wheelfactory.wheel.elf.image import MAX_NAME_SIZE, DamagedElfError, ElfImage, Segment, StringTable
 
 FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
 EVERY_FORM = pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{'64' if form.wide else '32'}{form.order}")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from wheelfactory.wheel.elf.mangled import guess_provider, find_qualified_name, format_symbol, find_string_abi
+from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
 
 NAMES = {
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE": "c10::Error::Error",

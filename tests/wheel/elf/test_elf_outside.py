@@ -10,7 +10,7 @@ import pytest
 
 from elf_factory import hip_bundle, library, object_file, section
 from wheelfactory.wheel.elf.image import ElfImage
-from wheelfactory.wheel.elf.outside import find_layout_faults
+from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 
 FATBIN = section(hip_bundle("gfx90a", "gfx942"))
 SOURCE = '#include <stdio.h>\nstatic int n = 3; __thread int t; void say(void) { printf("%d", n + t); }'

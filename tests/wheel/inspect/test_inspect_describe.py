@@ -9,9 +9,9 @@ import pytest
 
 from elf_factory import code_object, hip_bundle, packed, section
 from wheel_factory import CK, build_record, extension, extension_name, finished_wheel, make_wheel, payload, read_zip
-from wheelfactory.wheel.inspect.describe import describe
-from wheelfactory.wheel.inspect.look import inspect
-from wheelfactory.wheel.record import Toolchain
+from wheelfactory.wheel.build_record import Toolchain
+from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspect.facts_text import describe
 
 
 def lines_of(path: Path) -> list[str]:

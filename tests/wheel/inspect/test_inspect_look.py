@@ -16,7 +16,7 @@ import pytest
 from elf_factory import code_object, hip_bundle, library, packed, section
 from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel, tamper
 from wheelfactory.core.errors import InputError
-from wheelfactory.wheel.inspect.look import inspect
+from wheelfactory.wheel.inspect.facts import inspect
 
 ENVIRON = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 

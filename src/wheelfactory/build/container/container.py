@@ -15,11 +15,11 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from docker.types import Mount
 
-from wheelfactory.build.container.engine import REQUEST_TIMEOUT_S, ENGINE_ERRORS, Engine, engine_error
+from wheelfactory.build.container.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, Engine, engine_error
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.process import deadline_timer, build_failure, log_output, deadline_error
+from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output
 from wheelfactory.core.progress import ProgressPart
 
 KILL_ATTEMPTS = 60
@@ -47,7 +47,9 @@ class ResourceShare:
         return ResourceShare(self.cores / count, self.memory_gib / count)
 
 
-def container_options(engine: Engine, errand: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]) -> dict[str, Any]:
+def container_options(
+    engine: Engine, errand: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]
+) -> dict[str, Any]:
     """How the container of an errand is made: what it sees, may use and may do, in the SDK's words.
 
     No network, no capability, no variable of this machine; `devices` are those of a GPU, if there is one. `run` is the
@@ -86,7 +88,9 @@ def _on_a_gpu(devices: Sequence[str]) -> dict[str, Any]:
     return {"devices": [f"{device}:{device}" for device in devices], "group_add": ["video", *owners], **_ON_A_GPU}
 
 
-def run_in_container(engine: Engine, tag: str, run: Path, share: ResourceShare, errand: BuildCommand, part: ProgressPart) -> str:
+def run_in_container(
+    engine: Engine, tag: str, run: Path, share: ResourceShare, errand: BuildCommand, part: ProgressPart
+) -> str:
     """Run a program in a container of an image; gives what it prints. Nothing of the container is left.
 
     Raises `BuildError` that tells want of memory, an end from outside and a failed compile apart, `RunAgainError` at

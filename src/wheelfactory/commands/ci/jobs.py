@@ -6,15 +6,23 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, add_only, prepare_cache, print_results, print_messages
-from wheelfactory.commands.targets import add_target, open_publisher, open_archive_host
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_matrix,
+    add_only,
+    prepare_cache,
+    print_messages,
+    print_results,
+)
+from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.forecast import Runners
-from wheelfactory.kernels.handover import ledger_path
-from wheelfactory.kernels.kernel_set import KernelSet, stored_set_name, group_kernel_sets
-from wheelfactory.kernels.outlook import Sharding, estimate_sets, read_cost_model
+from wheelfactory.kernels.estimate import Runners
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
+from wheelfactory.kernels.set_estimates import Sharding, estimate_sets, read_cost_model
+from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -38,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--triton-too", choices=["true", "false"], default="false", help="with --versions: the Triton cell beside CK"
     )
     parser.add_argument(
-        "--plan", type=Path, metavar="FILE", help="write the plan there, for `ci gather` and `ci account`"
+        "--plan", type=Path, metavar="FILE", help="write the plan there, for `ci collect` and `ci reconcile`"
     )
     add_matrix(parser)
     add_cache(parser)
@@ -65,7 +73,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.plan:
         plan.write(options.plan)
     values: dict[str, object] = {"count": len(plan.cells)}
-    if options.versions:  # one level of cells; otherwise `ci gather` gives them, when their kernels are there
+    if options.versions:  # one level of cells; otherwise `ci collect` gives them, when their kernels are there
         values |= {"cells": strategy_json(cell_entries(plan.cells)), "groups": group_matrix(plan.cells)}
     else:
         kernels = kernel_entries(plan)
@@ -81,7 +89,10 @@ def _cells_of(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, 
     """The CK cell of four versions, and the Triton cell if asked for. Raises `InputError` if one is not built."""
     flash_attn, python, torch, rocm = options.versions
     backends = (Backend.CK, Backend.TRITON) if options.triton_too == "true" else (Backend.CK,)
-    return tuple(require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python) for backend in backends)
+    return tuple(
+        require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)
+        for backend in backends
+    )
 
 
 def _plan(

@@ -11,7 +11,7 @@ from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepar
 from wheelfactory.core.errors import DONE, VerificationError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.jobs import parse_group_cells, output_lines
+from wheelfactory.pipeline.jobs import output_lines, parse_group_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ class FigureChange:
 
     implementation: str
     figure: str
-    """A field of `TrainingResult`: of `LESS_IS_BETTER`, of `LOSS_BOUNDS`, or ``status``."""
+    """A field of `TrainingResult`: of `LOWER_IS_BETTER`, of `LOSS_BOUNDS`, or ``status``."""
     before: float | str
     now: float | str
     percent: float | None

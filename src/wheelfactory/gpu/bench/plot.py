@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
+from wheelfactory.gpu.bench.bench_text import DISPLAY_NAMES
 from wheelfactory.gpu.bench.compare import TrendPoint
-from wheelfactory.gpu.bench.describe import DISPLAY_NAMES
 from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from wheelfactory.core.cell import same_rocm
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, ResultError
+from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
 from wheelfactory.verify import numbers
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.numbers import FALLBACK_TOLERANCE, TOLERANCES, NumericReport, Tolerance
@@ -21,7 +21,9 @@ from wheelfactory.verify.result import Status, is_within
 _VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 
-def check_installed(installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool) -> Iterator[ValidationCheck]:
+def check_installed(
+    installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool
+) -> Iterator[ValidationCheck]:
     """Whether what is installed is whole, and fits the Python that it is for; None if a stand-in takes its place."""
     yield _files(installed)
     if installed.is_fallback:
@@ -33,7 +35,9 @@ def check_installed(installed: InstalledPackage, python: TorchPython | None, *, 
     yield _arch(installed, python, foreign=non_amd_gpu)
 
 
-def check_calls(installed: InstalledPackage, numbers: NumericReport | None, *, elsewhere: bool) -> Iterator[ValidationCheck]:
+def check_calls(
+    installed: InstalledPackage, numbers: NumericReport | None, *, elsewhere: bool
+) -> Iterator[ValidationCheck]:
     """Whether what was called is what is installed; None if nothing was.
 
     `elsewhere` is whether it was called where the wheel was installed once more, in an environment of its own.
@@ -69,7 +73,9 @@ def _record(installed: InstalledPackage) -> ValidationCheck:
     if record is None:
         return made_check("build record", False, f"none that can be read, and the version has the label {label}")
     if record.label != label:
-        return made_check("build record", False, f"of {record.label}, and the version has the label {label or '(none)'}")
+        return made_check(
+            "build record", False, f"of {record.label}, and the version has the label {label or '(none)'}"
+        )
     return made_check("build record", True, record.cell)
 
 
@@ -92,7 +98,9 @@ def _rocm(installed: InstalledPackage, python: TorchPython | None, *, foreign: b
     if python is None or python.hip is None:
         return skipped_check("ROCm", "torch is not built for ROCm")
     wanted = label.rocm_version
-    return made_check("ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label says ROCm {wanted}")
+    return made_check(
+        "ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label says ROCm {wanted}"
+    )
 
 
 def _arch(installed: InstalledPackage, python: TorchPython | None, *, foreign: bool) -> ValidationCheck:

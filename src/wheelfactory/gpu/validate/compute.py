@@ -11,19 +11,26 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
-from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, require_non_amd_gpu, require_no_autotune
+from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, require_no_autotune, require_non_amd_gpu
 from wheelfactory.gpu.validate.checks import as_cases, made_check, skipped_check
 from wheelfactory.gpu.validate.installed import InstalledPackage
-from wheelfactory.gpu.validate.report import ValidationCase, ValidationCheck, Hardware, Software, as_hardware, as_software
+from wheelfactory.gpu.validate.report import (
+    Hardware,
+    Software,
+    ValidationCase,
+    ValidationCheck,
+    as_hardware,
+    as_software,
+)
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify import interpreter
 from wheelfactory.verify.ahead_of_time import check_ahead_of_time
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, KnownLimit, find_limits, find_cell_limits
-from wheelfactory.verify.numbers import NUMBERS_PROGRAM, FALLBACK_TOLERANCE, NumericReport
-from wheelfactory.verify.proofs import HasPython, run_program, device_environ, stand_in_torch_version
+from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, KnownLimit, find_cell_limits, find_limits
+from wheelfactory.verify.numbers import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
+from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
 
@@ -69,9 +76,11 @@ def compute_cases(installed: InstalledPackage, context: ValidationContext) -> Co
     """Compute where that can be done, and say why not elsewhere. Raises `InputError` for a test mode that cannot be."""
     if context.non_amd_gpu:
         if installed.backend is not Backend.TRITON:
-            runs = "it runs on any GPU as it is" if installed.is_fallback else "its kernels are compiled for GPUs of AMD"
+            runs = (
+                "it runs on any GPU as it is" if installed.is_fallback else "its kernels are compiled for GPUs of AMD"
+            )
             which = f"{installed.project} ({runs})"
-            raise InputError("not for the foreign-GPU test mode", which, "leave --foreign-gpu out")
+            raise InputError("not for the non-AMD GPU test mode", which, "leave --non-amd-gpu out")
         require_non_amd_gpu(context.python)
         require_no_autotune(context.environ.get(AUTOTUNE_VARIABLE, ""))
     reason = _why_not_on_gpu(installed, context)
@@ -95,7 +104,7 @@ def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> st
         return f"torch {python.torch} of {python.python} sees none"
     if python.vendor == "amd" or installed.is_fallback or place.non_amd_gpu:
         return ""
-    way = "; --foreign-gpu computes there, in a test mode" if installed.backend is Backend.TRITON else ""
+    way = "; --non-amd-gpu computes there, in a test mode" if installed.backend is Backend.TRITON else ""
     return f"{python.device} is none of AMD{way}"
 
 
@@ -104,7 +113,7 @@ def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeRes
     logger.info("computing on %s: compiling kernels takes a while", python.device)
     limits = _limits(installed, python, FULL_LIMITS)
     module = FALLBACK_TOLERANCE.module if installed.is_fallback else "flash_attn"
-    options = ("--foreign-gpu",) if place.non_amd_gpu else ()
+    options = ("--non-amd-gpu",) if place.non_amd_gpu else ()
     answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
     # whether the program had the GPU that torch has for the user; no others of their variables were handed to it
     here = f"{python.device} ({python.arch})"
@@ -130,7 +139,9 @@ def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check
     return _computed(as_software(python), (check,), answer, limits, interpreter.WHERE)
 
 
-def _with_stand_in(wheel: Wheel, installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
+def _with_stand_in(
+    wheel: Wheel, installed: InstalledPackage, place: ValidationContext, check: ValidationCheck
+) -> ComputeResult:
     """As the slow gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
     try:
         if installed.record is None:
@@ -152,7 +163,9 @@ def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str]
     environ = place.environ
     chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
     given = {**device_environ(environ), **chosen, **(variables or {})}
-    return run_program((NUMBERS_PROGRAM, *arguments), NumericReport, place.runner, given, scratch=place.scratch, timeout=TIMEOUT)
+    return run_program(
+        (NUMBERS_PROGRAM, *arguments), NumericReport, place.runner, given, scratch=place.scratch, timeout=TIMEOUT
+    )
 
 
 def _limits(installed: InstalledPackage, python: TorchPython, known: Sequence[KnownLimit]) -> tuple[KnownLimit, ...]:

@@ -21,8 +21,8 @@ from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.validate.report import ValidatedPackage
 from wheelfactory.verify.proofs import HasPython, ProgramReport
+from wheelfactory.wheel.build_record import BuildRecord, parse_build_record
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
-from wheelfactory.wheel.record import BuildRecord, parse_build_record
 
 PROJECTS = ("flash-attn", FALLBACK_NAME)
 """What can be validated; the first that is installed is."""

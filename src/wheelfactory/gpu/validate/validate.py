@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import make_build_environment, find_package_folders, open_wheel_environment
+from wheelfactory.build.environments import find_package_folders, make_build_environment, open_wheel_environment
 from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
-from wheelfactory.gpu.validate.checks import check_installed, check_calls
+from wheelfactory.gpu.validate.checks import check_calls, check_installed
 from wheelfactory.gpu.validate.compute import ValidationContext, compute_cases
 from wheelfactory.gpu.validate.installed import PROJECTS, read_installed
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation
@@ -45,7 +45,9 @@ def validate(
     python, stand_in = _python(wheel, requested_python, environ, cache)
     with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
-        computed = compute_cases(installed, ValidationContext(interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu))
+        computed = compute_cases(
+            installed, ValidationContext(interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu)
+        )
     fitting = None if stand_in or computed.used_stand_in_torch else python
     checks = (
         *check_installed(installed, fitting, non_amd_gpu=non_amd_gpu),

@@ -49,7 +49,7 @@ class Compiler:
 
     @property
     def has_runaway_inlining(self) -> bool:
-        """Whether a compiler of this version runs away on upstream's pair of inlining flags (`flags.is_runaway`).
+        """Whether a compiler of this version runs away on upstream's pair of inlining flags (`flags.has_runaway_flags`).
 
         By the version alone: what a compiler does is not tried, and one that does not say its version is trusted.
         """

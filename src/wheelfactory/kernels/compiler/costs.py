@@ -76,7 +76,7 @@ SEED_COSTS: Mapping[str, Mapping[int, Cost]] = {
 }
 """By kind and head dim, for one arch: one source of each compiled with Debian's hipcc (clang 21.1.8) for gfx942, -O3
 and upstream's flags less early inlining, sources of flash-attn 2.8.3, November 2026. The times of the last three were
-taken on a busy machine and are divided by how much longer ``bwd_api`` took there (1.94). `kind_of` names the kinds."""
+taken on a busy machine and are divided by how much longer ``bwd_api`` took there (1.94). `parse_kernel_kind` names the kinds."""
 
 
 def parse_kernel_kind(source: str) -> tuple[str, int | None]:
@@ -107,7 +107,11 @@ def _seed_cost(kind: str, dim: int | None, archs: int) -> Cost:
     cost = SEED_COSTS.get(kind, {}).get(dim or 0)
     if cost is None:
         may_be_api = kind.endswith("_api") or not kind
-        kinds = [kind] if kind in SEED_COSTS else [known for known in SEED_COSTS if may_be_api or not known.endswith("_api")]
+        kinds = (
+            [kind]
+            if kind in SEED_COSTS
+            else [known for known in SEED_COSTS if may_be_api or not known.endswith("_api")]
+        )
         known = [cost for kind in kinds for cost in SEED_COSTS[kind].values()]
         # the largest of each number, so that no source that it stands for costs more
         cost = Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known))

@@ -13,10 +13,10 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.flags import (
+    find_kernel_source,
     has_runaway_flags,
     kernel_flags,
     kernel_name,
-    find_kernel_source,
     rocm_root,
 )
 from wheelfactory.kernels.compiler.key import make_key

@@ -27,7 +27,10 @@ def compile_command(
     """
     hipcc, arguments = argv[0], argv[1:]
     root, rocm = flags.source_root(source), flags.rocm_root(hipcc)
-    kept = [*flags.kernel_flags(arguments, root, rocm, disable_early_inline=disable_early_inline), *flags.appended_flags(environ)]
+    kept = [
+        *flags.kernel_flags(arguments, root, rocm, disable_early_inline=disable_early_inline),
+        *flags.appended_flags(environ),
+    ]
     output = os.path.abspath(arguments[arguments.index("-o") + 1])
     left = {name: value for name, value in environ.items() if name != flags.APPEND_VARIABLE}
     return flags.kernel_command(hipcc, kept, source, output), left

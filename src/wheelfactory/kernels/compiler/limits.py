@@ -27,7 +27,9 @@ _MOST_NAMED = 5
 
 def argument_limit(stack: int) -> int:
     """Bytes of arguments and environment that a program may be given under a soft stack limit: a quarter of it."""
-    return MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else max(128 << 10, min(MAX_ARGUMENT_BYTES, stack // 4))
+    return (
+        MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else max(128 << 10, min(MAX_ARGUMENT_BYTES, stack // 4))
+    )
 
 
 def link_argument_bytes(objects: Iterable[str], environment: int) -> int:

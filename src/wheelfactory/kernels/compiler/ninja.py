@@ -14,10 +14,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler.conduct import compile_set
-from wheelfactory.kernels.compiler.edges import read_edges, inspect_compiles
+from wheelfactory.kernels.compiler.compile_set import compile_set
+from wheelfactory.kernels.compiler.edges import inspect_compiles, read_edges
 from wheelfactory.kernels.compiler.limits import require_planned_sources
-from wheelfactory.kernels.compiler.order import READY_TO_LINK, SHARD_DONE, CompileRequest
+from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE, CompileRequest
 
 NOT_LINKED = 64
 """Exit status that ends setup.py before the link: only a shard was asked for, or something is refused."""

@@ -17,12 +17,12 @@ from pathlib import Path
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.costs import Measurement
-from wheelfactory.kernels.compiler.edges import Edge, CompileInputs
+from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
 from wheelfactory.kernels.compiler.flags import rocm_root, source_root
 from wheelfactory.kernels.compiler.key import key_environment
-from wheelfactory.kernels.compiler.order import CompileRequest
+from wheelfactory.kernels.compiler.request import CompileRequest
 from wheelfactory.kernels.compiler.schedule import EdgeCommand, EndedCompile, run_compiles
-from wheelfactory.kernels.compiler.status import render_status_line, estimate_time_left
+from wheelfactory.kernels.compiler.status import estimate_time_left, render_status_line
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
 BINDING_CPU_S = 60.0

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from wheelfactory.core import host
-from wheelfactory.core.ask import NOTICE_PREFIX
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.query import NOTICE_PREFIX
 from wheelfactory.kernels.compiler.edges import Edge
 
 

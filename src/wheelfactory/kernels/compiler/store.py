@@ -4,7 +4,7 @@
 
     <kernels>/<first 16 digits of the key>/set.json       what the key is made of, and the names of all sources
                                            objects/NAME.o
-                                           journal.jsonl  one `Finished` a line, appended when the object is in place
+                                           journal.jsonl  one `ObjectRecord` a line, appended when the object is in place
 
 The journal line is the commit point: an object without one does not exist. A line that a kill cut short is ignored.
 """
@@ -134,7 +134,7 @@ class Store:
         self.key = key
         self.folder = kernels / key.digest[:16]
         self.journal = self.folder / "journal.jsonl"
-        """The file of `Finished` lines."""
+        """The file of `ObjectRecord` lines."""
 
     @classmethod
     def open(cls, kernels: Path, digest: str) -> Store:

@@ -12,7 +12,7 @@ from requests.utils import parse_dict_header
 
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.core.http import http_session, next_page_url, http_error_reason
+from wheelfactory.core.http import http_error_reason, http_session, next_page_url
 from wheelfactory.core.models import FrozenModel, parse_model
 
 DOCKER_HUB = "https://registry-1.docker.io"
@@ -64,7 +64,9 @@ class Registry:
                 raise FactoryError("the registry does not have", repository, "check its name; nothing was changed")
             hint = "check the URL of the registry; nothing was changed"
             found += parse_model(_Page, body, FactoryError("not what a registry answers", repository, hint)).tags or ()
-            url = next_page_url(answer, self._url, FactoryError("the list of tags goes on elsewhere", repository, _HINT))
+            url = next_page_url(
+                answer, self._url, FactoryError("the list of tags goes on elsewhere", repository, _HINT)
+            )
             if url is None:
                 return found
         raise FactoryError("the registry lists tags without end", repository, _HINT)

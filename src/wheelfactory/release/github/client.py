@@ -18,9 +18,9 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import requests
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.http import http_session, next_page_url, http_error_reason
-from wheelfactory.core.progress import ProgressPart, logger, ignore_progress
-from wheelfactory.release.github.answers import RetryableError, check_response
+from wheelfactory.core.http import http_error_reason, http_session, next_page_url
+from wheelfactory.core.progress import ProgressPart, ignore_progress, logger
+from wheelfactory.release.github.responses import RetryableError, check_response
 from wheelfactory.release.transaction import Asset
 
 API_URL = "https://api.github.com"
@@ -129,7 +129,7 @@ class Client:
     def send(self, call: ApiCall, part: ProgressPart = ignore_progress) -> Any:
         """Make one call that changes something, once, and give the JSON of its answer (None if it has none).
 
-        Raises `UnansweredError` if it is not known whether it was done, or if it should be made again after a pause,
+        Raises `RetryableError` if it is not known whether it was done, or if it should be made again after a pause,
         and `RefusedError` (a `PublishError`) if it was not done and will not be. `part` is told of the bytes sent.
         """
         if self._token is None:
@@ -210,7 +210,7 @@ class _Body:
 
 @contextmanager
 def _wire(url: str) -> Iterator[None]:
-    """Tell of what goes wrong on the way as `UnansweredError`, without queries: those of downloads are keys to them."""
+    """Tell of what goes wrong on the way as `RetryableError`, without queries: those of downloads are keys to them."""
     try:
         yield
     except requests.RequestException as error:

@@ -8,9 +8,9 @@ import requests
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import ProgressPart, ignore_progress
-from wheelfactory.release.github.answers import RefusedError, RetryableError
-from wheelfactory.release.github.parts import find_part_number, part_tag, wheel_names, find_part_with_room
+from wheelfactory.release.github.parts import find_part_number, find_part_with_room, part_tag, wheel_names
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
+from wheelfactory.release.github.responses import RefusedError, RetryableError
 from wheelfactory.release.transaction import Asset
 
 

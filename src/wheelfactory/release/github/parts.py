@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.kernels.forecast import ASSET_BYTES
+from wheelfactory.kernels.estimate import ASSET_BYTES
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
 from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset
@@ -38,7 +38,9 @@ def parse_release_tag(tag: str) -> str:
     if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith(".lock"):
         raise InputError("not a tag", tag, "letters, digits and . _ + - as in v1.2.0")
     if tag.startswith((_MORE, STORED_SET_PREFIX, "untagged-")):
-        raise InputError("a tag with another meaning", tag, f"it must not begin with {_MORE}, {STORED_SET_PREFIX} or untagged-")
+        raise InputError(
+            "a tag with another meaning", tag, f"it must not begin with {_MORE}, {STORED_SET_PREFIX} or untagged-"
+        )
     return tag
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.progress import ProgressPart, logger, ignore_progress
+from wheelfactory.core.progress import ProgressPart, ignore_progress, logger
 from wheelfactory.release.github.drafts import Draft, Drafts
 from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name
 from wheelfactory.release.github.published import PublishedReleases
@@ -49,7 +49,7 @@ class GitHubPublisher:
         return self._drafts is not None and any(draft.has_assets(asset_digests([row])) for draft in self._drafts)
 
     def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
-        """See `Publisher.ensure`. Raises `PublishError` for a file of 2 GiB or more before any of it is sent."""
+        """See `Publisher.put_asset`. Raises `PublishError` for a file of 2 GiB or more before any of it is sent."""
         require_size(asset)
         drafts = self._ours()
         if not self._published.has_asset(asset):

@@ -14,8 +14,8 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import ProgressPart, ignore_progress
-from wheelfactory.release.github.answers import RefusedError
 from wheelfactory.release.github.client import ApiCall, Client
+from wheelfactory.release.github.responses import RefusedError
 from wheelfactory.release.transaction import Asset
 
 
@@ -123,7 +123,7 @@ class Releases:
         return self.client.retry(lambda: _read(Release, self._send(call)), look)
 
     def upload(self, draft: Release, asset: Asset, part: ProgressPart) -> StoredAsset:
-        """Send an asset, once; raises `UnansweredError` if that must be looked after."""
+        """Send an asset, once; raises `RetryableError` if that must be looked after."""
         address = draft.upload_url.partition("{")[0]
         return _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), part))
 

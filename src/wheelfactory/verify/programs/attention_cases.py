@@ -62,7 +62,9 @@ FULL = (
     AttentionCase("long full", (1000,), (1000,)),
     AttentionCase("longer keys causal", (256, 256), (1000, 1000), causal=True),
     AttentionCase("longer keys full", (256, 256), (1000, 1000)),
-    AttentionCase("longer queries causal", (512, 512), (256, 256), causal=True),  # queries that see no key: their output is 0
+    AttentionCase(
+        "longer queries causal", (512, 512), (256, 256), causal=True
+    ),  # queries that see no key: their output is 0
     AttentionCase("longer queries full", (512, 512), (256, 256)),
     AttentionCase("scaled full", (256,), (256,), scale=0.05),
     AttentionCase("grouped by three full", (113, 113), (203, 203), heads=6),

@@ -1,9 +1,9 @@
 """Compares the attention of an installed package with one written out in float64; prints JSON.
 
-    python -I -B check_numbers.py flash_attn|flash_attention_amd cpu|cuda small|full [--foreign-gpu] [PATTERN ...]
+    python -I -B check_numbers.py flash_attn|flash_attention_amd cpu|cuda small|full [--non-amd-gpu] [PATTERN ...]
 
 The public functions are called, on a GPU as a user calls them; those of flash_attn on the CPU with TRITON_INTERPRET=1
-in the environment. With --foreign-gpu the kernels for AMD run on the GPU of another vendor (see foreign_gpu.py).
+in the environment. With --non-amd-gpu the kernels for AMD run on the GPU of another vendor (see foreign_gpu.py).
 Each error stands beside the one of the same formula with every result on the way rounded to the dtype of the inputs,
 forward and backward: what a correct implementation may be off by. A case whose name matches a pattern is left without
 its backward pass; one that matches what follows a "!" is left out.
@@ -31,7 +31,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
 
 from attention_cases import SMALL, SUITES, AttentionCase  # type: ignore[import-not-found]
-from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 ADDRESS_SPACE = 8 << 30
 """Bytes beyond what torch takes for itself, on the CPU; a GPU's own memory would be part of the address space."""
@@ -141,7 +141,9 @@ def results(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -
     return [output.detach(), *(argument.grad for argument in arguments if backward)]
 
 
-def check(module: str, case: AttentionCase, dtype: Any, device: str, *, backward: bool) -> dict[str, tuple[float, float]]:
+def check(
+    module: str, case: AttentionCase, dtype: Any, device: str, *, backward: bool
+) -> dict[str, tuple[float, float]]:
     """Of each result of a case the greatest error, and the greatest that rounding makes."""
     tensors = [drawn.to(device, dtype) for drawn in draw(case)]
     exact = [tensor.double() for tensor in tensors]
@@ -228,7 +230,7 @@ def main(options: argparse.Namespace) -> None:
     """Check everything, or nothing if a GPU is asked for and torch has none."""
     if options.device == "cpu" and options.module == "flash_attn":
         use_interpreter()
-    dropped = drop_amd_launch_options() if options.foreign_gpu else set()
+    dropped = drop_amd_launch_options() if options.non_amd_gpu else set()
     package = import_module(options.module)
     place, backend, functions = package, package, PUBLIC_FUNCTIONS
     if options.module == "flash_attn":
@@ -261,7 +263,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("module", choices=["flash_attn", "flash_attention_amd"])
     parser.add_argument("device", choices=["cpu", "cuda"])
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--foreign-gpu", action="store_true")
+    parser.add_argument("--non-amd-gpu", action="store_true")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     return parser.parse_intermixed_args(arguments)
 

@@ -18,4 +18,8 @@ ACTIVATION_MODULE = f"{EXTENSION_MODULE}.py"
 
 def added_members(backend: Backend) -> dict[str, bytes]:
     """What a finished wheel holds besides upstream's own files and its dist-info, by member name."""
-    return {ACTIVATION_MODULE: Path(__file__).with_name(ACTIVATION_MODULE).read_bytes()} if backend is Backend.TRITON else {}
+    return (
+        {ACTIVATION_MODULE: Path(__file__).with_name(ACTIVATION_MODULE).read_bytes()}
+        if backend is Backend.TRITON
+        else {}
+    )

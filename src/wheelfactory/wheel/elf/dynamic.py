@@ -92,7 +92,9 @@ def _symbols(
     rows = image.unpack_table(image.layout.symbol, image.file_offset(table[_SYMTAB]), count)
     versions: Iterator[tuple[int]] = repeat((0,), count)
     if _VERSYM in table:
-        versions = image.unpack_table(struct.Struct(f"{image.layout.byte_order}H"), image.file_offset(table[_VERSYM]), count)
+        versions = image.unpack_table(
+            struct.Struct(f"{image.layout.byte_order}H"), image.file_offset(table[_VERSYM]), count
+        )
     undefined, defined = set(), set()
     for row, (version,) in zip(rows, versions, strict=True):
         name, info, section = (row[0], row[1], row[3]) if image.layout.is_64 else (row[0], row[3], row[5])
@@ -154,7 +156,9 @@ def _relocated(image: ElfImage, table: Mapping[int, int]) -> int:
     return count
 
 
-def _needed_versions(image: ElfImage, table: Mapping[int, int], names: StringTable) -> Iterator[tuple[int, tuple[str, str]]]:
+def _needed_versions(
+    image: ElfImage, table: Mapping[int, int], names: StringTable
+) -> Iterator[tuple[int, tuple[str, str]]]:
     """Version index with library and version, from the chains of needed versions.
 
     A chain ends where the next one is 0 bytes away: the loader looks at no count, so a wrong one hides nothing.

@@ -11,8 +11,8 @@ from packaging.version import Version
 
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
+from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
-from wheelfactory.wheel.elf.outside import find_layout_faults
 from wheelfactory.wheel.elf.targets import arch_from_flags
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
@@ -38,7 +38,7 @@ class ElfFile(Dynamic):
     registered: int
     """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
     layout_faults: tuple[tuple[str, str], ...]
-    """What no linker writes: what must be there, and what is (`outside.find_strange`)."""
+    """What no linker writes: what must be there, and what is (`outside.find_layout_faults`)."""
     code_for: str | None
     """The arch, if the file is itself a code object; else None."""
 

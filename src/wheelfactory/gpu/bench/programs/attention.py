@@ -30,14 +30,14 @@ import torch
 # isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
-from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
+from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     LoadedImplementation,
     NotRunError,
-    is_out_of_memory,
     error_line,
-    load_implementation,
     find_backend_symbol,
+    is_out_of_memory,
+    load_implementation,
 )
 
 WARM_UP = 3
@@ -64,7 +64,9 @@ def inputs(config: dict[str, Any], seqlen: int, device: str) -> list[Tensor]:
     return [torch.randn(shape, generator=numbers, device=device, dtype=torch.float32).to(dtype) for shape in shapes]
 
 
-def make_call(implementation: LoadedImplementation, tensors: Sequence[Tensor], config: dict[str, Any]) -> Callable[[], Any]:
+def make_call(
+    implementation: LoadedImplementation, tensors: Sequence[Tensor], config: dict[str, Any]
+) -> Callable[[], Any]:
     """What is timed: forward, or forward and backward. Gives the output, and with a backward pass the gradients."""
     queries, keys, values, gradient = tensors
     arguments = (queries, keys, values)

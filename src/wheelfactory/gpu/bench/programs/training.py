@@ -29,14 +29,14 @@ from torch import nn
 # isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
-from foreign_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
+from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Attention,
     NotRunError,
-    is_out_of_memory,
     error_line,
-    load_implementation,
     find_backend_symbol,
+    is_out_of_memory,
+    load_implementation,
 )
 
 SEED = 20

@@ -1,0 +1,126 @@
+"""The GPUs of a machine and their device files -> why torch does not reach them, or flash-attn has no code for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, format_torch
+from wheelfactory.doctor.fit import format_gpu, list_visible_gpus
+from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
+from wheelfactory.doctor.origin import format_flash_attn, is_compiled, list_compiled_archs
+from wheelfactory.doctor.torch_checks import uses_triton
+
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+_HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+"""Each leaves only the GPUs that it lists (ROCm, "GPU isolation techniques")."""
+_HIP_NUMBERS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""Those that count as HIP does; the second is HIP's too, for programs of CUDA."""
+
+
+def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
+    """GPUs that a compiled flash-attn has no code object for; Triton compiles for the GPU that is there."""
+    archs = list_compiled_archs(installed)
+    if not is_compiled(installed) or uses_triton(machine, installed) or not archs:
+        return
+    if any(arch.endswith("generic") or arch == "amdgcnspirv" for arch in archs):
+        return  # code for whole families; which GPUs they take is ROCm's to say
+    gpus = [arch for arch, _ in list_visible_gpus(machine)]
+    lacking = [number for number, arch in enumerate(gpus) if arch not in archs]
+    if not lacking:
+        return
+    named = ", ".join(dict.fromkeys(format_gpu(gpus[number]) for number in lacking))
+    what = f"{format_flash_attn(installed)} has code for {', '.join(archs)}, and none for {named}"
+    override = machine.environ.get(_OVERRIDE)
+    overridden = override is not None and any(gpus[number] not in machine.gpus for number in lacking)
+    if overridden:
+        what = f"{what}, which {_OVERRIDE}={override} makes of {', '.join(dict.fromkeys(machine.gpus))}"
+    if len(lacking) == len(gpus):
+        fits = overridden and all(arch in archs for arch in machine.gpus)
+        yield Diagnosis("no code for this GPU", what, f"unset {_OVERRIDE}" if fits else INSTALL_MATCHING_WHEEL)
+    else:
+        yield _one_of_several(machine, what, len(gpus), lacking)
+
+
+def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[int]) -> Diagnosis:
+    """Where some GPUs can be used, the others can be hidden; by the numbers of those that are visible already."""
+    places = next((machine.environ[name].split(",") for name in _HIP_NUMBERS if name in machine.environ), [])
+    names = places if len(places) == count else [str(number) for number in range(count)]
+    what = f"{what} (GPU {', '.join(names[number] for number in lacking)}; {count} are seen, the first is 0)"
+    good = ",".join(names[number] for number in range(count) if number not in lacking)
+    return Diagnosis("no code for one of the GPUs", what, f"export HIP_VISIBLE_DEVICES={good}")
+
+
+def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
+    """What keeps torch from the GPUs; nothing if it sees one."""
+    if machine.torch and machine.torch.sees_gpu:
+        return
+    closed = [device for device in machine.devices if device.exists and not device.usable]
+    kfd = next((device for device in machine.devices if device.path == "/dev/kfd"), None)
+    if kfd and not kfd.exists:
+        yield _no_driver(machine)
+    elif closed:
+        yield _not_allowed(machine, closed)
+    elif kfd and not machine.gpus:
+        what = "/dev/kfd can be opened, and the driver lists no GPU"
+        yield Diagnosis("no GPU", what, "rocminfo; or sudo dmesg | grep amdgpu, on the host if this is a container")
+    elif machine.gpus and machine.torch and machine.torch.hip and machine.torch.sees_gpu is False:
+        yield _not_seen(machine)
+
+
+def _no_driver(machine: Machine) -> Diagnosis:
+    """Without ``/dev/kfd``, the amdgpu driver's device for computing, no program sees a GPU."""
+    what, container = "there is no /dev/kfd", machine.container
+    if container == "wsl":
+        what = f"{what}; in WSL the GPU is reached by /dev/dxg, for which ROCm has a runtime of its own"
+        return Diagnosis("no GPU in WSL", what, 'follow AMD\'s "Install Radeon software for WSL", then run rocminfo')
+    if container is None:
+        what = f"{what}: the amdgpu driver is not loaded, or no GPU is its"
+        return Diagnosis("no GPU driver", what, "sudo modprobe amdgpu && sudo dmesg | grep -E 'amdgpu|kfd'")
+    return Diagnosis(
+        "no GPU in the container", f"{what} in this container ({container})", _start(container, "/dev/kfd", "/dev/dri")
+    )
+
+
+def _start(container: str, *devices: str) -> str:
+    """How to start a container that may use the GPU."""
+    if container == "kubernetes":
+        return "ask for a GPU in the pod's resources.limits (amd.com/gpu: 1); AMD's device plugin gives it"
+    if container == "apptainer":
+        return "start the container with: apptainer exec --rocm ..."
+    engine = "podman" if container == "podman" else "docker"
+    return f"start the container with: {engine} run {' '.join(f'--device={device}' for device in devices)} ..."
+
+
+def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
+    paths = [device.path for device in closed]
+    groups = list(dict.fromkeys(device.group for device in closed if device.group))
+    lacking = [group for group in groups if group not in machine.groups]
+    user, container = machine.user or "this user", None if machine.container == "wsl" else machine.container
+    what = f"{user} may not open {', '.join(paths)}"
+    if lacking and user not in ("root", "0"):
+        what = f"{what}, which the group{'s' * (len(lacking) > 1)} {' and '.join(lacking)} may"
+        if container is None:
+            cure = f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
+            return Diagnosis("missing group", what, cure)
+        cure = f"start the container with {' '.join(f'--group-add {group}' for group in lacking)}"
+        named = not all(group.isdigit() for group in lacking)
+        return Diagnosis(
+            "missing group", what, cure + "; if the host numbers it otherwise, by its number there" * named
+        )
+    if container:
+        what = f"{what}: this container ({container}) was not given it"
+        return Diagnosis("no permission for the GPU", what, _start(container, *paths))
+    if groups:
+        what = f"{what}, whose group {' and '.join(groups)} is theirs"
+    return Diagnosis("no permission for the GPU", what, f"ls -l {' '.join(paths)}")
+
+
+def _not_seen(machine: Machine) -> Diagnosis:
+    listed = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
+    what = f"the driver lists {listed}, {format_torch(machine)} sees no GPU"
+    hiding = [name for name in _HIDING if name in machine.environ]
+    if hiding:
+        said = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)
+        return Diagnosis("the GPU is hidden", f"{what}: {said}", f"unset {' '.join(hiding)}")
+    more = f"AMD_LOG_LEVEL=3 {machine.python.executable} -c 'import torch; torch.cuda.init()'"
+    return Diagnosis("torch sees no GPU", what, f"see more with: {more}")

@@ -1,0 +1,156 @@
+"""A Python -> the flash-attn it has, and whether that imports; asked of that Python in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution
+from pathlib import Path
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.installed import Packages, find_packages
+from wheelfactory.core.query import query_program
+from wheelfactory.doctor.machine import InstalledFlashAttn
+
+_ASK_IMPORT = r"""
+import json, sys, traceback
+sys.path[:] = [folder for folder in sys.path if folder]
+try:
+    from flash_attn.flash_attn_interface import flash_attn_func
+except BaseException as error:
+    said = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
+else:
+    said = ""
+print("\nanswer:" + json.dumps({"error": said}), flush=True)
+"""
+
+_LONGEST_ERROR = 2000
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+_PACKED_BUNDLE = re.compile(rb"CCOB[\x01-\x03]\0[\0\x01]\0")
+"""Magic, version and method of a packed bundle; the four letters alone may stand in any large file by chance."""
+_ARCH_OF_ENTRY = re.compile(rb"amdgcn-amd-amdhsa-[a-z]*-(gfx[0-9a-z-]+|amdgcnspirv)")
+_MOST_ENTRIES_OF_BUNDLE = 256
+"""There are some forty archs."""
+
+
+def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60) -> InstalledFlashAttn | None:
+    """The flash-attn of the interpreter `python`, with what importing it says; None if it has none or cannot be asked.
+
+    The import may take `seconds`; that it crashed or took longer is told as its error.
+    """
+    try:
+        packages = find_packages([python], environ, seconds, ["flash_attn"])
+        found = _of_metadata(packages)
+    except (InputError, OSError, ValueError, KeyError):  # of the latter three: metadata that cannot be read
+        return None
+    if found is None:
+        return None
+    archs = read_extension_archs(Path(found.extension)) if found.extension else ()
+    return replace(found, extension_archs=archs, error=find_import_error(python, environ, seconds))
+
+
+def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
+    """The first flash-attn of a Python, as files tell it; None if there is none."""
+    found: dict[tuple[Path, str], Distribution] = {}
+    for one in packages.distributions("flash-attn"):
+        found.setdefault((_place(one, ""), one.version), one)
+    if not found:
+        return None
+    (place, _), dist = next(iter(found.items()))
+    origin = packages.origins["flash_attn"]
+    folder = Path(origin).resolve().parents[1] if origin else place
+    compiled = _compiled([*map(Path, packages.search_path), folder])  # an editable install may be found without a path
+    listed = {path for path in compiled if path.parent == folder}
+    if folder == place and dist.read_text("RECORD") is not None:
+        # that of an editable install lists no code, and an egg, as `setup.py install` makes it, its sources at best
+        listed = {_place(dist, str(file)) for file in dist.files or ()}
+    own = [path for path in compiled if path in listed]
+    requires = tuple(dist.requires or ())
+    names = {match[0] for line in requires if ";" not in line and (match := re.match(r"[\w.-]+", line.strip()))}
+    record: object = None
+    with suppress(ValueError):
+        record = json.loads(dist.read_text("wheelfactory.json") or "{}")
+    return InstalledFlashAttn(
+        version=dist.version or "",
+        location=str(folder),
+        requires=requires,
+        build_record=record if isinstance(record, dict) else {},
+        extension=str(own[0]) if own else None,
+        has_triton_backend=(folder / "flash_attn/flash_attn_triton_amd").is_dir(),
+        stray_modules=tuple(str(path) for path in compiled if path not in own),
+        other_installs=tuple(f"{version} in {where}" for where, version in list(found)[1:]),
+        missing_requirements=tuple(name for name in sorted(names) if not _is_there(name, packages)),
+        shadowing_dir=str(Path.cwd())
+        if Path("flash_attn/__init__.py").is_file() and Path.cwd().resolve() != folder
+        else "",
+    )
+
+
+def _place(dist: Distribution, file: str) -> Path:
+    return Path(str(dist.locate_file(file))).resolve()
+
+
+def _compiled(folders: Sequence[Path]) -> list[Path]:
+    """The compiled modules of flash-attn in folders."""
+    found: dict[Path, None] = {}
+    for folder in (folder.resolve() for folder in folders if folder.is_dir()):
+        for path in sorted(folder.iterdir()):
+            if re.match(r"flash_attn_2_cuda\b.*\.so$", path.name):
+                found[path] = None
+    return list(found)
+
+
+def _is_there(name: str, packages: Packages) -> bool:
+    module = re.sub("[-.]", "_", name)
+    return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.search_path)) is not None
+
+
+def find_import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:
+    """Why flash-attn does not import in the interpreter `python`, in one line; empty if it does."""
+    answer = query_program([python, "-c", _ASK_IMPORT], environ, seconds)
+    if "error" in answer.answers:
+        # what happens at its end, after the import, is another matter
+        return str(answer.answers["error"])[:_LONGEST_ERROR]
+    return answer.last_line or "it ended without a word"
+
+
+def read_extension_archs(extension: Path) -> tuple[str, ...]:
+    """The offload archs, without features, that an extension holds code for.
+
+    Empty if it has none, cannot be read, or packs it: what is in a packed bundle, nobody can see without zstd.
+    """
+    try:
+        with extension.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if _PACKED_BUNDLE.search(data):
+                return ()
+            return tuple(sorted(set(_archs_in(data))))
+    except (OSError, ValueError):  # ValueError: nothing is in it
+        return ()
+
+
+def _archs_in(data: mmap.mmap) -> Iterator[str]:
+    """Of each bundle, the archs for which it has code: magic, a count, then offset, size and id of each entry.
+
+    Source: LLVM, "Clang Offload Bundler".
+    """
+    at = data.find(_BUNDLE)
+    while at >= 0:
+        place = at + len(_BUNDLE)
+        at = data.find(_BUNDLE, place)
+        count = int.from_bytes(data[place : place + 8], "little")
+        place += 8
+        for _ in range(min(count, _MOST_ENTRIES_OF_BUNDLE)):
+            head = data[place : place + 24]
+            if len(head) < 24:
+                break
+            _, size, length = struct.unpack("<QQQ", head)
+            name = _ARCH_OF_ENTRY.search(data[place + 24 : place + 24 + min(length, 256)])
+            if name and size:
+                yield name[1].decode("ascii")
+            place += 24 + length

@@ -1,0 +1,237 @@
+"""An explanation -> lines for a person, the answers first, or the object that ``--json`` prints."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+
+from wheelfactory.core.gpus import product_names
+from wheelfactory.explain.build_log import FAILED, FINISHED, PREPARING, RUNNING, BuildLog
+from wheelfactory.explain.compiler_command import CompilerCommand
+from wheelfactory.explain.explanation import CORES, Explanation
+from wheelfactory.explain.glossary import glossary
+from wheelfactory.explain.kernel_meaning import KernelMeaning
+from wheelfactory.explain.progress import Progress, RemainingTime
+from wheelfactory.kernels.compiler.status import format_duration
+
+Document = dict[str, object]
+
+_LABEL, _FLAG, _LINE = 10, 42, 120
+"""Widths of the columns and of a line; a path or flag that is longer is not cut."""
+
+_SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
+"""What parts of a kernel's name have a line of their own."""
+
+_OFF = "no "
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """The lines of an explanation: how far, the cause of a failure, the kernel, why, what to change, the command."""
+    reading = explanation.reading
+    yield from _head(explanation)
+    if reading.cause:
+        yield from _section(
+            "why it failed",
+            [("cause", reading.cause.name), ("said", reading.cause.evidence), ("remedy", reading.cause.remedy)],
+        )
+    if explanation.kernel and reading.state != FINISHED:
+        yield from _kernel(explanation.kernel, "failed" if reading.state == FAILED else "compiles")
+    yield from _list(f"why it {'took' if reading.state == FINISHED else 'takes'} this long", explanation.reasons)
+    told = reading.cause.remedy if reading.cause else ""
+    yield from _list("what to change", [line for line in explanation.advice if line != told])
+    if reading.command:
+        yield from _command(reading.command)
+
+
+def _head(explanation: Explanation) -> Iterator[str]:
+    progress, forecast = explanation.reading.progress, explanation.remaining_time
+    yield f"{explanation.log}: {_state(explanation.reading)}"
+    if progress and forecast and explanation.reading.state == RUNNING and progress.done < progress.total:
+        yield from _rows(_times(progress, forecast, explanation))
+    if progress and progress.mixed:
+        yield from _rows([("mixed", "several compiles at once are in this log, of which one is told: give each alone")])
+    elif progress and progress.runs > 1:
+        yield from _rows([("of", f"the last of {progress.runs} compiles in this log; of the others nothing is told")])
+    yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.reading.archs)
+
+
+def _state(reading: BuildLog) -> str:
+    progress, far = reading.progress, ""
+    if progress:
+        percent = progress.done * 100 // progress.total if progress.total else 0
+        far = f"{progress.done} of {progress.total} compiled ({percent} %)"
+    if reading.state == FAILED:
+        count = f", {reading.failed_objects} failed" if reading.failed_objects else ""
+        unknown = "" if reading.cause else "; no line tells a cause that is known here"
+        return ", ".join(filter(None, ("failed", far))) + count + unknown
+    if reading.state == FINISHED:
+        return f"finished, {far}" if far else "finished, nothing was compiled (Triton backend, or a ready wheel)"
+    if reading.state == RUNNING and progress and progress.done == progress.total:
+        return f"running, {far}: linking, or stopped there"
+    words = {RUNNING: "running, or stopped without a word", PREPARING: "preparing: no compile has ended yet"}
+    return ", ".join(filter(None, (words.get(reading.state, "a compile command"), far)))
+
+
+def _times(progress: Progress, forecast: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
+    rate = progress.rate
+    with_jobs = f" with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_source})"
+    if forecast.measured and explanation.jobs_source == CORES:
+        with_jobs = ""  # the rate is that of the jobs there were, not of a guess
+    if rate:
+        yield "rate", f"{rate:.1f} a minute"
+    else:
+        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / forecast.total_s:.1f} a minute"
+    by = "by the rate so far" if forecast.measured else f"predicted: {forecast.cpu_hours_left:.1f} CPU hours"
+    yield "left", f"{progress.total - progress.done} sources, {format_duration(forecast.left_s)}{with_jobs}, {by}"
+    if progress.reported_left:
+        yield "said", f"the build itself: {progress.reported_left} left"
+    if forecast.ends_at is None:
+        yield "ends", f"{format_duration(forecast.left_s)} after the last line of the log, which has no clock"
+    else:
+        yield "ends", f"{_clock(forecast.ends_at)} by the log's clock"
+    if progress.peak_mib:
+        yield "memory", f"{progress.peak_mib} MiB the largest compile so far"
+
+
+def _clock(seconds: float) -> str:
+    """A time of a log's clock, whose zone was ignored: ``2026-11-21 19:05``."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+
+
+def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
+    rows = [("kernel", kernel.name), ("is", f"{kernel.direction}: {kernel.operation}")]
+    if kernel.head_dim:
+        rows.append(("head dim", f"{kernel.head_dim}, {glossary().types[kernel.type]}"))
+    if kernel.arch:
+        rows.append(("code for", kernel.family))
+    sized = [part.meaning.partition(": ") for part in kernel.parts if part.meaning.startswith(_SIZED)]
+    labels = dict.fromkeys(label for label, _, _ in sized)
+    groups = {name: [text for label, _, text in sized if label == name] for name in labels}
+    options = [part.meaning for part in kernel.parts if not part.meaning.startswith(_SIZED)]
+    groups["options"] = [option for option in options if not option.startswith(_OFF)]
+    groups["without"] = [option.removeprefix(_OFF) for option in options if option.startswith(_OFF)]
+    rows += [(label, "; ".join(texts)) for label, texts in groups.items() if texts]
+    rows += [("unknown", ", ".join(kernel.unknown))] if kernel.unknown else []
+    yield from _section(title, rows)
+
+
+def _command(command: CompilerCommand) -> Iterator[str]:
+    rocm = f" of ROCm {command.rocm}" if command.rocm else ""
+    rows = [("compiler", command.compiler + rocm), ("source", command.source)]
+    counts = Counter(whose for _, whose in command.headers)
+    rows += [("headers", f"{whose} ({count} -I)") for whose, count in counts.items()]
+    yield from _section("the command", rows)
+    for giver in dict.fromkeys(flag.set_by for flag in command.flags):
+        by_meaning: dict[str, list[str]] = {}
+        for flag in command.flags:
+            if flag.set_by == giver:
+                by_meaning.setdefault(flag.meaning, []).append(flag.text)
+        yield from _section(f"its flags from {giver}" if giver else "its other flags", ())
+        for does, flags in by_meaning.items():
+            yield from (f"  {text}" for text in flags[:-1])
+            yield from _row(flags[-1], does, _FLAG)
+    if command.unknown:
+        yield from _section("flags that are not known here", [("", " ".join(command.unknown))])
+
+
+def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
+    told = list(lines)
+    if told:
+        yield from ("", title)
+        for line in told:
+            yield from _wrapped(line, "  - ", "    ")
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield from ("", title)
+    yield from _rows(rows)
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    last = ""
+    for label, text in rows:
+        yield from _row(label if label != last else "", text, _LABEL)
+        last = label
+
+
+def _row(label: str, text: str, width: int) -> Iterator[str]:
+    start, further = f"  {label:<{width}} ", " " * (width + 3)
+    yield from _wrapped(text, start, further) or [start.rstrip()]
+
+
+def _wrapped(text: str, start: str, further: str) -> list[str]:
+    wrapper = textwrap.TextWrapper(
+        _LINE, initial_indent=start, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(text)
+
+
+def as_json(explanation: Explanation) -> Document:
+    """The whole explanation for a program; docs/reference/explain.md names each key.
+
+    What is not known is null, and every key is always there.
+    """
+    reading, kernel = explanation.reading, explanation.kernel
+    return {
+        "log": explanation.log,
+        "lines": reading.line_count,
+        "state": reading.state,
+        "torch": reading.torch or None,
+        "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in reading.archs],
+        "progress": _progress_document(reading.progress) if reading.progress else None,
+        "forecast": _forecast_document(explanation.remaining_time, explanation.jobs_source)
+        if explanation.remaining_time
+        else None,
+        "cause": asdict(reading.cause) if reading.cause else None,
+        "failed_objects": reading.failed_objects,
+        "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
+        "command": _command_document(reading.command) if reading.command else None,
+        "reasons": list(explanation.reasons),
+        "advice": list(explanation.advice),
+    }
+
+
+def _progress_document(progress: Progress) -> Document:
+    return {
+        "done": progress.done,
+        "total": progress.total,
+        "left": progress.total - progress.done,
+        "current": progress.current or None,
+        "rate_per_minute": progress.rate,
+        "elapsed_s": progress.elapsed_s,
+        "told_left": progress.reported_left or None,
+        "peak_mib": progress.peak_mib,
+        "runs": progress.runs,
+        "mixed": progress.mixed,
+    }
+
+
+def _forecast_document(forecast: RemainingTime, jobs_from: str) -> Document:
+    return {
+        "jobs": forecast.jobs,
+        "jobs_from": jobs_from,
+        "archs": forecast.archs,
+        "cpu_hours": forecast.cpu_hours,
+        "cpu_hours_left": forecast.cpu_hours_left,
+        "left_s": forecast.left_s,
+        "measured": forecast.measured,
+        "ends": _clock(forecast.ends_at) if forecast.ends_at is not None else None,
+        "whole_s": forecast.total_s,
+    }
+
+
+def _command_document(command: CompilerCommand) -> Document:
+    return {
+        "compiler": command.compiler,
+        "rocm": command.rocm or None,
+        "before": list(command.launcher),
+        "source": command.source,
+        "object": command.output or None,
+        "archs": list(command.archs),
+        "headers": [{"folder": folder, "of": whose} for folder, whose in command.headers],
+        "flags": [asdict(flag) for flag in command.flags],
+        "unknown": list(command.unknown),
+    }

@@ -1,0 +1,115 @@
+"""A published wheel -> the lines that install it: on a ROCm machine, by the search page, and for a try on this one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from urllib.parse import quote
+
+from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement, cpu_torch_version
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.index import IndexKey, index_path
+from wheelfactory.site.wheel_text import group_by_index
+
+_PYPROJECT = """\
+[project]
+name = "app"
+version = "0"
+requires-python = "{python}"
+dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]
+
+[tool.uv]
+environments = ["sys_platform == 'linux' and platform_machine == 'x86_64'"]
+no-build-package = ["flash-attn"]
+
+[[tool.uv.index]]
+name = "flash-attn-rocm"
+url = "{index}"
+explicit = true
+
+[[tool.uv.index]]
+name = "pytorch-rocm"
+url = "{torch-index}"
+explicit = true
+
+[tool.uv.sources]
+flash-attn = { index = "flash-attn-rocm" }
+torch = { index = "pytorch-rocm" }
+{triton} = { index = "pytorch-rocm" }
+"""
+"""Explicit indexes: each is asked for what names it and for nothing else. uv applies sources to direct dependencies
+only, hence torch and its Triton are dependencies too."""
+
+
+def directory_install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
+    """A line for each index that lists one of the rows, for a machine with that torch for that ROCm.
+
+    The index alone is named, so that nothing can be taken from elsewhere.
+    """
+    return [index_install_line(key, file_url(folder)) for key in group_by_index(rows)]
+
+
+def file_url(folder: Path) -> str:
+    """The address of a release directory on this machine."""
+    return f"file://{quote(str(folder.resolve()))}"
+
+
+def github_pages_url(repository: str) -> str:
+    """Where GitHub's Pages serve the site of ``OWNER/REPO``, if it has no domain of its own (GitHub's docs)."""
+    owner, _, name = repository.partition("/")
+    host = f"{owner.lower()}.github.io"
+    return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
+
+
+def index_install_line(key: IndexKey, site: str) -> str:
+    """The line that installs from an index of the release at the address `site`, and from nowhere else."""
+    return shlex.join(pip_for().install_from_index(f"{site.rstrip('/')}/{index_path(key)}/", "flash-attn"))
+
+
+def file_install_line(row: WheelRow, matrix: Matrix) -> str:
+    """The line that installs one wheel by its address and digest; a wheel without an address must be there already.
+
+    ``--no-deps`` keeps the torch that is installed; what else flash-attn needs is named, and needs nothing itself.
+    """
+    wheel = url_with_sha256(row.url, row.sha256) if row.url else f"./{row.filename}"
+    return shlex.join(pip_for().install_without_dependencies(*matrix.dependencies, wheel))
+
+
+def install_templates() -> dict[str, str]:
+    """The texts that the search page offers for a wheel, by the name of their button.
+
+    The page puts values in place of ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{triton}``
+    (the name of its Triton), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
+    """
+    installers = {"pip": pip_for(), "uv": uv_for()}
+    lines = {
+        name: " ".join(one.install_from_index("{index}", "flash-attn=={version}")) for name, one in installers.items()
+    }
+    return {**lines, "pyproject.toml": _PYPROJECT}
+
+
+def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
+    """The line for a machine without ROCm: CPU torch and the Triton of the cell, pinned, beside the full label."""
+    triton = matrix.torch[Cell.parse(str(row.cell)).torch].triton
+    options = [*cpu_torch_options(), "--find-links", str(folder.resolve() / "wheels")]
+    pins = [cpu_torch_requirement(), f"triton=={triton}", f"flash-attn=={row.version}"]
+    return shlex.join([*pip_for().install_command, *options, *pins])
+
+
+def pick_smoke_test_wheel(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
+    """The row that can be tried on a machine without ROCm: Triton, for the torch whose CPU build is used.
+
+    Of several it is the one that the matrix lists first, which is the newest.
+    """
+    torch = cpu_torch_version()
+    cells = [(Cell.parse(row.cell), row) for row in rows if row.cell and not row.yanked]
+    for release, rocm in product(matrix.flash_attn, matrix.rocm):
+        for cell, row in cells:
+            if (cell.flash_attn, cell.rocm, cell.torch, cell.backend) == (release, rocm, torch, Backend.TRITON):
+                return row
+    return None

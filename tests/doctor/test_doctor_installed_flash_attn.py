@@ -1,0 +1,249 @@
+"""What the doctor reads of an installed flash-attn, by any Python, and whatever that does meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from doctor.known import WRITTEN
+from doctor_installs import CK_RECORD, CK_VERSION, EINOPS, MODULE, PACKAGE, TORCH_MODULE, Site, ck_site, good_module
+from elf_factory import code_object, hip_bundle, library, packed, section
+from pythons import find_python
+from wheel_factory import CK, finished_wheel
+from wheelfactory.build.environments import make_empty_environment, pip_install
+from wheelfactory.doctor.installed_flash_attn import find_import_error, read_extension_archs, read_flash_attn
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
+    environment = make_empty_environment(tmp_path / "env")
+    Site(environment.site_packages, environment.python).add(TORCH_MODULE)
+    wheel = finished_wheel(tmp_path, CK, members={**PACKAGE, MODULE: good_module("gfx942")}, tags="py3-none-any")
+    pip_install(environment, "--no-deps", "--no-index", wheel)
+
+    found = read_flash_attn(str(environment.python), {})
+
+    assert found
+    assert found.version == CK_VERSION
+    assert found.location == str(environment.site_packages)
+    assert found.requires == ("einops", "torch==2.9.*")
+    assert found.build_record["cell"] == CK.id
+    assert found.extension == str(environment.site_packages / MODULE)
+    assert found.extension_archs == ("gfx942",)
+    assert (found.stray_modules, found.other_installs, found.missing_requirements, found.shadowing_dir) == (
+        (),
+        (),
+        ("einops",),
+        "",
+    )
+    assert found.has_triton_backend
+    assert found.error == ""
+
+
+def test_an_editable_install(tmp_path: Path, bare_python: Path) -> None:
+    """As setuptools makes it: site-packages holds the metadata and a path, the checkout all else."""
+    checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
+    environment = make_empty_environment(tmp_path / "env")
+    site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
+    info = "flash_attn-2.8.3.dist-info"
+    site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"editable.pth,,\n"})
+    site.add({"editable.pth": f"{checkout.folder}\n".encode()})
+
+    found = read_flash_attn(str(environment.python), {})
+
+    assert found
+    assert found.location == str(checkout.folder)
+    assert found.extension == str(checkout.folder / MODULE)
+    assert (found.stray_modules, found.error) == ((), "")
+
+
+def test_an_editable_install_without_a_path(tmp_path: Path, bare_python: Path) -> None:
+    """As setuptools makes it of a project whose packages lie at its top, such as flash-attn's: with a finder."""
+    checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
+    environment = make_empty_environment(tmp_path / "env")
+    site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
+    info = "flash_attn-2.8.3.dist-info"
+    site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"finder.py,,\n"})
+    finder = f"""
+import sys
+from importlib.machinery import PathFinder
+class Finder:
+    find_spec = staticmethod(lambda name, *_: PathFinder.find_spec(name, [{str(checkout.folder)!r}]))
+sys.meta_path.append(Finder)
+"""
+    site.add({"finder.py": finder.encode(), "finder.pth": b"import finder\n"})
+
+    found = read_flash_attn(str(environment.python), {})
+
+    assert found
+    assert (found.location, found.extension) == (str(checkout.folder), str(checkout.folder / MODULE))
+    assert (found.stray_modules, found.error) == ((), "")
+
+
+@pytest.mark.parametrize("files", [{}, {"SOURCES.txt": b"setup.py\nflash_attn/__init__.py\n"}], ids=["bare", "sources"])
+@pytest.mark.parametrize(
+    ("folder", "info"),
+    [("flash_attn-2.8.3-py3-linux-x86_64.egg", "EGG-INFO"), ("checkout", "flash_attn.egg-info")],
+    ids=["install", "develop"],
+)
+def test_what_setup_py_installs_owns_its_module(
+    tmp_path: Path, bare_python: Path, folder: str, info: str, files: dict[str, bytes]
+) -> None:
+    """An egg has no RECORD; the sources that it may list are not what it brought."""
+    egg = Site(tmp_path / folder, bare_python).add({**PACKAGE, MODULE: good_module("gfx942")})
+    egg.add({f"{info}/PKG-INFO": b"Name: flash-attn\nVersion: 2.8.3\n", **{f"{info}/{n}": f for n, f in files.items()}})
+    egg.add({**TORCH_MODULE, **EINOPS})
+
+    found = egg.read()
+
+    assert (found.version, found.extension, found.stray_modules) == ("2.8.3", str(egg.folder / MODULE), ())
+    assert (found.extension_archs, found.error) == (("gfx942",), "")
+
+
+def test_only_what_is_always_required_can_be_missing(site: Site) -> None:
+    requires = ("einops", "Typing_Extensions>=4", 'ninja; extra == "dev"', "torch==2.9.*")
+
+    assert ck_site(site, good_module("gfx942"), requires=requires).read().missing_requirements == ("Typing_Extensions",)
+
+
+def test_a_folder_that_is_on_the_path_twice_holds_one_flash_attn(site: Site, tmp_path: Path) -> None:
+    """As lib64 is a link to lib in an environment."""
+    ck_site(site, good_module("gfx942"))
+    (tmp_path / "link").symlink_to(site.folder)
+
+    found = site.with_settings(PYTHONPATH=f"{site.folder}:{tmp_path / 'link'}").read()
+
+    assert (found.other_installs, found.stray_modules, found.error) == ((), (), "")
+
+
+def test_no_flash_attn(bare_python: Path) -> None:
+    assert read_flash_attn(str(bare_python), {}) is None
+
+
+def test_no_python(tmp_path: Path) -> None:
+    assert read_flash_attn(str(tmp_path / "python"), {}) is None
+
+
+@pytest.mark.parametrize("record", [b"{", b"[1]", b"\xff\xfe", b'{"toolchain": "none", "offload_archs": 3}'])
+def test_a_build_record_that_is_none(site: Site, record: bytes) -> None:
+    found = ck_site(site, good_module("gfx942"), record=record).read()
+
+    assert found.version == CK_VERSION
+    assert found.build_record == ({"toolchain": "none", "offload_archs": 3} if record.startswith(b'{"') else {})
+
+
+def test_an_import_that_hangs_is_ended(site: Site) -> None:
+    ck_site(site, good_module("gfx942"))
+    (site.folder / "flash_attn/__init__.py").write_text("import time\ntime.sleep(300)\n")
+    began = time.monotonic()
+
+    assert site.read(seconds=1).error == "no answer within 1 s"
+    assert time.monotonic() - began < 60  # it would take 300
+
+
+@pytest.mark.parametrize(
+    ("init", "error"),
+    [
+        pytest.param(b"print('answer: not this', end='')", "", id="prints"),
+        pytest.param(b"raise SystemExit(0)", "SystemExit: 0", id="ends"),
+        pytest.param(b"import os; os._exit(0)", "it ended without a word", id="ends at once"),
+        pytest.param(b"import os; os.abort()", "killed by SIGABRT", id="aborts"),
+        pytest.param(b"import atexit, os; atexit.register(os._exit, 3)", "", id="fails at its end"),
+        pytest.param(b"raise ImportError('x' * 9000)", "ImportError: " + "x" * 1987, id="says much"),
+    ],
+)
+def test_what_an_import_says(site: Site, init: bytes, error: str) -> None:
+    site.add({"flash_attn/__init__.py": init, "flash_attn/flash_attn_interface.py": b"flash_attn_func = None\n"})
+
+    assert find_import_error(str(site.python), site.environ) == error
+
+
+def test_the_folder_that_one_stands_in_is_not_imported_from(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ck_site(site, good_module("gfx942"))
+    (tmp_path / "flash_attn").mkdir()
+    (tmp_path / "flash_attn/__init__.py").write_text("raise ImportError('of the checkout')")
+    monkeypatch.chdir(tmp_path)
+
+    found = site.read()
+
+    assert (found.error, found.location, found.shadowing_dir) == ("", str(site.folder), str(tmp_path))
+
+
+def test_the_folder_of_the_installed_one_hides_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ck_site(site, good_module("gfx942"))
+    monkeypatch.chdir(site.folder)
+
+    assert site.read().shadowing_dir == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", [path for path in map(find_python, range(9, 15)) if path])
+def test_every_python_examines_itself(site: Site, python: Path) -> None:
+    """The doctor runs in it too: nothing of it needs more than Python 3.9 and its standard library."""
+    name = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'), end='')"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    module = library(undefined=("_ZN3c105checkEv",), defined=("PyInit_flash_attn_2_cuda",))
+    ck_site(site, module, name=f"flash_attn_2_cuda{name}", record=CK_RECORD)
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(SOURCES)!r})
+from wheelfactory.doctor.diagnose import diagnose
+from wheelfactory.doctor.facts import Facts
+from wheelfactory.doctor.installed_flash_attn import read_installed
+from wheelfactory.doctor.machine import Machine, Python, Torch
+installed = read_installed(sys.executable, os.environ)
+machine = Machine(Python(sys.executable, "3", "cp3"), Torch("2.10.0", hip="6.4.1"), installed)
+for found in diagnose(machine, Facts.parse({WRITTEN!r})):
+    print(found.name, found.what)
+"""
+    done = subprocess.run([python, "-B", "-c", code], env=site.environ, capture_output=True, text=True)
+
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"another torch flash-attn {CK_VERSION} was built for torch 2.9 (as its build record")
+
+
+# archs
+
+
+def archs_in(folder: Path, data: bytes) -> tuple[str, ...]:
+    path = folder / "module.so"
+    path.write_bytes(data)
+    return read_extension_archs(path)
+
+
+def test_the_archs_of_all_bundles_with_code(tmp_path: Path) -> None:
+    bundles = section(hip_bundle("gfx90a:xnack-", "gfx942"), hip_bundle("gfx1100", objects={"gfx1201": b""}))
+
+    assert archs_in(tmp_path, library(fatbin=bundles)) == ("gfx1100", "gfx90a", "gfx942")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(library(), id="no device code"),
+        pytest.param(library(fatbin=section(packed(hip_bundle("gfx942")))), id="packed"),
+        pytest.param(section(hip_bundle("gfx942"), packed(hip_bundle("gfx90a"))), id="partly packed"),
+        pytest.param(hip_bundle("gfx942")[:40], id="cut"),
+        pytest.param(b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 100, id="nonsense"),
+        pytest.param(code_object("gfx942"), id="a code object"),
+    ],
+)
+def test_no_arch_is_told_where_not_all_can_be_seen(tmp_path: Path, data: bytes) -> None:
+    assert archs_in(tmp_path, data) == ()
+
+
+def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+    assert read_extension_archs(tmp_path / "module.so") == ()
+
+
+def test_four_letters_by_chance_do_not_hide_the_archs(tmp_path: Path) -> None:
+    assert archs_in(tmp_path, hip_bundle("gfx942") + b"CCOB by chance") == ("gfx942",)

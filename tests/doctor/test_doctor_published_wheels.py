@@ -1,0 +1,172 @@
+"""The doctor's own reader of manifests: all that `release.manifest` writes, and no traceback otherwise."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doctor.releases import BASE, as_read, small_release
+from validations import a_validation, foreign, validated
+from wheelfactory.core.errors import InputError
+from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
+from wheelfactory.gpu.validate.report import Hardware, ValidatedPackage
+from wheelfactory.release.evidence import as_evidence
+from wheelfactory.release.manifest import WheelRow, verified_archs
+from wheelfactory.verify.result import GateResult, Status
+
+SHA256 = "0123456789abcdef" * 4
+FILENAME = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
+ROW = {
+    "project": "flash-attn",
+    "version": "2.8.3+rocm64torch2.9",
+    "filename": FILENAME,
+    "sha256": SHA256,
+    "size": 1,
+    "requires_python": ">=3.9",
+    "metadata_sha256": SHA256,
+    "published": "2026-01-01T00:00:00Z",
+    "cell": "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+    "label": "rocm64torch2.9",
+}
+
+
+def read(*rows: object) -> tuple[PublishedWheel, ...]:
+    data = "".join(f"{json.dumps(row)}\n" for row in rows)
+    return parse_wheels(data.encode(), "manifest.jsonl", BASE)
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_wheels(data, "manifest.jsonl", BASE)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
+    return small_release(tmp_path_factory.mktemp("release"))
+
+
+def test_what_the_factory_writes_is_read_the_same(rows: tuple[WheelRow, ...]) -> None:
+    rows = tuple(sorted(rows, key=lambda row: row.filename))
+    for row, wheel in zip(rows, as_read(rows), strict=True):
+        for field in ("project", "version", "filename", "sha256", "size", "requires_python", "yanked", "cxx11_abi"):
+            assert getattr(wheel, field) == getattr(row, field)
+        assert (wheel.cell.id if wheel.cell else None) == row.cell
+        assert (str(wheel.label) if wheel.label else None) == row.label
+        assert (wheel.archs, wheel.glibc) == (row.offload_archs, row.glibc)
+        assert wheel.published == "2026-01-01T00:00:00Z"
+
+
+def test_gates_are_read_with_how_they_ended(rows: tuple[WheelRow, ...]) -> None:
+    gates = (GateResult.from_findings("import", []), GateResult.not_run("gpu", "no GPU"))
+    (wheel,) = as_read([rows[0].model_copy(update={"gates": gates})])
+    assert wheel.gates == (("import", str(Status.PASSED)), ("gpu", str(Status.NOT_RUN)))
+
+
+def test_evidence_is_read_as_the_factory_reads_it(rows: tuple[WheelRow, ...]) -> None:
+    fallback = ValidatedPackage(project="flash-attention-amd", version="0.1.0", sha256=SHA256)
+    mi250x = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
+    passed = GateResult.from_findings("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
+    no_pass = GateResult.not_run("gpu", "no GPU"), GateResult.from_findings("import", [], versions={"gpu": "gfx942"})
+    of_test_mode = as_evidence(a_validation()).model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    (bare, *_) = rows
+    ran = [
+        bare,
+        bare.model_copy(update={"gates": no_pass}),
+        bare.model_copy(update={"gates": (passed,)}),
+        bare.model_copy(update={"evidence": (of_test_mode,)}),
+        validated(bare, foreign(), foreign(dropped_launch_options=None, validated=fallback)),
+        validated(bare.model_copy(update={"gates": (passed,)}), a_validation(), a_validation(hardware=mi250x)),
+    ]
+    found = [wheel.verified_on for row in ran for wheel in as_read([row])]
+    assert found == [verified_archs(row) for row in ran]
+    assert found == [(), (), ("gfx1100",), (), (), ("gfx90a", "gfx942", "gfx1100")]
+
+
+def test_a_file_of_this_machine_is_named_only_in_a_manifest_of_this_machine() -> None:
+    data = json.dumps({**ROW, "url": f"file:///srv/wheels/{FILENAME}"}).encode()
+    (wheel,) = parse_wheels(data, "manifest.jsonl", "file:///srv/site/")
+    assert wheel.url == f"file:///srv/wheels/{FILENAME.replace('+', '%2B')}"
+    assert refusal(data) == "not a manifest row: manifest.jsonl:1: url: a file of another machine"
+
+
+def test_a_wheel_is_beside_the_manifest_unless_its_row_says_where() -> None:
+    (beside,), (elsewhere,) = read(ROW), read({**ROW, "url": f"https://files.example/v1/{FILENAME}"})
+    quoted = FILENAME.replace("+", "%2B")
+    assert beside.url == f"{BASE}wheels/{quoted}"
+    assert elsewhere.url == f"https://files.example/v1/{quoted}"
+
+
+@pytest.mark.parametrize(
+    ("tags", "tag", "machine"),
+    [
+        ("cp311-cp311-manylinux_2_28_x86_64", "cp311", "x86_64"),
+        ("cp313-cp313t-linux_x86_64", "cp313t", "x86_64"),
+        ("cp311-cp311-manylinux2014_aarch64.manylinux_2_17_aarch64", "cp311", "aarch64"),
+        ("2-cp311-cp311-linux_x86_64", "cp311", "x86_64"),
+        ("py3-none-any", None, None),
+    ],
+)
+def test_the_tags_of_a_file_name_say_for_which_python_and_machine_it_is(
+    tags: str, tag: str | None, machine: str | None
+) -> None:
+    (wheel,) = read({**ROW, "filename": f"flash_attn-2.8.3+rocm64torch2.9-{tags}.whl"})
+    assert (wheel.python_tag, wheel.machine) == (tag, machine)
+
+
+def test_fields_of_a_later_factory_are_passed_over() -> None:
+    assert read({**ROW, "signature": {"by": "somebody"}}) == read(ROW)
+
+
+def test_a_manifest_that_was_cut_off_is_refused_with_the_line() -> None:
+    data = f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n".encode()
+    assert refusal(data[:-20]).startswith("not a manifest row: manifest.jsonl:2: ")
+
+
+def test_a_page_is_told_from_a_manifest() -> None:
+    assert refusal(b"<!doctype html><title>Not found</title>") == "not a manifest but a page: manifest.jsonl"
+
+
+def test_an_empty_manifest_has_no_wheels() -> None:
+    assert parse_wheels(b"", "manifest.jsonl", BASE) == ()
+
+
+def test_what_a_terminal_might_not_show_as_one_character_is_a_blank() -> None:
+    (wheel,) = read({**ROW, "yanked": "wrong\u00a0kernels\u200b", "gates": [{"gate": "a\u200b", "status": "passed"}]})
+    assert (wheel.yanked, wheel.gates) == ("wrong kernels ", (("a ", "passed"),))
+
+
+def _never_a_traceback(data: bytes) -> None:
+    try:
+        wheels = parse_wheels(data, "manifest.jsonl", BASE)
+    except InputError as error:
+        assert str(error).isprintable()
+    else:
+        for wheel in wheels:
+            assert f"{wheel.filename}{wheel.version}{wheel.url}{wheel.yanked}".isprintable()
+            assert urlsplit(wheel.url).scheme in ("https", "http", "file")
+            assert isinstance((wheel.python_tag, wheel.machine), tuple)
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    _never_a_traceback(data)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.sampled_from(
+    [*ROW, "url", "yanked", "offload_archs", "gates", "evidence", "glibc", "cxx11_abi", "requires_python"]
+)
+
+
+@given(st.dictionaries(_FIELDS, _JSON, max_size=4))
+def test_a_row_with_any_values_is_read_or_refused(changed: dict[str, object]) -> None:
+    _never_a_traceback(json.dumps({**ROW, **changed}).encode())

@@ -1,0 +1,69 @@
+"""What differs between two kernel sets is said by name, in few words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kernel_archive_factory import KEY, PARTS
+from wheelfactory.core.errors import InputError
+from wheelfactory.kernels.archive_manifest import ArchiveManifest, parse_archive_manifest
+from wheelfactory.kernels.compiler.key import diff_key_parts
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
+
+
+def test_equal_parts_do_not_differ() -> None:
+    assert diff_key_parts(PARTS, dict(reversed(list(PARTS.items())))) == []
+
+
+def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
+    assert diff_key_parts({"archs": ("gfx942",)}, {"archs": ["gfx942"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("HIP 6.3", "HIP 6.4", "HIP 6.3, other HIP 6.4"),
+        ("HIP 6.3", None, "HIP 6.3, other nothing"),
+        ("12" * 32, "34" * 32, "121212121212..., other 343434343434..."),
+        (["-O3", "-g"], ["-O3"], "with -g, other without"),
+        (["-O3", "-g"], ["-O3", "-h"], "with -g, other with -h"),
+        (["-a", "-b"], ["-b", "-a"], "-a -b, other -b -a"),
+        ([], ["gfx942"], "nothing, other gfx942"),
+        (1, True, "1, other true"),
+        ("z" * 60, "b", "z" * 45 + "..., other b"),
+        ("a\nb", "b", "a\\nb, other b"),
+    ],
+)
+def test_a_part_that_differs_is_named_with_both_values(one: Any, other: Any, found: str) -> None:
+    assert diff_key_parts({"part": one, "same": 1}, {"part": other, "same": 1}) == [f"part: {found}"]
+
+
+def test_of_a_part_with_parts_only_those_that_differ_are_named() -> None:
+    one = {"environment": {"A": "1", "B": "2"}}
+    other = {"environment": {"B": "3", "C": "4"}}
+
+    assert diff_key_parts(one, other) == [
+        "environment.A: 1, other nothing",
+        "environment.B: 2, other 3",
+        "environment.C: nothing, other 4",
+    ]
+
+
+def test_parts_that_are_nested_deeply_are_refused() -> None:
+    parts: dict[str, Any] = {}
+    for _ in range(20):
+        parts = {"a": parts}
+    document = json.loads(ArchiveManifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
+
+    with pytest.raises(InputError, match="damaged kernel manifest: here: its parts are nested too deeply"):
+        parse_archive_manifest(json.dumps(document).encode(), "here")
+
+
+def test_a_manifest_is_read_back_as_it_was_written() -> None:
+    entry = ObjectRecord("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5, cached=True)
+    manifest = ArchiveManifest("x", KEY, "2/8", ("fmha_fwd_d64", "x_api"), {"x_api": entry})
+
+    assert parse_archive_manifest(manifest.to_bytes(), "here") == manifest

@@ -1,0 +1,159 @@
+"""Forecasts: sums, schedules and limits, on sets small enough to add up by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, Measurement
+from wheelfactory.kernels.estimate import (
+    ARCHIVE_RATIO,
+    CostModel,
+    Estimate,
+    ResourceLimit,
+    Runners,
+    check_link_limits,
+    estimate_set,
+    fit_jobs,
+)
+
+ARCHS = ("gfx90a", "gfx942")
+SOURCES = tuple(f"fmha_fwd_d64_x{number}" for number in range(8))
+
+
+def ledger(cpu_s: float, *names: str, peak_mib: int = 900, size: int = 10**6) -> Ledger:
+    """Each of these sources measured alike."""
+    return Ledger(tuple(Measurement(name, ARCHS, "0123456789abcdef", cpu_s, peak_mib, size) for name in names))
+
+
+def forecast(
+    *, by: Ledger, cut_by: Ledger | None = None, shards: int | None = None, budget_s: float = 100, **runners: float
+) -> Estimate:
+    knowledge = CostModel(by, cut_by or Ledger())
+    machines = Runners(**{"count": 2, "cores": 2, **runners})  # type: ignore[arg-type]
+    return estimate_set(SOURCES, 10**9, ARCHS, knowledge, machines, shards=shards, budget_s=budget_s)
+
+
+def test_the_sums_of_eight_compiles_of_ten_seconds() -> None:
+    made = forecast(by=ledger(10, *SOURCES), shards=4)
+    assert made.cpu_s == 80
+    assert made.shard_cpu_s == (20, 20, 20, 20)
+    assert made.imbalance == 1
+    assert made.longest_shard_s == 10, "two at once"
+    assert made.wall_s == 20, "four shards on two runners"
+    assert (made.jobs, made.peak_mib) == (2, 2 * (900 + DRIVER_MIB))
+    assert made.object_bytes == 8 * 10**6
+    assert made.archive_bytes == round(8 * 10**6 * ARCHIVE_RATIO)
+    assert made.disk_bytes == 2 * (made.object_bytes + made.archive_bytes + 10**9), "built, kept, cached and packed"
+    assert made.shards == ("1/4", "2/4", "3/4", "4/4")
+
+
+def test_the_least_number_of_shards_keeps_each_within_the_budget() -> None:
+    assert len(forecast(by=ledger(10, *SOURCES), budget_s=40).shards) == 1
+    assert len(forecast(by=ledger(10, *SOURCES), budget_s=39).shards) == 2
+    assert len(forecast(by=ledger(10, *SOURCES), budget_s=10).shards) == 4
+
+
+def test_a_budget_below_one_compile_is_an_error() -> None:
+    with pytest.raises(ValueError, match="one compile takes 10 s"):
+        forecast(by=ledger(10, *SOURCES), budget_s=9)
+
+
+def test_shards_are_cut_by_what_every_machine_has_and_timed_by_what_this_one_knows() -> None:
+    first, *others = SOURCES
+    heavy = Ledger((*ledger(70, first).measurements, *ledger(10, *others).measurements))
+    assert forecast(by=heavy, shards=2).shard_cpu_s == (100, 40), "dealt out as if all were equal"
+    assert forecast(by=heavy, cut_by=heavy, shards=2).shard_cpu_s == (70, 70)
+    assert forecast(by=heavy, shards=2).imbalance == pytest.approx(100 / 70)
+
+
+def test_where_predictions_come_from_is_said() -> None:
+    assert forecast(by=Ledger()).predicted_from == "seed table, no measurement"
+    two = Ledger((*ledger(10, *SOURCES).measurements, Measurement(SOURCES[0], ARCHS, "another", 10, 900, 1000)))
+    assert forecast(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
+
+
+def costs(*peaks_mib: int) -> list[Cost]:
+    return [Cost(10, peak, 1000) for peak in peaks_mib]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "cores", "memory_gib", "jobs"),
+    [
+        ((924,) * 9, 4, 16, 4),
+        ((924,) * 9, 4, 5.2, 4),
+        ((4000,) * 9, 4, 16, 2),
+        ((924,) * 9, 4, 3.9, 3),
+        ((924,) * 3, 4, 16, 3),
+        ((1948, 924, 924), 4, 3, 2),
+        ((924, 924, 1948), 4, 2.9, 1),
+        ((9000,), 4, 1, 1),
+    ],
+)
+def test_as_many_at_once_as_memory_holds_whichever_meet(
+    peaks: tuple[int, ...], cores: int, memory_gib: float, jobs: int
+) -> None:
+    assert fit_jobs(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))[0] == jobs
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=9), st.integers(1, 4), st.floats(1, 20))
+def test_the_peak_is_that_of_the_heaviest_that_may_meet(peaks: list[int], cores: int, memory_gib: float) -> None:
+    jobs, peak_mib = fit_jobs(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))
+    assert peak_mib == sum(sorted(peaks, reverse=True)[:jobs]) + jobs * DRIVER_MIB
+    assert jobs == 1 or peak_mib <= memory_gib * 1024
+
+
+def limit(made: Estimate, name: str) -> ResourceLimit:
+    (found,) = (item for item in made.limits if item.name == name)
+    return found
+
+
+def test_the_real_limits_hold_for_a_small_set() -> None:
+    made = forecast(by=ledger(10, *SOURCES))
+    assert [item.name for item in made.limits] == [
+        "longest shard",
+        "memory of a runner",
+        "disk of a runner",
+        "archive as a release asset",
+        "arguments of the link",
+        "longest argument of the link",
+    ]
+    assert all(item.passed for item in made.limits)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("longest shard", forecast(by=ledger(2.8 * 3600, *SOURCES), shards=2, cores=1)),
+        ("memory of a runner", forecast(by=ledger(10, *SOURCES, peak_mib=20_000), memory_gib=16)),
+        ("disk of a runner", forecast(by=ledger(10, *SOURCES, size=2 * 10**9))),
+        ("archive as a release asset", forecast(by=ledger(10, *SOURCES, size=math.ceil((1 << 28) / ARCHIVE_RATIO)))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_beyond_a_limit_fails_it(name: str, made: Estimate) -> None:
+    assert not limit(made, name).passed
+    assert limit(made, name).value >= limit(made, name).limit
+
+
+def test_what_is_exactly_at_a_limit_fails_it() -> None:
+    assert not ResourceLimit("archive as a release asset", 2.0, 2, "GiB").passed
+    assert ResourceLimit("archive as a release asset", 1.999, 2, "GiB").passed
+
+
+def test_a_link_of_the_objects_of_a_release_fits_and_one_of_nine_times_as_many_does_not() -> None:
+    name = "fmha_bwd_d128_bf16_batch_" + "b" * 135
+    total, longest = check_link_limits([name] * 2775)
+    assert total.passed
+    assert total.limit == 6, "what Linux allows at most, as the build raises its own limit"
+    assert not check_link_limits([name] * 9 * 2775)[0].passed
+    assert longest.passed
+    assert not check_link_limits(["x" * (128 << 10)])[1].passed
+
+
+def test_the_arguments_are_counted_as_linux_does() -> None:
+    one, two = (check_link_limits(["x" * 100] * count)[0].value * (1 << 20) for count in (1, 2))
+    assert two - one == pytest.approx(160 + len("/") + 100 + len(".o\0") + 8), "path, zero byte, pointer"

@@ -1,0 +1,183 @@
+"""The census: exactly the sources that setup.py would compile, found without running setup.py."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.build.sources import fetch_source, unpack_source
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import SourceError
+from wheelfactory.core.process import capture
+from wheelfactory.kernels import source_list
+from wheelfactory.kernels.source_list import (
+    SourceList,
+    list_planned_sources,
+    list_sources,
+    parse_generator_commands,
+    write_source_list,
+)
+from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.matrix.load import load_matrix
+
+GENERATE = """\
+import sys
+from pathlib import Path
+
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for dim in arguments["--optdim"].split(","):
+    Path(arguments["--output_dir"], f"fmha_{arguments['-d']}_d{dim}.cpp").write_text("kernel")
+Path(arguments["--output_dir"], "notes.txt").touch()
+"""
+SETUP = """\
+import os, subprocess, sys
+import torch
+
+ck_dir = "csrc/ck"
+if not os.path.exists("./build"):
+    os.makedirs("build")
+optdim = os.getenv("OPT_DIM", "32,64")
+subprocess.run(["git", "submodule", "update"], check=True)
+for_all = "-d"
+subprocess.run([sys.executable, f"{ck_dir}/generate.py", for_all, "fwd", "--output_dir", "build", "--optdim", optdim])
+os.system(f"{sys.executable} {ck_dir}/generate.py -d bwd --output_dir build --optdim 64")
+"""
+MADE = ("fmha_bwd_d64", "fmha_fwd_d32", "fmha_fwd_d64")
+
+
+def release_of(cache: Path, setup: str = SETUP, generate: str = GENERATE) -> FlashAttn:
+    """A release whose sdist is in the cache already."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        for name, text in (("setup.py", setup), ("csrc/ck/generate.py", generate)):
+            member = tarfile.TarInfo(f"flash_attn-9/{name}")
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    sha256 = hashlib.sha256(data.getvalue()).hexdigest()
+    path = cache / "sources" / sha256[:16] / "flash_attn-9.tar.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data.getvalue())
+    sdist = {"file": path.name, "sha256": sha256}
+    return FlashAttn.model_validate({"sdist": sdist, "python": ">=3.9", "source": "made by this test"})
+
+
+def test_the_sources_are_those_that_the_generator_writes(tmp_path: Path) -> None:
+    found = list_sources("9", release_of(tmp_path), tmp_path, os.environ)
+    assert found.sources == MADE
+    assert found.total_bytes == len(SETUP) + len(GENERATE) + 3 * len("kernel")
+
+
+def test_it_is_taken_once_for_the_same_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = release_of(tmp_path)
+    first = list_sources("9", release, tmp_path, os.environ)
+    monkeypatch.setattr(source_list, "fetch_source", None)
+    assert list_sources("9", release, tmp_path, os.environ) == first
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "",
+        "[]",
+        '{"format": 0, "bytes": 1, "sources": ["x"]}',
+        '{"format": 1, "bytes": 1, "sources": [7]}',
+        '{"format": 1',
+    ],
+)
+def test_a_kept_census_that_is_something_else_is_taken_again(tmp_path: Path, kept: str) -> None:
+    release = release_of(tmp_path)
+    write_source_list(SourceList(("old",), 1), release.source_pin, tmp_path)
+    assert list_sources("9", release, tmp_path, os.environ).sources == ("old",)
+    (path,) = (tmp_path / "census").iterdir()
+    path.write_text(kept)
+    assert list_sources("9", release, tmp_path, os.environ).sources == MADE
+
+
+def test_what_a_build_is_compared_with_is_the_census_whatever_a_person_has_set(tmp_path: Path) -> None:
+    environ = {**os.environ, "OPT_DIM": "32"}
+    assert list_planned_sources("9", release_of(tmp_path), tmp_path, environ) == MADE
+
+
+def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
+    release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
+    assert list_planned_sources("9", release, tmp_path, os.environ) == ()
+    assert "not compared with what plan lists" in caplog.text
+
+
+def test_nothing_is_left_in_the_cache_beside_it(tmp_path: Path) -> None:
+    list_sources("9", release_of(tmp_path), tmp_path, os.environ)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["census", "sources"]
+
+
+def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
+    first, second = parse_generator_commands(SETUP, "9")
+    generator = (sys.executable, "csrc/ck/generate.py", "-d")
+    assert first == (*generator, "fwd", "--output_dir", "build", "--optdim", "32,64")
+    assert second == (*generator, "bwd", "--output_dir", "build", "--optdim", "64")
+
+
+@pytest.mark.parametrize(
+    ("setup", "why"),
+    [
+        ("import torch", "never runs generate.py"),
+        ("print('generate.py')", "never runs generate.py"),
+        ("import (", "invalid syntax"),
+        ("subprocess.run(['generate.py', f(x)])", "computes an argument of generate.py: f(x)"),
+        ("subprocess.run(['generate.py', archs])", "computes an argument of generate.py: archs"),
+        ("a = b\nb = a\nsubprocess.run(['generate.py', a])", "computes an argument"),
+        ("subprocess.run(['generate.py', os.getenv('OPT_DIM')])", "computes an argument"),
+        ("subprocess.run(['generate.py', 7])", "computes an argument of generate.py: 7"),
+        ("subprocess.run(['generate.py', *more])", "computes an argument"),
+    ],
+)
+def test_a_setup_py_that_does_not_say_is_an_error(setup: str, why: str) -> None:
+    with pytest.raises(SourceError, match="which kernel sources") as refused:
+        parse_generator_commands(setup, "9")
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("generate", "error"),
+    [("raise SystemExit('no such dim')", "no such dim"), ("", "no kernel sources generated by flash-attn: 9")],
+)
+def test_a_generator_that_fails_or_makes_nothing_is_an_error(tmp_path: Path, generate: str, error: str) -> None:
+    release = release_of(tmp_path, generate=generate)
+    with pytest.raises(SourceError, match=error):
+        list_sources("9", release, tmp_path, os.environ)
+    assert not (tmp_path / "census").exists()
+
+
+def test_sources_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
+    git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
+    release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
+    with pytest.raises(SourceError, match="git fetch"):
+        list_sources("9", release, tmp_path, os.environ)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "count"), [("2.8.3", 2775), ("2.8.3.post2", 2775), ("2.7.4.post1", 2199)])
+def test_the_real_releases(version: str, count: int, cache: Path, tmp_path: Path) -> None:
+    """Against upstream's own list, which is another path through its generator."""
+    release = load_matrix(MATRIX).flash_attn[version]
+    (tmp_path / "sources").symlink_to(cache / "sources")
+    (cache / "sources").mkdir(parents=True, exist_ok=True)
+    found = list_sources(version, release, tmp_path, os.environ)
+
+    assert len(found.sources) == count
+    tree = unpack_source(fetch_source(version, release, cache / "sources", os.environ), tmp_path / "tree")
+    listed: list[str] = []
+    for command in parse_generator_commands((tree / "setup.py").read_text(), version):
+        words = ["--list_blobs" if word == "--output_dir" else word for word in command]
+        capture(["list" if word == "build" else word for word in words], cwd=tree)
+        listed += (tree / "list").read_text().split()
+    assert found.sources == tuple(sorted(Path(path).stem for path in listed))

@@ -1,0 +1,87 @@
+"""Tags of AMD's images, in all their spellings, and which one takes the place of which."""
+
+from __future__ import annotations
+
+import pytest
+
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import InputError
+from wheelfactory.matrix.image_tags import additional_tags, newest_patch, parse_tag, split_reference
+from wheelfactory.matrix.load import load_matrix
+
+NEW = "rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0"
+ENTRIES = ("7.14", "7.2", "6.2.4", "6.2")
+
+
+@pytest.mark.parametrize(
+    ("text", "rocm", "kind"),
+    [
+        (NEW, (7, 2, 4), ("ubuntu24.04", "py3.12", "2.10.0")),
+        ("rocm7.2_ubuntu22.04_py3.10_pytorch_release_2.9.1", (7, 2, 0), ("ubuntu22.04", "py3.10", "2.9.1")),
+        ("rocm6.1.3_ubuntu22.04_py3.10_pytorch_release-2.1.2", (6, 1, 3), ("ubuntu22.04", "py3.10", "2.1.2")),
+        ("rocm6.1_ubuntu20.04_py3.9_pytorch_2.1.2", (6, 1, 0), ("ubuntu20.04", "py3.9", "2.1.2")),
+        ("7.2.4-complete", (7, 2, 4), ("complete",)),
+        ("6.2-complete", (6, 2, 0), ("complete",)),
+        ("7.14.0-full", (7, 14, 0), ("full",)),
+    ],
+)
+def test_a_tag_says_its_rocm_and_what_else_is_in_it(text: str, rocm: tuple[int, ...], kind: tuple[str, ...]) -> None:
+    tag = parse_tag(text)
+    assert tag
+    assert (tag.rocm, tag.kind) == (rocm, kind)
+
+
+@pytest.mark.parametrize("text", ["latest", "7.2.4", "rocm7.1-py3.11-pytorch-2.6.0-ubuntu22.04", NEW + "-rc1", ""])
+def test_other_tags_say_nothing(text: str) -> None:
+    assert parse_tag(text) is None
+    assert newest_patch(text, [NEW], "7.2", ENTRIES) == text
+
+
+def test_every_tag_of_the_matrix_is_understood() -> None:
+    entries = load_matrix(MATRIX).rocm
+    for entry, rocm in entries.items():
+        for image in (*rocm.images, *filter(None, [rocm.slim])):
+            tag = parse_tag(split_reference(image.tag)[1])
+            assert tag, image.tag
+            assert tag.entry(entries) == entry
+
+
+def test_the_newest_patch_release_of_the_same_kind_takes_the_place() -> None:
+    old = NEW.replace("7.2.4", "7.2.1")
+    listed = [old, NEW, NEW.replace("7.2.4", "7.2.10"), NEW.replace("7.2.4", "7.3"), NEW.replace("3.12", "3.13")]
+    assert newest_patch(old, listed, "7.2", ENTRIES) == NEW.replace("7.2.4", "7.2.10")
+
+
+def test_an_older_release_takes_no_place() -> None:
+    assert newest_patch(NEW, [NEW.replace("7.2.4", "7.2.3"), NEW.replace("7.2.4", "7.1.9")], "7.2", ENTRIES) == NEW
+
+
+def test_another_spelling_of_the_same_tag_takes_its_place_in_a_later_release() -> None:
+    old, new = "rocm6.2_ubuntu22.04_py3.10_pytorch_2.3.0", "rocm6.2.3_ubuntu22.04_py3.10_pytorch_release_2.3.0"
+    assert newest_patch(old, [old, new], "6.2", ENTRIES) == new
+
+
+def test_a_release_with_an_entry_of_its_own_stays_there() -> None:
+    assert newest_patch("6.2-complete", ["6.2.4-complete", "6.2.3-complete"], "6.2", ENTRIES) == "6.2.3-complete"
+    assert newest_patch("6.2.4-complete", ["6.2.5-complete"], "6.2.4", ENTRIES) == "6.2.4-complete"
+    assert newest_patch("6.2-complete", ["6.2.4-complete"], "6.2", ("6.2",)) == "6.2.4-complete"
+
+
+def test_what_the_newest_release_has_besides_is_further() -> None:
+    of_older, of_newer = NEW.replace("2.10.0", "2.11.0").replace("7.2.4", "7.2.3"), NEW.replace("2.10.0", "2.12.0")
+    listed = [NEW, of_older, of_newer, NEW.replace("7.2.4", "7.14"), NEW.replace("7.2.4", "7.2"), "latest"]
+    assert additional_tags([NEW], listed, "7.2", ENTRIES) == [of_newer]
+    assert additional_tags(["latest"], listed, "7.2", ENTRIES) == []
+
+
+def test_a_reference_is_a_repository_and_a_tag() -> None:
+    assert split_reference(f"rocm/pytorch:{NEW}") == ("rocm/pytorch", NEW)
+    assert split_reference("docker.io/rocm/dev-ubuntu-22.04:6.2-complete") == ("rocm/dev-ubuntu-22.04", "6.2-complete")
+
+
+@pytest.mark.parametrize(
+    "text", ["rocm/pytorch", "ghcr.io/rocm/x:y", "ubuntu:22.04", "localhost:5000/a/b:c", "a/b:c d", ""]
+)
+def test_an_image_of_another_registry_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="not an image of Docker Hub"):
+        split_reference(text)

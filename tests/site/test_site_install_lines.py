@@ -1,0 +1,136 @@
+"""The lines that a run prints: how to install a wheel, and which one can be tried without ROCm."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.build.environments import cpu_torch_requirement
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.label import Label
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.install_lines import (
+    directory_install_lines,
+    github_pages_url,
+    pick_smoke_test_wheel,
+    smoke_test_line,
+)
+
+TORCH = cpu_torch_requirement().removeprefix("torch==").partition("+")[0]
+"""The torch whose CPU build stands in for ROCm's."""
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Matrix:
+    return load_matrix(MATRIX)
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "wheelfactory.site.install_lines.cpu_torch_options", lambda: ("--extra-index-url", "https://cpu.example")
+    )
+
+
+def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:
+    """The row of the wheel of a cell."""
+    label = str(Label.from_cell(cell))
+    version = f"{cell.flash_attn}+{label}"
+    return WheelRow(
+        project="flash-attn",
+        version=version,
+        filename=f"flash_attn-{version}-py3-none-any.whl",
+        sha256="a" * 64,
+        size=12,
+        requires_python=">=3.9",
+        metadata_sha256="b" * 64,
+        published=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        cell=cell.id,
+        label=label,
+        yanked=yanked,
+    )
+
+
+def triton(flash_attn: str, rocm: str, torch: str = TORCH) -> Cell:
+    """A cell that can be tried anywhere, if torch is that which can be had for the CPU."""
+    return Cell.from_axes(flash_attn, "3", torch, rocm, Backend.TRITON)
+
+
+ROW = a_row(triton("2.8.3", "7.2"))
+LABEL = f"rocm72torch{TORCH.rpartition('.')[0]}triton"
+
+
+def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
+    line = directory_install_lines([ROW], Path("/wheelhouse"))[0]
+    index = f"file:///wheelhouse/simple/rocm72/torch{TORCH.rpartition('.')[0]}/triton/"
+    assert line == f"pip install --index-url {index} flash-attn"
+
+
+@pytest.mark.parametrize("name", ["with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"])
+def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    (index,) = (word for word in shlex.split(directory_install_lines([ROW], folder)[0]) if word.startswith("file://"))
+    assert index.startswith(f"{folder.as_uri()}/simple/")
+
+
+def test_the_install_line_has_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"{tmp_path.as_uri()}/wheelhouse/simple/" in directory_install_lines([ROW], Path("wheelhouse"))[0]
+
+
+def test_the_trial_line_pins_the_wheel_its_triton_and_the_cpu_torch(matrix: Matrix) -> None:
+    words = shlex.split(smoke_test_line(ROW, Path("/wheel house"), matrix))
+    assert words == [
+        *("pip", "install", "--extra-index-url", "https://cpu.example", "--find-links", "/wheel house/wheels"),
+        cpu_torch_requirement(),
+        f"triton=={matrix.torch[TORCH].triton}",
+        f"flash-attn==2.8.3+{LABEL}",
+    ]
+
+
+def test_of_several_wheels_the_newest_is_picked(matrix: Matrix) -> None:
+    releases, rocms = list(matrix.flash_attn), list(matrix.rocm)
+    rows = [a_row(triton(release, rocm)) for release in reversed(releases) for rocm in reversed(rocms)]
+    picked = pick_smoke_test_wheel(rows, matrix)
+    assert picked
+    assert picked.cell == triton(releases[0], rocms[0]).id
+
+
+CK = Cell.from_axes("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(a_row(triton("2.8.3", "7.2"), yanked="broken"), id="yanked"),
+        pytest.param(a_row(CK), id="compiled"),
+        pytest.param(a_row(triton("2.8.3", "7.2", torch="2.5.1")), id="another torch"),
+        pytest.param(a_row(triton("1.0.0", "7.2")), id="flash-attn that the matrix has no more"),
+        pytest.param(a_row(triton("2.8.3", "5.7")), id="ROCm that the matrix has no more"),
+        pytest.param(ROW.model_copy(update={"cell": None, "label": None}), id="dependency"),
+    ],
+)
+def test_what_cannot_be_tried_here_is_not_picked(matrix: Matrix, row: WheelRow) -> None:
+    assert pick_smoke_test_wheel([row], matrix) is None
+    assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
+
+
+def test_of_no_wheels_none_is_picked(matrix: Matrix) -> None:
+    assert pick_smoke_test_wheel([], matrix) is None
+
+
+@pytest.mark.parametrize(
+    ("repository", "address"),
+    [
+        ("Someone/wheels", "https://someone.github.io/wheels/"),
+        ("Someone/Someone.github.io", "https://someone.github.io/"),
+    ],
+)
+def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site(repository: str, address: str) -> None:
+    assert github_pages_url(repository) == address

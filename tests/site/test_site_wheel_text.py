@@ -1,0 +1,65 @@
+"""What is said of GPUs that ran a wheel: of AMD's that it is verified, of another only that numbers were computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from release_factory import quick_gates
+from report_rows import rows_of
+from validations import LATER, a_validation, foreign, validated
+from wheelfactory.gpu.validate.report import ValidatedPackage
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.wheel_text import evidence_lines, status_notes
+from wheelfactory.verify.result import GateResult
+
+TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+GATE = GateResult.from_findings("gpu", [], versions={"gpu": "gfx90a", "torch": "2.9.1+rocm6.4"})
+FALLBACK = ValidatedPackage(project="flash-attention-amd", version="0.1.0", sha256="7" * 64)
+
+
+@pytest.fixture
+def row(tmp_path: Path) -> WheelRow:
+    (made,) = rows_of(tmp_path, [TRITON])
+    return made
+
+
+def test_nothing_is_said_of_a_wheel_that_no_gpu_ran(row: WheelRow) -> None:
+    assert [*status_notes(row), *evidence_lines(row)] == []
+
+
+def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
+    ran = validated(row.model_copy(update={"gates": (*row.gates, GATE)}), a_validation())
+    assert list(status_notes(ran)) == ["verified on gfx90a, gfx942"]
+    assert list(evidence_lines(ran)) == [
+        "verified on gfx90a, torch 2.9.1+rocm6.4: by the gpu gate, before it was published",
+        "verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22: 2 cases passed, 1 not run; "
+        "nearest to its bound dq of fp16 d64 causal, 0.003 of 0.004",
+    ]
+
+
+def test_what_was_not_checked_comes_first_and_such_a_wheel_is_not_called_verified(row: WheelRow) -> None:
+    ran = validated(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), a_validation())
+    assert list(status_notes(ran)) == [
+        "not checked: kernels compiled for its GPUs, numbers",
+        "tested on gfx90a, gfx942",
+    ]
+    assert "verified" not in " ".join(evidence_lines(ran))
+
+
+def test_the_test_mode_is_called_what_it_is(row: WheelRow) -> None:
+    ran = validated(row, foreign(time=LATER))
+    assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
+    (line,) = evidence_lines(ran)
+    assert line.startswith(
+        "numbers computed on NVIDIA H200 in the non-AMD GPU test mode, torch 2.11.0+cu130, 2026-11-24: "
+    )
+    assert line.endswith("; this proves nothing about GPUs of AMD")
+
+
+def test_the_fallback_on_another_gpu_is_no_test_mode_and_no_proof(row: WheelRow) -> None:
+    ran = validated(row, foreign(dropped_launch_options=None, validated=FALLBACK))
+    assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200"]
+    (line,) = evidence_lines(ran)
+    assert "proves nothing about GPUs of AMD" in line

@@ -1,0 +1,72 @@
+"""The build record: written as JSON into dist-info, read back as it was, and never half believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.wheel.build_record import BuildRecord, Toolchain, read_build_record
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
+
+TRUTH = json.loads(build_record(CK).as_bytes())
+
+
+@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
+def test_what_is_written_is_read_back(tmp_path: Path, cell: Cell) -> None:
+    assert read_build_record(Wheel.open(finished_wheel(tmp_path, cell))) == build_record(cell)
+
+
+def test_everything_that_compiled_a_wheel_survives(tmp_path: Path) -> None:
+    toolchain = Toolchain(
+        torch="2.9.1+rocm6.4", hip="6.4.43483", cxx11_abi=True, compiler="AMD clang 19", glibc="2.35", python="3.11"
+    )
+    record = build_record(CK, toolchain=toolchain, kernel_set="0123abcd")
+
+    assert read_build_record(Wheel.open(finished_wheel(tmp_path, record=record))) == record
+
+
+def test_equal_records_are_equal_bytes() -> None:
+    assert build_record(CK).as_bytes() == build_record(CK).as_bytes()
+
+
+def test_a_foreign_wheel_has_none(tmp_path: Path) -> None:
+    assert read_build_record(Wheel.open(make_wheel(tmp_path))) is None
+
+
+def without(*fields: str) -> str:
+    return json.dumps({name: value for name, value in TRUTH.items() if name not in fields})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("not JSON", id="not JSON"),
+        pytest.param("[]", id="not an object"),
+        pytest.param(without("cell"), id="no cell"),
+        pytest.param(without("label", "source"), id="no label and no source"),
+        pytest.param(json.dumps({**TRUTH, "format": 2}), id="a later format"),
+        pytest.param(json.dumps({**TRUTH, "gpu": "MI300X"}), id="an unknown field"),
+        pytest.param(json.dumps({**TRUTH, "offload_archs": "gfx90a"}), id="archs as text"),
+        pytest.param(json.dumps({**TRUTH, "toolchain": {"glibc": "new"}}), id="a glibc that is no version"),
+        pytest.param("\udcff", id="not UTF-8"),
+    ],
+)
+def test_a_damaged_one_is_an_input_error_that_names_it(tmp_path: Path, text: str) -> None:
+    path = make_wheel(tmp_path, dist_info_members={BUILD_RECORD_NAME: text.encode(errors="surrogateescape")})
+
+    with pytest.raises(InputError, match="damaged build record") as caught:
+        read_build_record(Wheel.open(path))
+
+    assert BUILD_RECORD_NAME in caught.value.which
+    assert path.name in caught.value.which
+
+
+def test_a_record_cannot_be_changed_once_made() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        BuildRecord.model_validate(TRUTH).label = "rocm72torch2.13"  # type: ignore[misc]
