@@ -55,13 +55,13 @@ def test_a_shard_that_is_none_is_refused(shard: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--join", "--shard", "1/2"], "--join with --shard"),
-        (["--join", "--budget", "1"], "--join with --budget"),
-        (["--join", "--ledger", "matrix.yaml"], "--join with --ledger"),
-        (["--take", "release", "--shard", "1/2"], "--take with --shard"),
-        (["--take", "release", "--join"], "--take with --join"),
-        (["--keep", "release"], "--keep without --join"),
-        (["--keep", "release", "--shard", "1/2"], "--keep without --join"),
+        (["--merge", "--shard", "1/2"], "--merge with --shard"),
+        (["--merge", "--budget", "1"], "--merge with --budget"),
+        (["--merge", "--ledger", "matrix.yaml"], "--merge with --ledger"),
+        (["--download", "release", "--shard", "1/2"], "--download with --shard"),
+        (["--download", "release", "--merge"], "--download with --merge"),
+        (["--upload", "release"], "--upload without --merge"),
+        (["--upload", "release", "--shard", "1/2"], "--upload without --merge"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -70,12 +70,14 @@ def test_options_that_say_two_things_are_refused(options: list[str], said: str, 
 
 
 def test_what_is_not_on_the_shelf_cannot_be_taken(tmp_path: Path) -> None:
-    refused(run(tmp_path, "kernels", SET, "--take", "release"), FAILED, f"not on the shelf: kernels-{SET}-", "--shard")
+    refused(
+        run(tmp_path, "kernels", SET, "--download", "release"), FAILED, f"not on the shelf: kernels-{SET}-", "--shard"
+    )
     assert list((tmp_path / "kernels").iterdir()) == []
 
 
 def test_joining_where_no_shards_are_is_refused(tmp_path: Path) -> None:
-    refused(run(tmp_path, "kernels", SET, "--join"), BAD_INPUT, "no shards to join", "--shard 1/N")
+    refused(run(tmp_path, "kernels", SET, "--merge"), BAD_INPUT, "no shards to join", "--shard 1/N")
 
 
 def test_a_ledger_that_is_not_there_is_refused(tmp_path: Path) -> None:

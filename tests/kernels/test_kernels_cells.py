@@ -134,7 +134,7 @@ def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site)
     path_of(site.build(by_shards, "--kernels", site.archives))
     assert by_shards.compiled() == ["flash_api"]
 
-    joined = path_of(site.kernels(site.machine("four"), "--join"))
+    joined = path_of(site.kernels(site.machine("four"), "--merge"))
     for path in shards:
         path.unlink()
     assert sorted(read_archive_manifest(joined).objects) == sorted(read_archive_manifest(joined).set_key.sources)
@@ -145,7 +145,7 @@ def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site)
 
 def test_a_shard_that_is_absent_is_named_by_join_and_compiled_by_build(site: Site) -> None:
     shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
-    refused(site.kernels(site.machine("two"), "--join"), BUILD_FAILED, "kernel set is not whole", "2/2")
+    refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "kernel set is not whole", "2/2")
 
     builder = site.machine("three")
     path_of(site.build(builder, "--kernels", site.archives))
@@ -196,7 +196,7 @@ def test_a_budget_that_is_too_short_leaves_a_part_from_which_another_machine_goe
     assert sorted(one.compiled()) == before
     assert 0 < len(before) < len(read_archive_manifest(part).expected)
 
-    refused(site.kernels(one, "--join"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: none")
+    refused(site.kernels(one, "--merge"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: none")
 
     other = site.machine("two")
     archive = path_of(site.kernels(other, "--shard", "1/2"))
@@ -231,18 +231,20 @@ def test_a_shard_that_is_there_is_not_compiled_and_setup_does_not_run(site: Site
 
 def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kernel(site: Site) -> None:
     release = site.folder / "release"
-    refused(site.kernels(site.machine("zero"), "--take", str(release)), FAILED, "kernel set is not on the shelf", SET)
+    refused(
+        site.kernels(site.machine("zero"), "--download", str(release)), FAILED, "kernel set is not on the shelf", SET
+    )
 
     for index in (1, 2):
         path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2"))
-    joined = path_of(site.kernels(site.machine("gather"), "--join", "--keep", str(release)))
-    again = site.kernels(site.machine("again"), "--join", "--keep", str(release))
+    joined = path_of(site.kernels(site.machine("gather"), "--merge", "--upload", str(release)))
+    again = site.kernels(site.machine("again"), "--merge", "--upload", str(release))
     assert path_of(again) == joined
     assert "already on the shelf" in again.stderr
     shutil.rmtree(site.archives)
 
     builder = site.machine("builder")
-    taken = path_of(site.kernels(builder, "--take", str(release)))
+    taken = path_of(site.kernels(builder, "--download", str(release)))
     assert taken == site.archives / joined.name
     path_of(site.build(builder, "--kernels", site.archives))
     assert builder.compiled() == ["flash_api"]

@@ -48,7 +48,7 @@ def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each
     kernel_archives: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
 ) -> None:
     user = make_machine(tmp_path / "user", cache, rocm)
-    joined = user.run("kernels", SET, "--join", "--dest", kernel_archives)
+    joined = user.run("kernels", SET, "--merge", "--dest", kernel_archives)
     assert joined.returncode == 0, joined.stderr
     (whole,) = objects_of([Path(joined.stdout.strip())])
     assert len(whole) == KERNELS

@@ -36,9 +36,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "`wheelfactory plan` lists the kernel sets, and into how many shards to cut each"
     parser.add_argument("set", metavar="SET", help="a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile one of N equal parts of it")
-    parser.add_argument("--join", action="store_true", help="compile nothing: make one archive of the shards in DIR")
-    parser.add_argument("--keep", metavar="TARGET", help="with --join: keep it there for later runs")
-    parser.add_argument("--take", metavar="TARGET", help="compile nothing: take the archive that is kept there")
+    parser.add_argument("--merge", action="store_true", help="compile nothing: make one archive of the shards in DIR")
+    parser.add_argument("--upload", metavar="TARGET", help="with --merge: keep it there for later runs")
+    parser.add_argument("--download", metavar="TARGET", help="compile nothing: take the archive that is kept there")
     add_dest(parser, "kernels", "where archives are")
     parser.add_argument(
         "--ledger",
@@ -110,6 +110,6 @@ def _refuse_odd(options: argparse.Namespace) -> None:
                 hint = "compile the shards first, then join them, or take them joined"
                 raise InputError("bad arguments", f"--{chosen} with --{other}", hint)
     if options.download and options.merge:
-        raise InputError("bad arguments", "--take with --join", "take what is kept, or join what is in DIR")
+        raise InputError("bad arguments", "--download with --merge", "take what is kept, or join what is in DIR")
     if options.upload and not options.merge:
-        raise InputError("bad arguments", "--keep without --join", "what is kept is the archive of all shards")
+        raise InputError("bad arguments", "--upload without --merge", "what is kept is the archive of all shards")

@@ -60,7 +60,7 @@ class DirectoryArchiveHost:
         if kept == (digest, archive.name):
             return
         if kept:
-            hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --take)"
+            hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --download)"
             raise PublishError("another archive is on the shelf", f"{place / kept[1]} is not {archive}", hint)
         _copy(archive, place / archive.name, digest)
         write_atomic(place / _RECORD, f"{digest}  {archive.name}\n".encode())
@@ -89,7 +89,7 @@ def _copy(archive: Path, copy: Path, digest: str) -> None:
     with atomic_path(copy) as written:
         shutil.copyfile(archive, written)
         if file_sha256(written) != digest:
-            hint = "remove its folder from the shelf, and keep the set again: kernels SET --join --keep"
+            hint = "remove its folder from the shelf, and keep the set again: kernels SET --merge --upload"
             raise PublishError("not what was put on the shelf", f"{archive}: its sha256 is not {digest[:12]}...", hint)
 
 
@@ -115,7 +115,7 @@ def download_set(shelf: ArchiveHost, name: str, set_id: str, folder: Path) -> Pa
     with scratch_dir(folder) as scratch:
         taken = shelf.download(name, scratch)
         if taken is None:
-            hint = f"compile it: wheelfactory kernels {set_id} --shard I/N, then --join --keep"
+            hint = f"compile it: wheelfactory kernels {set_id} --shard I/N, then --merge --upload"
             raise FactoryError("kernel set is not on the shelf", name, hint)
         manifest = read_archive_manifest(taken)
         if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, taken.name) or manifest.is_partial:

@@ -34,7 +34,7 @@ class GitHubArchiveHost:
         kept = self._kept(name)
         if kept:
             if kept.name != asset.name or not self._releases.has_digest(kept, asset.sha256):
-                hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --take)"
+                hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --download)"
                 raise PublishError("another archive is on the shelf", f"{kept.name} of {name} is not {archive}", hint)
             return
         # of several drafts, made when an answer was lost, one is enough: the archive is at hand

@@ -29,7 +29,6 @@ from torch import nn
 # isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Attention,
     NotRunError,
@@ -38,6 +37,7 @@ from implementations import (  # type: ignore[import-not-found]
     is_out_of_memory,
     load_implementation,
 )
+from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 
 SEED = 20
 VOCABULARY = 1024
