@@ -11,11 +11,9 @@ import pytest
 import yaml
 
 from docs.command_lines import factory_commands, why_wrong
-from docs.pages import COMMANDS, DATA, REASONS, Block, Page, pages
+from docs.pages import COMMANDS, DATA, REASONS, Page, pages
 from wheelfactory.cli import SUBCOMMANDS
 from wheelfactory.core.checkout import ROOT
-
-EVERY_PAGE = pytest.mark.parametrize("page", pages(), ids=lambda page: page.path)
 
 EXECUTED_BY = re.compile(r"executed by (tests/[\w/]+\.py)::(test_\w+)")
 
@@ -56,14 +54,11 @@ def why_no_reason(reasons: str) -> str:
     return ""
 
 
-@EVERY_PAGE
-def test_every_command_of_the_factory_is_one_that_it_takes(page: Page) -> None:
-    wrong = {}
-    for text in shown(page):
-        for arguments in factory_commands(text):
-            if why := why_wrong(arguments):
-                wrong[" ".join(arguments)] = why
-    assert wrong == {}
+def test_the_parser_accepts_every_command_of_every_page() -> None:
+    commands = {
+        (page.path, arguments) for page in pages() for text in shown(page) for arguments in factory_commands(text)
+    }
+    assert {command: why for command in commands if (why := why_wrong(command[1]))} == {}
 
 
 @pytest.mark.parametrize(
@@ -100,9 +95,8 @@ def test_a_wrong_command_is_told_as_the_parser_tells_it(text: str, why: str) -> 
     assert bool(max(found)) is bool(why)
 
 
-@EVERY_PAGE
-def test_every_block_that_is_not_executed_has_a_reason_of_the_list(page: Page) -> None:
-    marks = {block.place: block.mark("not executed") for block in page.blocks}
+def test_every_block_that_is_not_executed_has_a_reason_of_the_list() -> None:
+    marks = {block.place: block.mark("not executed") for page in pages() for block in page.blocks}
     assert {place: why for place, reason in marks.items() if reason and (why := why_no_reason(reason))} == {}
 
 
@@ -121,30 +115,23 @@ def test_a_reason_is_one_of_the_list_or_a_test_that_is_there(reasons: str, why: 
     assert bool(why_no_reason(reasons)) is bool(why)
 
 
-@EVERY_PAGE
-def test_no_mark_is_misspelt(page: Page) -> None:
-    assert [block.place for block in page.blocks if block.has_unknown_mark] == []
-    others = [
-        line
-        for line in page.text.splitlines()
-        if re.match("<!-- (not executed|exit code|file|insert into|(lines of )?report) ?", line)
-    ]
-    assert len(others) == len([block for block in page.blocks if block.before.startswith("<!--")])
+def test_no_mark_is_misspelt() -> None:
+    assert [block.place for page in pages() for block in page.blocks if block.has_unknown_mark] == []
+    known = re.compile("<!-- (not executed|exit code|file|insert into|(lines of )?report) ?", re.MULTILINE)
+    marks = {page.path: len(known.findall(page.text)) for page in pages()}
+    assert marks == {page.path: sum(block.before.startswith("<!--") for block in page.blocks) for page in pages()}
 
 
-@EVERY_PAGE
-def test_every_block_says_its_language_by_the_name_that_the_tests_know(page: Page) -> None:
+def test_every_block_has_a_language_that_the_tests_know() -> None:
     """So that no command escapes under another name."""
     known = {*COMMANDS, *DATA, "", "text", "python", "json", "dockerfile", "markdown", "html"}
-    assert {block.place: block.language for block in page.blocks if block.language not in known} == {}
+    languages = {block.place: block.language for page in pages() for block in page.blocks}
+    assert {place: language for place, language in languages.items() if language not in known} == {}
 
 
-DATA_BLOCKS = [block for page in pages() for block in page.blocks if block.language in (*DATA, "json")]
-
-
-@pytest.mark.parametrize("block", DATA_BLOCKS, ids=lambda block: block.place)
-def test_every_block_of_data_can_be_read(block: Block) -> None:
-    if block.language == "toml":
-        assert pytest.importorskip("tomllib", reason="from Python 3.11 on").loads(block.text)
-    else:
-        assert yaml.safe_load(block.text) if block.language == "yaml" else json.loads(block.text)
+def test_every_block_of_data_can_be_parsed() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="from Python 3.11 on")
+    parsers = {"toml": tomllib.loads, "yaml": yaml.safe_load, "json": json.loads}
+    blocks = [block for page in pages() for block in page.blocks if block.language in parsers]
+    assert {block.language for block in blocks} >= {"toml", "yaml"}
+    assert [block.place for block in blocks if not parsers[block.language](block.text)] == []

@@ -10,16 +10,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
 from docs.pages import Page, pages
 from docs.session import Done, make_checkout, run_page
+from doctor.fake_machines import fake_torch, make_python
+from doctor.sites import users_environ
 from explain.build_logs import failed
+from loopback import served
 from turns import made_once
 
 ONE_WHEEL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+WHEEL_VERSION = "2.8.3+rocm72torch2.13triton"
+TORCH = fake_torch("2.13.0+rocm7.2", hip="7.2.26015-fc0010cf6")
+
+README_TEST = "test_readmes_install_lines_work_with_the_site_that_it_tells_to_make"
 
 GENERATED = "docs/packages.md"
 """Written by a workflow of each factory; its lines are for the address of that, and tests/report/ looks at them."""
@@ -79,6 +87,24 @@ def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
 def test_the_commands_of_a_page_do_what_it_says(page: Page, run: Run) -> None:
     done = run(page)
     assert done.code == 0, f"\n{done.output}"
+
+
+@pytest.mark.slow
+def test_readmes_install_lines_work_with_the_site_that_it_tells_to_make(wheelhouse: Path, tmp_path: Path) -> None:
+    """The Python has a stand-in for ROCm's torch 2.13: no AMD wheel of torch can be installed here."""
+    python = Path(make_python(tmp_path / "env", TORCH))
+    (site_packages,) = python.parents[1].glob("lib/python3*/site-packages")
+    (site_packages / "pip.pth").write_text(f"{Path(str(distribution('pip').locate_file('')))}\n")
+    named = [block for block in Page("README.md").blocks if README_TEST in (block.mark("not executed") or "")]
+    with served(wheelhouse) as site:
+        lines = [line.replace("http://localhost:8000", site.url) for block in named for line in block.text.splitlines()]
+        script = "\n".join(["set -ex", 'pip() { python3 -m pip "$@"; }', *lines, "pip show --files flash-attn"])
+        environ = {**users_environ(tmp_path), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    doctor, pip = done.stdout.split("Successfully installed")
+    assert WHEEL_VERSION in doctor
+    assert f"Version: {WHEEL_VERSION}" in pip
 
 
 def page_of(tmp_path: Path, text: str) -> Page:

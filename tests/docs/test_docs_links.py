@@ -12,7 +12,6 @@ import pytest
 from docs.pages import Page, pages, repository_files
 from wheelfactory.core.checkout import ROOT
 
-EVERY_PAGE = pytest.mark.parametrize("page", pages(), ids=lambda page: page.path)
 SECTIONS = ("tutorial", "how-to", "reference", "explanation")
 
 FOLDERS = frozenset(str(parent) for name in repository_files() for parent in PurePosixPath(name).parents)
@@ -40,9 +39,9 @@ def broken(page: Page, link: str) -> str:
     return "" if not parts.fragment or parts.fragment in Page(name).anchors else f"no heading of {name}"
 
 
-@EVERY_PAGE
-def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
-    assert {link: why for link in page.links if (why := broken(page, link))} == {}
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    links = {(page, link) for page in pages() for link in page.links}
+    assert {(page.path, link): why for page, link in links if (why := broken(page, link))} == {}
 
 
 @pytest.mark.parametrize(
@@ -67,38 +66,50 @@ def test_anchors_are_those_of_github(tmp_path: Path) -> None:
     assert Page(str(path)).anchors == {"a_b-why-and-how", "twice", "twice-1", "15-x---y"}
 
 
-@EVERY_PAGE
-def test_every_path_of_the_repository_is_there(page: Page) -> None:
+def missing_paths(page: Page) -> set[str]:
+    """The paths that a page names and the repository lacks."""
     named = {span for span in page.spans if OURS.fullmatch(span)}
     missing = {path for path in named if "*" not in path and path.rstrip("/") not in repository_files() | FOLDERS}
     missing |= {path for path in named if "*" in path and not any(ROOT.glob(path))}
     modules = {span for span in page.spans if MODULE.fullmatch(span)} - named
     missing |= {path for path in modules if not any(f"/{name}".endswith(f"/{path}") for name in repository_files())}
-    assert missing == set()
+    return missing
 
 
-@EVERY_PAGE
-def test_no_page_names_a_place_on_one_machine(page: Page) -> None:
-    assert OWN_PLACES.findall(page.text) == []
+def test_every_path_that_a_page_names_is_in_the_repository() -> None:
+    assert {page.path: missing for page in pages() if (missing := missing_paths(page))} == {}
 
 
-@EVERY_PAGE
-def test_a_page_has_one_title_and_no_level_is_left_out(page: Page) -> None:
-    levels = [level for level, _ in page.headings]
-    assert levels[:1] == [1]
-    assert levels.count(1) == 1
-    assert all(below <= above + 1 for above, below in pairwise(levels))
+def test_architecture_names_only_modules_that_exist() -> None:
+    """Each paragraph of "The rooms" begins with its room, and names modules without their folder."""
+    rooms = re.findall(r"^\*\*(\w+)\*\* (.*?)\n\n", Page("docs/architecture.md").text, re.MULTILINE | re.DOTALL)
+    assert len(rooms) == 13
+    named = {(room, word) for room, text in rooms for word in re.findall(r"`([a-z_]+)`", text)}
+    package = ROOT / "src/wheelfactory"
+    assert {(room, word) for room, word in named if not (package / room / f"{word}.py").is_file()} == set()
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_the_index_of_a_section_leads_to_each_of_its_pages(section: str) -> None:
-    here = {Path(page.path).name for page in pages() if Path(page.path).parent == Path("docs", section)}
-    linked = {urlsplit(link).path for link in Page(f"docs/{section}/index.md").links}
-    assert here - {"index.md"} - linked == set()
+def test_no_page_names_a_place_on_one_machine() -> None:
+    assert {page.path: found for page in pages() if (found := OWN_PLACES.findall(page.text))} == {}
 
 
-@EVERY_PAGE
-def test_github_shows_every_page_as_it_is_meant(page: Page) -> None:
-    """Nothing that only MyST understands: directives, roles, targets, front matter."""
-    assert [block.place for block in page.blocks if block.language.startswith("{")] == []
-    assert not re.search(r"^:::|^\(.+\)=$|\{\w+\}`|\A---$", page.text, re.MULTILINE)
+def test_a_page_has_one_title_and_skips_no_level() -> None:
+    for page in pages():
+        levels = [level for level, _ in page.headings]
+        assert levels[:1] == [1], page.path
+        assert levels.count(1) == 1, page.path
+        assert all(below <= above + 1 for above, below in pairwise(levels)), page.path
+
+
+def test_the_index_of_a_section_links_each_of_its_pages() -> None:
+    for section in SECTIONS:
+        here = {Path(page.path).name for page in pages() if Path(page.path).parent == Path("docs", section)}
+        linked = {urlsplit(link).path for link in Page(f"docs/{section}/index.md").links}
+        assert here - {"index.md"} - linked == set(), section
+
+
+def test_no_page_needs_more_than_githubs_markdown() -> None:
+    """No syntax that only MyST understands: directives, roles, targets, front matter."""
+    myst = re.compile(r"^:::|^\(.+\)=$|\{\w+\}`|\A---$", re.MULTILINE)
+    assert [page.path for page in pages() if myst.search(page.text)] == []
+    assert [block.place for page in pages() for block in page.blocks if block.language.startswith("{")] == []
