@@ -124,7 +124,7 @@ def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     given: Given = {
         "matrix": load_matrix(MATRIX),
         "host": Host(cores=2, memory_gib=6),
-        "environ": {},
+        "environ": {"PATH": os.environ["PATH"]},
         "cache": cache,
     }
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
