@@ -246,11 +246,11 @@ def test_what_someone_else_wrote_meanwhile_is_kept(
     index = TorchIndex(full.url, {})
     ask = index.find_releases
 
-    def offer(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
+    def find_releases(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
         matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
         return ask(entry, rocm)
 
-    monkeypatch.setattr(index, "offer", offer)
+    monkeypatch.setattr(index, "find_releases", find_releases)
     with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
         refresh_torch(matrix, index)
     assert "rocm/pytorch:theirs" in matrix.read_text()
