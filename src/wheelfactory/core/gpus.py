@@ -51,7 +51,7 @@ FAMILIES = {
     "gfx12": "gfx12 (Radeon RX 9000)",
     "gfx125": "gfx125",
 }
-"""GPU families by the suffix of a kernel's name, in flash-attn from 2025-12 on. A kernel is compiled for every arch, but
+"""GPU families by the suffix of a kernel's name, in flash-attn from 2025-12 on. A kernel is compiled for all archs, but
 an #if in the generated source makes it empty for other families."""
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")

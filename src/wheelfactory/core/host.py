@@ -90,8 +90,8 @@ def out_of_memory_kills() -> int:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_read_text(errors="replace")  # Linux cuts the name of a program wherever it is too long
-    except OSError:  # a file this kernel does not have
+        return path.read_text(errors="replace")  # Linux cuts a long program name, perhaps inside a character
+    except OSError:  # this kernel lacks the file
         return ""
 
 
@@ -137,7 +137,7 @@ def find_rocm(environ: Mapping[str, str]) -> Path | None:
 def _rocm_version(rocm_path: Path) -> str | None:
     """``6.2.4`` from ``.info/version``, which reads ``6.2.4-120``, else from ``hipcc --version``."""
     try:
-        text = (rocm_path / ".info/version").read_read_text(encoding="utf-8")
+        text = (rocm_path / ".info/version").read_text(encoding="utf-8")
     except OSError:
         text = query_program([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).stdout.partition(
             "HIP version:"

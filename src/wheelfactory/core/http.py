@@ -1,6 +1,6 @@
-"""The HTTP session of everything that the factory asks over the network: retries, time limits, and how it fails.
+"""The HTTP session of all network requests: retries, timeouts and error messages.
 
-The doctor has its own reader (`doctor/manifest_source.py`), which needs the standard library alone.
+Only the doctor has a client of its own, because doctor.py must run without third-party packages.
 """
 
 from __future__ import annotations

@@ -52,6 +52,6 @@ def find_packages(
     result = query_program([*python, "-c", _QUERY, *modules], environ, seconds)
     if "path" not in result.answers:
         which = f"{python[0]} ({result.last_line or 'no output'})"
-        raise InputError("cannot query this Python", which, "name a Python 3.8 or newer with --python")
+        raise InputError("cannot examine this Python", which, "name a Python 3.8 or newer with --python")
     importlib.invalidate_caches()  # a caller may install a package and query again
     return Packages(tuple(result.answers["path"]), result.answers["origins"])
