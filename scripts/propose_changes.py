@@ -1,9 +1,9 @@
-"""What a scheduled workflow changed in matrix.yaml and docs/, as a pull request; nothing if nothing changed.
+"""Open or update a pull request with the changes of a scheduled workflow in matrix.yaml and docs/.
 
     GH_TOKEN=... .venv/bin/python scripts/propose_changes.py BRANCH BASE TITLE
 
-The commit is made beside the work tree: no file, no branch and no index of the checkout changes. BRANCH is written anew
-each time, and a pull request from it that is open already is left open. Needs git and GitHub's gh.
+The files, branches and index of the checkout stay unchanged. BRANCH is overwritten by each run; an open pull request
+from it is updated. Needs git and GitHub's gh.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.process import capture
 
 PROPOSED = ("docs/", "matrix.yaml")
-"""What the chores write; a change elsewhere is nobody's proposal."""
+"""The paths that the scheduled scripts write; other changes are not proposed."""
 
 BOT = "github-actions[bot]"
 BOT_ADDRESS = "41898282+github-actions[bot]@users.noreply.github.com"
-"""GitHub shows commits of this address as the bot's (README of actions/checkout)."""
+"""GitHub attributes commits with this address to the bot (README of actions/checkout)."""
 
 CREDENTIALS = '!f() { if [ "$1" = get ]; then printf \'username=x-access-token\\npassword=%s\\n\' "$GH_TOKEN"; fi; }; f'
-"""A credential helper of git, which its shell runs: the token goes from the environment to git and stands nowhere."""
+"""A credential helper that git runs in a shell. It reads the token from the environment, so that no file or command
+line has it."""
 
 BODY = """\
 What changed:
 
 {changes}
 
-Read the changed lines before merging: what could not be done without a person is in the log of the workflow run.
+Read the changed lines before merging. The log of the workflow run lists the changes that need a person.
 
-CI does not start by itself here: GitHub starts no workflow for what a workflow does with its own token. To start it,
-close this pull request and open it again. Put no commits of your own on its branch: the next run writes it anew.
+CI has not run: GitHub starts no workflow for a pull request that a workflow opened with its own token. To start CI,
+close and reopen this pull request. Do not push to its branch: the next run overwrites it.
 """
 
-_NETWORK_HINT = "check that origin can be reached, and that the token may write contents and pull requests"
+_NETWORK_HINT = "check the connection to origin, and that the token can write contents and pull requests"
 _CREATE_HINT = (
     f"{_NETWORK_HINT}, and that the repository's settings let Actions create pull requests; the branch is pushed"
 )
@@ -49,23 +50,23 @@ _CREATE_HINT = (
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is asked for, and where."""
+    """A pull request to open or update, and the checkout with its changes."""
 
     branch: str
     base: str
     title: str
     tree: Path
-    """The top folder of the work tree."""
+    """The root of the work tree."""
     environ: Mapping[str, str]
-    """For git and gh, without the token."""
+    """The environment of git and gh, without the token."""
     token: str
 
     def git(self, *arguments: str, **variables: str) -> str:
-        """What a git command that needs no token prints. Raises `FactoryError`."""
+        """Run a git command without the token and return its output. Raises `FactoryError`."""
         return _run(["git", *arguments], self.tree, {**self.environ, **variables}, "run this in the checkout")
 
     def remote(self, *command: str, hint: str = _NETWORK_HINT) -> str:
-        """What a command that needs the token prints. Raises `FactoryError`."""
+        """Run a command with the token and return its output. Raises `FactoryError`."""
         return _run(command, self.tree, {**self.environ, **_credentials(self.environ), "GH_TOKEN": self.token}, hint)
 
 
@@ -74,20 +75,21 @@ def _run(command: Sequence[str], tree: Path, environ: Mapping[str, str], hint: s
 
 
 def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings for one git command: it asks this helper alone, and only for GitHub (git-config: GIT_CONFIG_COUNT)."""
+    """Settings that make one git command use only this helper, and only for GitHub (git-config, GIT_CONFIG_COUNT)."""
     server = environ.get("GITHUB_SERVER_URL") or "https://github.com"
+    # the empty value removes the configured helpers, which could store or print the token
     settings = (("credential.helper", ""), (f"credential.{server}.helper", CREDENTIALS))
     first = int(environ.get("GIT_CONFIG_COUNT") or 0)
-    made = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for number, (name, value) in enumerate(settings, first):
-        made.update({f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value})
-    return made
+        variables.update({f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value})
+    return variables
 
 
-def proposal_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Proposal:
-    """The proposal that the arguments and the environment say. Raises `FactoryError` if it cannot be made."""
+def parse_proposal(options: argparse.Namespace, environ: Mapping[str, str]) -> Proposal:
+    """Create the proposal from arguments and environment. Raises `FactoryError` for a bad branch or a missing checkout."""
     if options.branch == options.base:
-        raise FactoryError("the branch is the base", options.branch, "name a branch of its own: it is written anew")
+        raise FactoryError("the branch is the base", options.branch, "name another branch: each run overwrites it")
     kept = {name: value for name, value in environ.items() if name not in ("GH_TOKEN", "GITHUB_TOKEN")}
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1", "NO_COLOR": "1"}
     here = _run(["git", "rev-parse", "--show-toplevel"], Path(), kept, "run this in the checkout")
@@ -95,32 +97,30 @@ def proposal_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Prop
         options.branch, options.base, options.title, Path(here.strip()), {**kept, **quiet}, environ.get("GH_TOKEN", "")
     )
     ref = ["git", "check-ref-format", f"refs/heads/{found.branch}"]
-    _run(ref, found.tree, kept, "name a branch as git allows it")
+    _run(ref, found.tree, kept, "use a branch name that git allows")
     return found
 
 
-def changes(proposal: Proposal) -> tuple[list[str], list[str]]:
-    """The files that are to be proposed (changed, removed, or new), and other tracked files that changed too."""
-    tracked = _names(proposal.git("diff", "--name-only", "--no-renames", "-z", "HEAD"))
-    new = _names(proposal.git("ls-files", "--others", "--exclude-standard", "-z"))
-    return [name for name in tracked + new if _proposed(name)], [name for name in tracked if not _proposed(name)]
+def find_changes(proposal: Proposal) -> tuple[list[str], list[str]]:
+    """Find the files to propose (changed, removed or new), and the other changed files that are tracked."""
+    tracked = _split_names(proposal.git("diff", "--name-only", "--no-renames", "-z", "HEAD"))
+    new = _split_names(proposal.git("ls-files", "--others", "--exclude-standard", "-z"))
+    return [name for name in tracked + new if _is_proposed(name)], [name for name in tracked if not _is_proposed(name)]
 
 
-def _names(listed: str) -> list[str]:
+def _split_names(listed: str) -> list[str]:
     return listed.split("\0")[:-1]
 
 
-def _proposed(name: str) -> bool:
-    return any(name == place or (place.endswith("/") and name.startswith(place)) for place in PROPOSED)
+def _is_proposed(name: str) -> bool:
+    return any(name == path or (path.endswith("/") and name.startswith(path)) for path in PROPOSED)
 
 
 def make_commit(proposal: Proposal, names: Sequence[str]) -> str:
-    """A commit of these files on top of HEAD, which no branch names yet; gives its id.
-
-    It has the time of HEAD: the same changes to the same commit are the same commit, and are not pushed twice.
-    """
+    """Create a commit of these files on top of HEAD, on no branch, and return its id."""
+    # dated as HEAD, so that equal changes give an equal commit id, which is not pushed again
     when = proposal.git("show", "--no-patch", "--format=%cI", "HEAD").strip()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:  # an index of its own keeps the one of the checkout
         index = f"{scratch}/index"
         proposal.git("read-tree", "HEAD", GIT_INDEX_FILE=index)
         proposal.git("add", "--all", "--", *names, GIT_INDEX_FILE=index)
@@ -134,60 +134,60 @@ def make_commit(proposal: Proposal, names: Sequence[str]) -> str:
 
 
 def push(proposal: Proposal, commit: str) -> None:
-    """Make the branch on origin be the commit; refused if it is changed by someone else at the same time."""
+    """Set the branch on origin to the commit, unless someone else changes it meanwhile."""
     ref = f"refs/heads/{proposal.branch}"
     listed = [line.split("\t") for line in proposal.remote("git", "ls-remote", "origin", ref).splitlines()]
-    there = next((known for known, name in listed if name == ref), "")  # git lists every ref that ends like it
-    lease = f"--force-with-lease={ref}:{there}"  # by name and id: a checkout of Actions follows no other branch
+    current = next((known for known, name in listed if name == ref), "")  # git lists every ref with this suffix
+    lease = f"--force-with-lease={ref}:{current}"  # with the id, because actions/checkout fetches no other branch
     proposal.remote("git", "push", "--quiet", "--no-verify", lease, "origin", f"{commit}:{ref}")
 
 
-def open_request(proposal: Proposal) -> str:
-    """The address of the open pull request from the branch to the base, or "" if there is none.
-
-    One from a branch of the same name in a fork is someone else's.
-    """
-    named = (f"--head={proposal.branch}", f"--base={proposal.base}", "--state=open", "--limit=100")
-    said = proposal.remote("gh", "pr", "list", *named, "--json=url,isCrossRepository")
+def find_request(proposal: Proposal) -> str:
+    """Find the URL of the open pull request from the branch to the base, or "" if there is none."""
+    options = (f"--head={proposal.branch}", f"--base={proposal.base}", "--state=open", "--limit=100")
+    listed = proposal.remote("gh", "pr", "list", *options, "--json=url,isCrossRepository")
     try:
-        return next((str(found["url"]) for found in json.loads(said) if not found["isCrossRepository"]), "")
+        # a fork can have a branch of the same name
+        return next((str(found["url"]) for found in json.loads(listed) if not found["isCrossRepository"]), "")
     except (ValueError, TypeError, KeyError):
-        raise FactoryError("not what gh answers", said[:200], "install a gh that knows isCrossRepository") from None
+        raise FactoryError("unexpected output of gh", listed[:200], "install a newer gh") from None
 
 
 def create_request(proposal: Proposal, commit: str) -> str:
-    """Open a pull request; gives its address."""
+    """Open a pull request and return its URL."""
     stat = proposal.git("diff", "--stat=100", f"{commit}^", commit).rstrip()
     with tempfile.TemporaryDirectory() as scratch:
         body = Path(scratch, "body.md")
         body.write_text(BODY.format(changes="\n".join(f"    {line}" for line in stat.splitlines())), encoding="utf-8")
-        named = (f"--head={proposal.branch}", f"--base={proposal.base}", f"--title={proposal.title}")
-        said = proposal.remote("gh", "pr", "create", *named, f"--body-file={body}", hint=_CREATE_HINT)
-    return said.strip()
+        options = (f"--head={proposal.branch}", f"--base={proposal.base}", f"--title={proposal.title}")
+        url = proposal.remote("gh", "pr", "create", *options, f"--body-file={body}", hint=_CREATE_HINT)
+    return url.strip()
 
 
 def propose(proposal: Proposal) -> str:
-    """Propose what changed; gives a line that says what was done. Raises `FactoryError`."""
-    names, others = changes(proposal)
+    """Propose the changes, and return a line that reports the result. Raises `FactoryError`."""
+    names, others = find_changes(proposal)
     for name in others:
-        print(f"left out: {name}", file=sys.stderr)
+        print(f"not proposed: {name}", file=sys.stderr)
     if not names:
         return "no changes: nothing to propose"
     if not proposal.token:
-        raise FactoryError("no token", "GH_TOKEN is not set", "set it to a token that may write")
-    there = open_request(proposal)  # first, so that nothing is pushed where gh is missing
+        raise FactoryError("no token", "GH_TOKEN is not set", "set it to a token with write access")
+    existing = find_request(proposal)  # before the push, so that a missing gh leaves nothing behind
     commit = make_commit(proposal, names)
     push(proposal, commit)
-    return f"updated {there}" if there else f"opened {create_request(proposal, commit)}"
+    return f"updated {existing}" if existing else f"opened {create_request(proposal, commit)}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Propose changes of matrix.yaml and docs/ as a pull request.")
-    parser.add_argument("branch", metavar="BRANCH", help="written anew each time")
-    parser.add_argument("base", metavar="BASE", help="what the pull request is to be merged into")
-    parser.add_argument("title", metavar="TITLE", help="of the commit and of the pull request")
+    parser = argparse.ArgumentParser(
+        description="Open or update a pull request with the changes in matrix.yaml and docs/."
+    )
+    parser.add_argument("branch", metavar="BRANCH", help="branch of the pull request; each run overwrites it")
+    parser.add_argument("base", metavar="BASE", help="branch to merge into")
+    parser.add_argument("title", metavar="TITLE", help="title of the commit and of the pull request")
     try:
-        print(propose(proposal_of(parser.parse_args(), os.environ)))
+        print(propose(parse_proposal(parser.parse_args(), os.environ)))
     except FactoryError as error:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
         return FAILED

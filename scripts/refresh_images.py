@@ -1,4 +1,4 @@
-"""A maintainer's chore: newer patch releases and digests for the images of matrix.yaml, or nothing at all.
+"""Update the images in matrix.yaml to newer patch releases, and pin their digests; on any error, change nothing.
 
     .venv/bin/python scripts/refresh_images.py
 
@@ -16,9 +16,11 @@ from wheelfactory.matrix.refresh.registry import DOCKER_HUB, Registry
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Refresh tags and digests of the images in matrix.yaml.")
+    parser = argparse.ArgumentParser(description="Update tags and digests of the images in matrix.yaml.")
     add_matrix(parser)
-    parser.add_argument("--registry", default=DOCKER_HUB, metavar="URL", help=f"default: {DOCKER_HUB}")
+    parser.add_argument(
+        "--registry", default=DOCKER_HUB, metavar="URL", help=f"registry to query (default: {DOCKER_HUB})"
+    )
     options = parser.parse_args()
     return run_chore(lambda: refresh_images(options.matrix, Registry(options.registry)))
 

@@ -1,4 +1,4 @@
-"""A maintainer's chore: torch releases that are new on PyTorch's ROCm indexes go into matrix.yaml, or nothing at all.
+"""Add the new torch releases on PyTorch's ROCm indexes to matrix.yaml; on any error, change nothing.
 
     .venv/bin/python scripts/refresh_support.py
 
@@ -17,9 +17,9 @@ from wheelfactory.matrix.refresh.torch_releases import refresh_torch
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Refresh the torch releases of the ROCm entries in matrix.yaml.")
+    parser = argparse.ArgumentParser(description="Add new torch releases to the ROCm entries in matrix.yaml.")
     add_matrix(parser)
-    parser.add_argument("--index", default=PYTORCH, metavar="URL", help=f"default: {PYTORCH}")
+    parser.add_argument("--index", default=PYTORCH, metavar="URL", help=f"index to read (default: {PYTORCH})")
     options = parser.parse_args()
     return run_chore(lambda: refresh_torch(options.matrix, TorchIndex(options.index, os.environ)))
 

@@ -1,4 +1,4 @@
-"""The command line: the only place that reads the environment, prints results, and turns errors into exit codes."""
+"""The command line: dispatches to the commands, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -15,43 +15,46 @@ from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
-    "matrix": "print the GitHub Actions matrix",
-    "plan": "show the cells and how this machine would build them",
-    "kernels": "compile the CK kernels of a set once, or one shard of them",
-    "run": "build, verify, publish into a directory, and index",
-    "build": "build one cell; the path of its wheel is the only line on stdout",
-    "explain": "say what a build log tells, or what a cell is and why it is not built",
-    "repair": "give a raw wheel its METADATA, label and platform tag",
-    "verify": "refuse wheels that are not what they say (exit code 3)",
-    "validate": "run a wheel, or what is installed, and compare it with a reference (exit code 3)",
-    "inspect": "print the facts of any wheel",
-    "publish": "verify wheels and publish them into a directory or on GitHub, or yank one",
-    "index": "write the index of a release directory, or a site, from a manifest",
-    "doctor": "say which wheel fits this machine, and what is wrong with one that does not work",
-    "bench": "time attention, train a transformer with each backend, and compare reports of that",
-    "status": "say what of the matrix is published, what is missing, and what is excluded",
-    "notes": "print the release notes that a manifest makes",
+    "matrix": "print the cells to build as the JSON matrix of a GitHub job",
+    "plan": "estimate the time, memory and disk space to build cells here",
+    "kernels": "compile the CK kernels that cells share, all or one shard",
+    "run": "build and verify cells, publish to a directory, and index it",
+    "build": "build the wheel of one cell and print its path",
+    "explain": "explain a build failure from its log, or describe a cell",
+    "repair": "set METADATA, label and platform tag of a raw wheel",
+    "verify": "verify wheels (exit code 3 if one fails)",
+    "validate": "run the kernels of a wheel or an install on a GPU, and check the results (exit code 3 if wrong)",
+    "inspect": "show the metadata and contents of any wheel",
+    "publish": "verify and publish wheels to a directory or GitHub, or yank one",
+    "index": "generate the package index and the pages of a release",
+    "doctor": "find the wheel for this machine, or diagnose a broken install",
+    "bench": "benchmark attention and training, and compare reports",
+    "status": "show which cells are published, missing or excluded",
+    "notes": "print the release notes of a manifest",
     "ci": "run a step of the GitHub workflows",
 }
-"""Every command, a module or package of `wheelfactory.commands`, and what it does."""
+"""Commands and their summaries; each is a module or package of `wheelfactory.commands`."""
 
 SUBCOMMANDS = {
     "ci": {
-        "jobs": "print what the jobs of a workflow run are expanded to",
-        "plain": "make the plain builds that wheels are compared with where they are published",
-        "collect": "upload the kernel sets that a workflow run compiled; print which cells can be built",
-        "reconcile": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
-        "answer": "answer a wheel request with the address of the search page that shows its wheels",
+        "jobs": "print the job matrices of a workflow run",
+        "plain": "build wheels with plain setup.py, to compare published wheels with",
+        "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
+        "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
+        "answer": "answer a wheel request with a link to the matching wheels",
     },
 }
-"""The subcommands of each command that is a package: each is a module of that package, and what it does."""
+"""Subcommands and their summaries, for the commands that are packages; each is a module of its package."""
+
+WORKFLOW_COMMANDS = ("ci",)
+"""Commands that only workflows run; ``--help`` lists them apart."""
 
 CLOSED_PIPE = 141
-"""What a shell reports for a program that wrote to a closed pipe (128 + SIGPIPE)."""
+"""The status that a shell reports for a program killed by SIGPIPE: 128 + 13."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code. A user's mistake ends as one error line and a hint, never a traceback."""
+    """Run one command and return its exit code. A user's mistake prints an error line and a hint, never a traceback."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         given = sys.argv[1:] if arguments is None else list(arguments)
@@ -64,17 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CLOSED_PIPE
     except KeyboardInterrupt as interruption:
         by = str(interruption) or "Ctrl-C"
-        return _fail(FactoryError("interrupted", f"by {by}", "run the same command again to go on"))
+        return _fail(FactoryError("interrupted", f"by {by}", "run the same command again to continue"))
     except OSError as error:
         what, which = error.strerror or type(error).__name__, error.filename or "while reading or writing"
-        return _fail(FactoryError(what, which, "when that is mended, run the same command again"))
+        return _fail(FactoryError(what, which, "fix the cause, then run the same command again"))
     finally:
         _drop_unwritten()
     return code
 
 
 def _interrupt(number: int, _frame: object) -> NoReturn:
-    """As Ctrl-C does: what is under way is ended and cleaned up on the way out."""
+    """Handle SIGTERM like Ctrl-C, so that child processes and scratch folders are cleaned up."""
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
@@ -87,11 +90,11 @@ def _fail(error: FactoryError) -> int:
 
 
 def _flush() -> None:
-    print(end="", flush=True)  # unlike sys.stdout.flush(), this stands a stdout that was closed from the start
+    print(end="", flush=True)  # unlike sys.stdout.flush(), print accepts a stdout that was closed before the start
 
 
 def _drop_unwritten() -> None:
-    """Forget results that nobody takes (a closed pipe, a full disk); Python would complain of them when it ends."""
+    """Discard buffered output for a closed pipe or a full disk, for which Python would print an error at exit."""
     try:
         _flush()
     except OSError:
@@ -99,51 +102,53 @@ def _drop_unwritten() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors have the form of all others."""
+    """A parser that reports errors like all other code."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the arguments. Raises `InputError`."""
-        raise InputError("bad arguments", message, f"`{self.prog} --help` says what it takes")
+        """Raise `InputError`, where argparse would print the usage and exit."""
+        raise InputError("bad arguments", message, f"run `{self.prog} --help`")
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
-        """The value of a given or default text, as argparse asks for it.
-
-        Refuses "", which is a shell variable that is not set and would be the current folder as a path. An option may
-        be empty if that is its default: workflows pass settings on that nobody made.
-        """
+        """Convert an argument, and reject an empty one unless the default is empty too."""
+        # "" is usually an unset shell variable, and as a path the current folder; workflows pass unset settings as ""
         if not text and action.default != "" and action.nargs != argparse.PARSER:
             raise argparse.ArgumentError(action, "must not be empty")
         return super()._get_value(action, text)
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of all commands, with the options of the command that the words begin with, such as ``ci jobs``.
-
-    Only that command is imported, so that the matrix needs neither network libraries nor auditwheel.
-    """
+    """Create the parser of all commands, with the options of the command in `words`, such as ``ci jobs``."""
     parser = _Parser(
         prog="wheelfactory",
+        add_help=False,  # the options come last
         description="Build, verify and publish flash-attn wheels for AMD ROCm.",
         epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed, "
-        "5 nothing to do, 6 the time is up: run the same command again",
+        "5 nothing to do, 6 time limit reached (run the same command again to continue)",
     )
-    parser.add_argument("--version", action="version", version=f"wheelfactory {factory_version()}")
     _add_commands(parser, COMMANDS, words, "wheelfactory.commands")
+    for name in WORKFLOW_COMMANDS:
+        parser.add_argument_group("commands for workflows", f"{name}: {COMMANDS[name]}")
+    options = parser.add_argument_group("options")
+    options.add_argument("-h", "--help", action="help", help="show this help message and exit")
+    version = f"wheelfactory {factory_version()}"
+    options.add_argument("--version", action="version", version=version, help="show the version and exit")
     return parser
 
 
 def _add_commands(
     parser: argparse.ArgumentParser, commands: Mapping[str, str], words: Sequence[str], package: str
 ) -> None:
-    """Give a parser the commands of a package. Only the command that the words begin with gets its options."""
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    """Add the commands of a package to a parser; only the command that `words` start with gets its options."""
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        listed = {} if name in WORKFLOW_COMMANDS else {"help": summary}
+        subparser = subparsers.add_parser(name, description=summary, **listed)
         if not words or name != words[0]:
             continue
         if name in SUBCOMMANDS:
             _add_commands(subparser, SUBCOMMANDS[name], words[1:], f"{package}.{name}")
         else:
+            # imports no other command: `matrix` must start without the network libraries and auditwheel
             command = import_module(f"{package}.{name}")
             command.add(subparser)
             subparser.set_defaults(execute=command.execute)

@@ -143,8 +143,8 @@ def test_two_scratch_folders_never_meet(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from wheelfactory.core.files import locked
-with locked(Path(sys.argv[1])):
+from wheelfactory.core.files import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.host import MIB, Group, free_mib, groups, out_of_memory_kills
+from wheelfactory.core.host import MIB, MemoryCgroup, free_mib, memory_cgroups, out_of_memory_kills
 
 V1, V2 = "4:memory:/job\n3:cpu,cpuacct:/\n0::/\n", "0::/user/job\n"
 
@@ -38,20 +38,20 @@ def v2(folder: str, limit: str, usage: int, cached: int = 0) -> dict[str, str]:
     }
 
 
-def found(text: str, root: Path) -> list[Group]:
-    return list(groups(text, root))
+def found(text: str, root: Path) -> list[MemoryCgroup]:
+    return list(memory_cgroups(text, root))
 
 
 def test_cgroup_v1_own_group_and_those_above_it(tmp_path: Path) -> None:
     root = made(tmp_path, {**v1("memory/job", 1000, 400), **v1("memory", 8000, 500)})
     assert [group.free_mib() for group in found(V1, root)] == [600, 7500]
-    assert [group.killed() for group in found(V1, root)] == [3, 3]
+    assert [group.out_of_memory_kills() for group in found(V1, root)] == [3, 3]
 
 
 def test_cgroup_v2_own_group_and_those_above_it(tmp_path: Path) -> None:
     root = made(tmp_path, {**v2("user/job", str(1000 * MIB), 400), **v2("user", "max", 500)})
     assert [group.free_mib() for group in found(V2, root)] == [600, None]
-    assert [group.killed() for group in found(V2, root)] == [2, 2]
+    assert [group.out_of_memory_kills() for group in found(V2, root)] == [2, 2]
 
 
 def test_files_that_were_read_can_be_given_back(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ READERS: dict[str, Reader] = {
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 WHEEL = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
-FINDING = {"file": "a", "expected": "b\n\tc", "found": "d", "cure": "e"}
+FINDING = {"file": "a", "expected": "b\n\tc", "found": "d", "remedy": "e"}
 GATE = {"gate": "gpu", "status": "passed", "versions": {"gpu": "gfx942"}, "findings": [FINDING]}
 EVIDENCE = {
     "vendor": "amd",

@@ -11,17 +11,17 @@ from wheelfactory.matrix.rules import (
     GPU,
     Combination,
     Rule,
-    backend_missing,
+    check_backend,
     exclusion_check,
     exclusion_rule,
     gpu_rules,
-    no_code,
-    no_common_arch,
-    not_on_index,
-    outside_triton_window,
-    python_missing,
-    python_refused,
-    torch_lacks_arch,
+    check_gpu_code,
+    check_common_arch,
+    check_torch_index,
+    check_triton_version,
+    check_torch_python,
+    check_flash_attn_python,
+    check_torch_arch,
 )
 
 CK, TRITON = Backend.CK, Backend.TRITON
@@ -37,7 +37,7 @@ ALLOWED = ""
     ],
 )
 def test_a_release_needs_the_backend(flash_attn: str, backend: Backend, reason: str) -> None:
-    assert backend_missing(small_matrix(), flash_attn, backend) == reason
+    assert check_backend(small_matrix(), flash_attn, backend) == reason
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_a_release_needs_the_backend(flash_attn: str, backend: Backend, reason: 
     ],
 )
 def test_a_rocm_needs_the_torch_on_its_index(torch: str, rocm: str, reason: str) -> None:
-    assert not_on_index(small_matrix(), torch, rocm) == reason
+    assert check_torch_index(small_matrix(), torch, rocm) == reason
 
 
 def test_a_torch_on_no_index_is_refused_for_every_rocm() -> None:
     matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.5.1']"))
     reason = "torch 2.9.1 is not on the ROCm 6.4 index; it is on none in the matrix"
-    assert not_on_index(matrix, "2.9.1", "6.4") == reason
+    assert check_torch_index(matrix, "2.9.1", "6.4") == reason
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_torch_on_no_index_is_refused_for_every_rocm() -> None:
     ],
 )
 def test_a_torch_needs_to_be_built_for_the_python(torch: str, python: str, reason: str) -> None:
-    assert python_missing(small_matrix(), torch, python) == reason
+    assert check_torch_python(small_matrix(), torch, python) == reason
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_torch_needs_to_be_built_for_the_python(torch: str, python: str, reaso
     ],
 )
 def test_a_release_needs_to_support_the_python(flash_attn: str, python: str, reason: str) -> None:
-    assert python_refused(small_matrix(), flash_attn, python) == reason
+    assert check_flash_attn_python(small_matrix(), flash_attn, python) == reason
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_a_release_needs_to_support_the_python(flash_attn: str, python: str, rea
 def test_triton_kernels_need_the_triton_of_torch_in_their_window(triton: str, allowed: bool) -> None:
     matrix = small_matrix(("triton: '3.5.1'", f"triton: '{triton}'"))
     reason = f"torch 2.9.1 brings Triton {triton}; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
-    assert outside_triton_window(matrix, "2.8.3", "2.9.1", TRITON) == (ALLOWED if allowed else reason)
+    assert check_triton_version(matrix, "2.8.3", "2.9.1", TRITON) == (ALLOWED if allowed else reason)
 
 
 def test_ck_kernels_do_not_care_which_triton_torch_brings() -> None:
-    assert outside_triton_window(small_matrix(), "2.8.3", "2.5.1", CK) == ALLOWED
+    assert check_triton_version(small_matrix(), "2.8.3", "2.5.1", CK) == ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_ck_kernels_do_not_care_which_triton_torch_brings() -> None:
 def test_a_wheel_needs_an_arch_that_release_and_torch_share(archs: str, backend: Backend, allowed: bool) -> None:
     matrix = small_matrix(("[gfx942, gfx1030, gfx1100]", archs))
     reason = f"flash-attn 2.8.3 {backend} supports no arch that torch for ROCm 6.4 is built for"
-    assert no_common_arch(matrix, "2.8.3", "6.4", backend) == (ALLOWED if allowed else reason)
+    assert check_common_arch(matrix, "2.8.3", "6.4", backend) == (ALLOWED if allowed else reason)
 
 
 TAKEN: Combination = ("2.8.3", "3.12", "2.9.1", "6.4", CK)
@@ -172,7 +172,7 @@ def ask(rule: Rule, combination: Combination) -> str:
     ],
 )
 def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, reason: str) -> None:
-    assert no_code(small_matrix(), flash_attn, backend, arch) == reason
+    assert check_gpu_code(small_matrix(), flash_attn, backend, arch) == reason
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch
     ],
 )
 def test_a_gpu_needs_a_torch_that_is_built_for_it(rocm: str, arch: str, reason: str) -> None:
-    assert torch_lacks_arch(small_matrix(), rocm, arch) == reason
+    assert check_torch_arch(small_matrix(), rocm, arch) == reason
 
 
 @pytest.mark.parametrize("backend", Backend)

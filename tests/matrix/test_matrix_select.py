@@ -72,7 +72,7 @@ def test_a_glob_that_matches_nothing_is_refused_with_an_example(only: str) -> No
 def test_a_glob_that_matches_refused_combinations_only_tells_why(only: str, reason: str) -> None:
     with pytest.raises(InputError) as refused:
         select_cells(EXPANSION, only)
-    assert (refused.value.what, refused.value.which) == ("no cell is left of the selection", only)
+    assert (refused.value.what, refused.value.which) == ("all selected combinations are excluded", only)
     assert reason in refused.value.hint
 
 

@@ -149,13 +149,13 @@ def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        pytest.param({"published": datetime(2026, 1, 1)}, "published: not one", id="time without a zone"),
+        pytest.param({"published": datetime(2026, 1, 1)}, "published: invalid", id="time without a zone"),
         pytest.param({"yanked": "a\x1b[2J"}, "yanked: a text with control characters", id="control character"),
         pytest.param({"yanked": "\ud800"}, "surrogates not allowed", id="half a character"),
         pytest.param({"cell": CK}, "label: not a label", id="cell of a dependency"),
-        pytest.param({"gates": 2 * FULL.gates[:1]}, "gates: there twice: 'identity'", id="a gate twice"),
+        pytest.param({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'", id="a gate twice"),
         pytest.param({"offload_archs": ["gfx942"]}, "would read back as another row", id="a list that can change"),
-        pytest.param({"url": "wheels/einops.whl"}, "url: not one", id="an address that means nothing elsewhere"),
+        pytest.param({"url": "wheels/einops.whl"}, "url: invalid", id="an address that means nothing elsewhere"),
         pytest.param(
             {"gates": (FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}}),)},
             "gates.0.figures.bytes: Input should be a valid number",

@@ -171,7 +171,7 @@ def test_only_the_matrix_and_the_docs_are_proposed(checkout: Checkout) -> None:
     done = checkout.propose()
     assert done.returncode == 0
     assert checkout.changed() == sorted([hostile, "docs/new/page.md", "docs/packages.md", "matrix.yaml"])
-    assert done.stderr == "left out: src/code.py\n"
+    assert done.stderr == "not proposed: src/code.py\n"
 
 
 def test_a_page_that_was_renamed_is_gone_under_its_old_name(checkout: Checkout) -> None:
@@ -291,7 +291,7 @@ def test_an_answer_of_gh_that_is_none_is_an_error_before_anything_is_pushed(chec
     checkout.write("matrix.yaml", "a: 2\n")
     done = checkout.propose()
     assert done.returncode == 1
-    assert done.stderr.startswith("error: not what gh answers: ")
+    assert done.stderr.startswith("error: unexpected output of gh: ")
     assert checkout.branches() == ["main"]
 
 

@@ -1,1 +1,1 @@
-"""What every other room uses, and what uses none of them: errors, files, programs, names, this machine."""
+"""The base of all other packages, importing none of them: errors, files, subprocesses, cells, labels, the host."""

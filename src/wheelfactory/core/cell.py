@@ -1,4 +1,4 @@
-"""Cell: everything that must be known to name one wheel, and the cell id, its one name everywhere."""
+"""Cell: the five axes that identify one wheel, and the cell id, its one name everywhere."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from enum import Enum
 from wheelfactory.core.errors import InputError
 
 FALLBACK_NAME = "flash-attention-amd"
-"""The project whose wheel is of no cell: its normalized name, and the word for it on the command line."""
+"""The one project whose wheel has no cell: its normalized name, which also selects it on the command line."""
 
 ANY_PYTHON = "3"
-"""The Python of a wheel without an extension module: its tag is ``py3``."""
+"""The Python of a wheel without an extension module, tagged ``py3``."""
 
 _ID = re.compile(
     r"fa(?P<flash_attn>[0-9][0-9a-z.]*)-rocm(?P<rocm>[0-9][0-9a-z.]*)-torch(?P<torch>[0-9][0-9a-z.]*)"
@@ -21,7 +21,7 @@ _ID = re.compile(
 
 
 class Backend(str, Enum):
-    """The kernels a wheel is built with: compiled Composable Kernel code, or Triton source."""
+    """The kernels of a wheel: compiled Composable Kernel code, or Triton source."""
 
     CK = "ck"
     TRITON = "triton"
@@ -31,24 +31,24 @@ class Backend(str, Enum):
 
     @property
     def display_name(self) -> str:
-        """As people write it: ``CK``, ``Triton``."""
+        """The spelling for people: ``CK``, ``Triton``."""
         return "CK" if self is Backend.CK else "Triton"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One wheel to build: versions are strings as matrix.yaml writes them (``2.10`` is not ``2.1``)."""
+    """One wheel to build. Versions are strings as in matrix.yaml, because ``2.10`` is not ``2.1``."""
 
     flash_attn: str
     python: str
-    """``3.11``, or `ANY_PYTHON` for the one wheel that a Triton cell makes for every Python."""
+    """``3.11``, or `ANY_PYTHON` for a Triton cell, whose one wheel serves every Python."""
     torch: str
     rocm: str
     backend: Backend
 
     @property
     def python_tag(self) -> str:
-        """The wheel's python tag: ``cp311``, or ``py3`` where no extension module is compiled."""
+        """The wheel's python tag: ``cp311``, or ``py3`` for a wheel without an extension module."""
         return "py3" if self.python == ANY_PYTHON else "cp" + self.python.replace(".", "")
 
     @property
@@ -58,16 +58,13 @@ class Cell:
 
     @classmethod
     def from_axes(cls, flash_attn: str, python: str, torch: str, rocm: str, backend: Backend) -> Cell:
-        """The cell that a combination of the five axes belongs to.
-
-        A Triton wheel holds no compiled code and is built once for every Python (facts: it comes out of
-        upstream's setup.py as ``py3-none-any``), so its Python axis collapses.
-        """
+        """Create the cell of a combination; all Pythons of a Triton combination share one cell."""
+        # upstream's setup.py builds Triton wheels as py3-none-any, so one wheel serves every Python
         return cls(flash_attn, ANY_PYTHON if backend is Backend.TRITON else python, torch, rocm, backend)
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """The cell of a cell id; the inverse of `id`. Raises `InputError` for anything else."""
+        """Parse a cell id, the inverse of `id`. Raises `InputError` if `text` is not a cell id."""
         match = _ID.fullmatch(text)
         if match is None:
             raise InputError(
@@ -80,12 +77,12 @@ class Cell:
 
 
 def same_rocm(one: str, other: str) -> bool:
-    """Whether two ROCm (or HIP) versions agree as far as a wheel cares: in major and minor."""
+    """Whether two ROCm or HIP versions have the same major and minor, which is all that a wheel depends on."""
     return one.split(".")[:2] == other.split(".")[:2]
 
 
 def major_minor(version: str) -> tuple[int, int]:
-    """The first two numbers of a version: ``2.9.1`` is (2, 9), ``7.14.0a2`` (7, 14), and ``7`` (7, 0)."""
+    """Parse the first two numbers of a version: ``2.9.1`` is (2, 9), ``7.14.0a2`` is (7, 14), ``7`` is (7, 0)."""
     numbers = re.match(r"(\d+)(?:\.(\d+))?", version, re.ASCII)
-    assert numbers, version  # cells and torch name nothing else
+    assert numbers, version  # versions of cells and of torch all start with a digit
     return int(numbers[1]), int(numbers[2] or 0)

@@ -1,6 +1,6 @@
-"""What is installed as the factory: its version, and the files that it hands to a build.
+"""Paths of the factory's own files, and its version.
 
-The files are beside `src` in a checkout, in the package once it is installed.
+The files lie beside `src` in a checkout and inside the package after installation.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE_DIR = Path(__file__).resolve().parents[1]
-"""The factory itself, of which programs in a container import modules."""
+"""The package folder; programs in a container import modules from it."""
 
 _DATA = PACKAGE_DIR / "data"
 ROOT = _DATA if _DATA.is_dir() else PACKAGE_DIR.parents[1]
-"""The folder of these files; pyproject.toml lays out the installed one like a checkout."""
+"""The folder of the files below; pyproject.toml gives an installation the layout of a checkout."""
 
 MATRIX = ROOT / "matrix.yaml"
 BUILD_SCRIPT = ROOT / "build_rocm.sh"
-"""The one script that runs setup.py, here and in a container."""
+"""The script that runs upstream's setup.py, on the host and in a container."""
 TOOLCHAIN_PROBE = ROOT / "scripts/probe_toolchain.py"
-"""Run by a build's Python to say what torch and compiler it has."""
+"""Reports the torch and the compiler of the Python that runs it."""
 DOCKER = ROOT / "docker"
-"""The template of the images that cells are built in."""
+"""The Dockerfile template of the build images."""
 FALLBACK_SOURCES = ROOT / "packages/flash_attention_amd"
-"""The sources of flash-attention-amd, which releases carry beside flash-attn."""
+"""The sources of flash-attention-amd, which every release carries beside flash-attn."""
 
 
 def factory_version() -> str:
-    """Of the installed distribution; ``not installed`` for a checkout that is run as it is, as create_matrix.py is."""
+    """The version of the installed distribution; ``not installed`` for a checkout, where create_matrix.py runs too."""
     try:
         return version("wheelfactory")
     except PackageNotFoundError:

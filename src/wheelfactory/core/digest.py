@@ -1,4 +1,7 @@
-"""A file -> its sha256: how the stages, and what runs beside the compiler, tell one content from another."""
+"""SHA-256 digests of files and cache keys.
+
+Also runs beside the compiler, so it uses only the standard library of Python 3.9.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ import hashlib
 from pathlib import Path
 
 SHA256 = "[0-9a-f]{64}"
-"""The form of a sha256 in hex, as a regular expression."""
+"""A regular expression for a sha256 in hex."""
 
 
 def file_sha256(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex; the file may be larger than memory. Raises `OSError`."""
+    """Compute the sha256 of a file in hex. Raises `OSError`."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
+        while chunk := file.read(1 << 20):  # in chunks: an image or an archive can be larger than memory
             digest.update(chunk)
     return digest.hexdigest()
 
 
 def content_key(content: str | bytes) -> str:
-    """The name that something is kept by: 16 hex digits of the sha256 of all that it is made from."""
+    """Compute a cache key: the first 16 hex digits of the sha256 of the inputs."""
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The ways to fail that a user can do something about; `cli` turns each into one line, a hint and an exit code."""
+"""Errors that a user can act on; `cli` prints each as one error line and a hint, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ RUN_AGAIN = 6
 
 
 class FactoryError(Exception):
-    """Something that went wrong, with the thing it went wrong for and the next step to take.
-
-    `what` names the kind of trouble, `which` the file, cell or option, `hint` the next thing to do.
-    """
+    """An error for a user: `what` failed, `which` file, cell or option, and a `hint` with the next step."""
 
     exit_code = FAILED
 
@@ -29,22 +26,21 @@ class FactoryError(Exception):
 
 
 class InputError(FactoryError):
-    """A matrix, a selection or an argument that cannot be used."""
+    """An invalid matrix, selection, file or argument."""
 
     exit_code = BAD_INPUT
 
 
 class SourceError(FactoryError):
-    """The sources of a release could not be had, or are not what the matrix promises."""
+    """The sources of a release cannot be fetched, or differ from the pin in the matrix."""
 
     exit_code = BUILD_FAILED
 
 
 class BuildError(FactoryError):
-    """A cell that cannot be built here, or whose build failed.
+    """A cell cannot be built on this machine, or its build failed.
 
-    `log` is where the whole output is, if somebody who shows the error is to look there for the cause (`explain`);
-    `hint` is then what helps if the log tells no other one; empty if only the log can tell.
+    If `log` is set, `cli` looks there for the cause (`explain`) and falls back to `hint`, which may be empty.
     """
 
     exit_code = BUILD_FAILED
@@ -55,20 +51,20 @@ class BuildError(FactoryError):
 
 
 class ProgramError(BuildError):
-    """A program that ran to its end and says that it failed; not one that was killed or could not be started."""
+    """A program exited with a failure status; not one that was killed or could not be started."""
 
 
 class RunAgainError(FactoryError):
-    """The time that was given is up; what was done is kept, and the same command goes on from there."""
+    """The time limit is reached. Finished work is kept, and the same command continues from there."""
 
     exit_code = RUN_AGAIN
 
 
 class VerificationError(FactoryError):
-    """A wheel that is not what it says it is."""
+    """A wheel failed a verification gate."""
 
     exit_code = VERIFICATION_REFUSED
 
 
 class PublishError(FactoryError):
-    """A release that could not be changed without breaking what is published."""
+    """A change to a release would break published files, or the host refused it."""

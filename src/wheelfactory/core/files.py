@@ -1,6 +1,6 @@
-"""Files: written so that a reader, or a run after a kill, sees the old or the new one and never half of one.
+"""Atomic file writes, scratch folders and folder locks: no reader and no rerun ever sees half a file.
 
-Also used beside the compiler, so it needs the standard library of Python 3.9 alone.
+Also runs beside the compiler, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ _SCRATCH = ".scratch-"
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A place to write to that becomes `path` when the block ends well, and is removed when it does not."""
+    """Yield a scratch path; move the file there to `path` if the block succeeds, remove it otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with scratch_dir(path.parent) as scratch:
         written = scratch / path.name
         yield written
         with written.open("rb") as file:
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # before the rename: after a power cut it could otherwise name an empty file
         written.replace(path)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Make `path` hold `data`; a file that already does is left alone, its time included."""
+    """Write `data` to `path`, unless the file has that content: then it keeps its modification time."""
     if path.is_file() and path.read_bytes() == data:
         return
     with atomic_path(path) as written:
         written.write_bytes(data)
 
 
-def read_file(path: Path, refusal: FactoryError, most: int = -1) -> bytes:
-    """The content of a file, or its first `most` bytes.
+def read_file(path: Path, template: FactoryError, max_bytes: int = -1) -> bytes:
+    """Read a file, or its first `max_bytes` bytes.
 
-    If it cannot be read, raises `refusal` with the reason behind its `which`.
+    Raises a copy of `template`, with the reason appended to its `which`, if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
-            return file.read(most)
+            return file.read(max_bytes)
     except OSError as error:
-        raise type(refusal)(refusal.what, f"{refusal.which} ({error.strerror})", refusal.hint) from None
+        raise type(template)(template.what, f"{template.which} ({error.strerror})", template.hint) from None
 
 
 @contextlib.contextmanager
 def scratch_dir(parent: Path) -> Iterator[Path]:
-    """A folder of this process alone, removed at the end; what a killed run left is removed by `remove_scratch`."""
+    """Yield a new folder for this process alone; `remove_scratch` deletes the ones that a killed run left."""
     parent.mkdir(parents=True, exist_ok=True)
     path, descriptor = _make_scratch(parent)
     try:
@@ -63,37 +63,33 @@ def scratch_dir(parent: Path) -> Iterator[Path]:
 
 
 def _make_scratch(parent: Path) -> tuple[Path, int]:
-    """A new folder and its open descriptor, locked: that says that someone is at work there, until the process ends."""
+    """Create a folder and lock it; the lock, held by the descriptor, marks it as in use until the process ends."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
         descriptor = os.open(path, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if path.is_dir():
             return path, descriptor
-        os.close(descriptor)  # another run's cleaning came between making and locking it
+        os.close(descriptor)  # another run's `remove_scratch` deleted it before it was locked
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove what killed runs left below `folder`; the scratch folders of running processes are left alone.
-
-    Environments are not searched: pip fills them, and nothing of ours is below them.
-    """
+    """Delete the scratch folders that killed runs left below `folder`; those of running processes stay."""
     for parent, names, _ in os.walk(folder):
         for name in [name for name in names if name.startswith(_SCRATCH)]:
             with contextlib.suppress(FactoryError), lock_folder(Path(parent, name)):
                 shutil.rmtree(Path(parent, name), ignore_errors=True)
+        # installed environments have 100,000 files and never a scratch folder
         names[:] = [name for name in names if not name.startswith((_SCRATCH, "env-", "rocm-"))]
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process; the kernel lets go when the process ends, however it ends.
-
-    Raises `FactoryError` if another process holds it.
-    """
+    """Lock `folder` for this process. Raises `FactoryError` if another process holds the lock."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
+        # flock, not a lock file: the kernel releases it however the process ends
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,6 +1,6 @@
-"""The GPUs of AMD: their offload archs, the products that people know them by, and those that the driver lists.
+"""AMD GPUs: offload archs, product names, and the GPUs of this machine.
 
-Needs nothing but the standard library of Python 3.9: the doctor takes it along.
+Part of doctor.py, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ PRODUCTS = {
     "gfx1200": ("Radeon RX 9060", "Radeon RX 9060 XT"),
     "gfx1201": ("Radeon RX 9070", "Radeon RX 9070 XT", "Radeon AI PRO R9700"),
 }
-"""By offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026; of MI308X, RX 6950 XT,
-RX 7600 XT, Radeon 890M and 8060S public reports of machines that have them. RX 7900 GRE, Radeon 880M and 8050S are
-taken to have the arch of those that they are cut down from.
+"""Product names by offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026; for MI308X,
+RX 6950 XT, RX 7600 XT, Radeon 890M and 8060S, public reports by their owners. RX 7900 GRE, Radeon 880M and 8050S are
+assumed to have the arch of the larger chips that they are cut down from.
 """
 
 FAMILIES = {
@@ -51,50 +51,47 @@ FAMILIES = {
     "gfx12": "gfx12 (Radeon RX 9000)",
     "gfx125": "gfx125",
 }
-"""What the end of a kernel's name stands for in flash-attn after 2025-12; the file is compiled for the other archs too,
-and is empty there (an #if in the generated source)."""
+"""GPU families by the suffix of a kernel's name, in flash-attn from 2025-12 on. A kernel is compiled for all archs, but
+an #if in the generated source makes it empty for other families."""
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
-"""Where the amdgpu driver lists the compute nodes of a machine."""
+"""The compute nodes that the amdgpu driver lists."""
 
 
 def arch_sort_key(arch: str) -> tuple[int, str]:
-    """To sort archs by: gfx90a before gfx1030, as minor version and stepping are one character each (LLVM AMDGPU)."""
+    """A sort key that puts gfx90a before gfx1030: minor version and stepping are one character each (LLVM AMDGPU)."""
     return len(arch), arch
 
 
 def product_names(arch: str) -> str:
-    """The GPUs of an offload arch in one line, a brand said once; features such as ``:xnack-`` ignored.
+    """List the products of an offload arch on one line, each brand once; empty for an unknown arch.
 
-    Empty if the arch is not known here.
+    Features such as ``:xnack-`` are ignored.
     """
-    said, brand = [], ""
+    names, brand = [], ""
     for name in PRODUCTS.get(arch.partition(":")[0], ()):
         first, _, rest = name.partition(" ")
-        said.append(rest if first == brand else name)
+        names.append(rest if first == brand else name)
         brand = first
-    return ", ".join(said)
+    return ", ".join(names)
 
 
 def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
-    """The offload arch of each GPU, from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 gfx90a.
-
-    The number is major * 10000 + minor * 100 + stepping, the name writes the stepping as one hex digit
-    (Linux, amdkfd's kfd_device.c). CPU nodes have 0; a GPU that a container may not use cannot be read.
-    """
+    """Read the offload arch of each GPU from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a."""
     archs = []
     for properties in kfd_node_files(kfd_nodes):
         try:
             text = properties.read_text(encoding="utf-8")
-        except OSError:  # EPERM: the device cgroup keeps this GPU from the container (Linux, kfd_topology.c)
+        except OSError:  # EPERM: the device cgroup hides this GPU from the container (Linux, kfd_topology.c)
             continue
         match = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
         number = int(match[1]) if match else 0
+        # major * 10000 + minor * 100 + stepping, which is one hex digit in the name (Linux, kfd_device.c); 0 is a CPU
         if number:
             archs.append(f"gfx{number // 10000}{number // 100 % 100}{number % 100:x}")
     return archs
 
 
 def kfd_node_files(kfd_nodes: Path) -> list[Path]:
-    """What describes each node, in the driver's order: 10 after 9, as programs count their GPUs."""
+    """Find the properties file of each node, in the order in which programs number GPUs: 10 after 9."""
     return sorted(kfd_nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))

@@ -1,6 +1,6 @@
-"""What this machine has: ROCm, GPUs, cores, free memory and processes killed for want of it. Decides nothing.
+"""The resources of this machine: ROCm, GPUs, cores, free memory and out-of-memory kills.
 
-Also used beside the compiler, so it needs the standard library of Python 3.9 alone.
+Also runs beside the compiler, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _V1 = (
 
 
 @dataclass(frozen=True)
-class Group:
-    """A memory cgroup that this process is in, with the names its files have (Linux, cgroup v1 and v2)."""
+class MemoryCgroup:
+    """A memory cgroup and the names of its files, which differ between cgroup v1 and v2."""
 
     folder: Path
     limit: str
@@ -35,83 +35,87 @@ class Group:
     reclaimable: str
 
     def free_mib(self) -> int | None:
-        """What may still be taken; None without a limit. Files read once can be given back, so do not count."""
-        limit, usage = (_text(self.folder / name).strip() for name in (self.limit, self.usage))
-        if not (limit.isdigit() and usage.isdigit()):  # "max" is none
+        """The memory left below the limit, in MiB; None without a limit."""
+        limit, usage = (_read_text(self.folder / name).strip() for name in (self.limit, self.usage))
+        if not (limit.isdigit() and usage.isdigit()):  # v2 writes "max" for no limit
             return None
-        found = re.search(self.reclaimable, _text(self.folder / "memory.stat"), re.MULTILINE)
+        found = re.search(self.reclaimable, _read_text(self.folder / "memory.stat"), re.MULTILINE)
+        # the kernel reclaims inactive page cache before it kills, so that memory counts as free
         return (int(limit) - int(usage) + (int(found[1]) if found else 0)) // MIB
 
-    def killed(self) -> int:
-        """How many processes were killed in it for want of memory."""
-        found = re.search(self.kills, _text(self.folder / self.events), re.MULTILINE)
+    def out_of_memory_kills(self) -> int:
+        """Count the processes that the kernel killed in it for lack of memory."""
+        found = re.search(self.kills, _read_text(self.folder / self.events), re.MULTILINE)
         return int(found[1]) if found else 0
 
 
-def groups(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator[Group]:
-    """The memory cgroups of a process, its own first, from the text of its ``/proc/PID/cgroup``."""
+def memory_cgroups(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator[MemoryCgroup]:
+    """Find the memory cgroups of a process, innermost first, from the text of its ``/proc/PID/cgroup``."""
     for line in cgroup.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
-            yield from _chain(root / "memory", path, _V1)
+            yield from _with_parents(root / "memory", path, _V1)
         elif number == "0":
-            yield from _chain(root, path, _V2)
+            yield from _with_parents(root, path, _V2)
 
 
-def _chain(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[Group]:
-    """A group and those above it, whose limits hold for it too; in a container its own is at the mount itself."""
-    own = mount / path.lstrip("/")
+def _with_parents(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[MemoryCgroup]:
+    """A cgroup and its parents, whose limits also apply."""
+    own = mount / path.lstrip("/")  # does not exist in a container, which sees its own cgroup at the mount
     for folder in (own, *own.parents):
         if (folder / names[0]).exists():
-            yield Group(folder, *names)
+            yield MemoryCgroup(folder, *names)
         if folder == mount:
             return
 
 
 def free_mib() -> int:
-    """Memory that is free for use now, in MiB, within the limits of the cgroups of this process."""
-    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(Path("/proc/meminfo")), re.MULTILINE)
+    """Read the memory available now, in MiB, within the cgroup limits of this process."""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _read_text(Path("/proc/meminfo")), re.MULTILINE)
     machine = int(available[1]) // 1024 if available else 0
-    limited = [group.free_mib() for group in groups(_text(Path("/proc/self/cgroup")))]
+    limited = [group.free_mib() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup")))]
     return max(0, min([machine, *(free for free in limited if free is not None)]))
 
 
 def out_of_memory_kills() -> int:
-    """How many processes were killed for want of memory, in this process's cgroups or on this machine."""
-    machine = re.search(r"^oom_kill (\d+)$", _text(Path("/proc/vmstat")), re.MULTILINE)
-    in_groups = sum(group.killed() for group in groups(_text(Path("/proc/self/cgroup"))))
+    """Count the out-of-memory kills in the cgroups of this process and on this machine.
+
+    Only a rise between two calls has a meaning: one kill can count in several cgroups.
+    """
+    machine = re.search(r"^oom_kill (\d+)$", _read_text(Path("/proc/vmstat")), re.MULTILINE)
+    in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup"))))
     return in_groups + (int(machine[1]) if machine else 0)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")  # Linux cuts the name of a program wherever it is too long
-    except OSError:  # a file this kernel does not have
+        return path.read_text(errors="replace")  # Linux cuts a long program name, perhaps inside a character
+    except OSError:  # this kernel lacks the file
         return ""
 
 
 OPT_ROCM = Path("/opt/rocm")
-"""Where AMD's packages put ROCm."""
+"""The ROCm folder of AMD's packages."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """What a build may use; `rocm` is None where no ROCm was found."""
+    """The resources that a build can use; `rocm` is None if no ROCm was found."""
 
     cores: int
     memory_gib: float
-    """Memory that is free for use now, within the limits of its cgroups."""
+    """Available now, within the cgroup limits."""
     rocm: str | None = None
     rocm_path: Path | None = None
     gpu_archs: tuple[str, ...] = ()
 
 
 def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
-    """The machine this runs on; ``ROCM_PATH`` and ``ROCM_HOME`` in `environ` say where ROCm is."""
+    """Read the resources of this machine; ``ROCM_PATH`` and ``ROCM_HOME`` in `environ` locate ROCm."""
     rocm_path = find_rocm(environ)
     return Host(
-        cores=len(os.sched_getaffinity(0)),
+        cores=len(os.sched_getaffinity(0)),  # not cpu_count: a container may use fewer cores than there are
         memory_gib=free_mib() / 1024,
         rocm=_rocm_version(rocm_path) if rocm_path else None,
         rocm_path=rocm_path,
@@ -120,9 +124,9 @@ def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
 
 
 def find_rocm(environ: Mapping[str, str]) -> Path | None:
-    """The ROCm folder with a hipcc in it: as the environment says, as PATH says, or /opt/rocm."""
+    """Find the ROCm folder that has a hipcc: from ``ROCM_PATH``, ``ROCM_HOME``, PATH, or /opt/rocm, in this order."""
     hipcc = shutil.which("hipcc", path=environ.get("PATH", ""))
-    # the hipcc on PATH may be a link out of /usr/bin; torch looks for ROCm the same way
+    # resolved, because /usr/bin/hipcc can link into ROCm; torch locates ROCm the same way
     on_path = Path(hipcc).resolve().parent.parent if hipcc else None
     for candidate in (environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), on_path, OPT_ROCM):
         if candidate and (Path(candidate) / "bin/hipcc").exists():
@@ -131,7 +135,7 @@ def find_rocm(environ: Mapping[str, str]) -> Path | None:
 
 
 def _rocm_version(rocm_path: Path) -> str | None:
-    """``6.2.4`` from ``.info/version`` (which reads ``6.2.4-120``), else as hipcc says."""
+    """``6.2.4`` from ``.info/version``, which reads ``6.2.4-120``, else from ``hipcc --version``."""
     try:
         text = (rocm_path / ".info/version").read_text(encoding="utf-8")
     except OSError:

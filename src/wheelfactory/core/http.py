@@ -1,6 +1,6 @@
-"""The HTTP session of everything that the factory asks over the network: retries, time limits, and how it fails.
+"""The HTTP session of all network requests: retries, timeouts and error messages.
 
-The doctor has its own reader (`doctor/manifest_source.py`), which needs the standard library alone.
+Only the doctor has a client of its own, because doctor.py must run without third-party packages.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from urllib3.util import Retry
 from wheelfactory.core.errors import FactoryError
 
 TIMEOUT_S = 60
-"""To connect, and between two bytes."""
+"""For the connection, and between two received bytes."""
 
 LONGEST_PAUSE_S = 60
-"""If a server asks for a longer pause, the call fails: a user can retry later, a job must not stand still."""
+"""If a server asks for a longer pause, the request fails: a CI job must not idle, and a user can retry later."""
 
 
-class _Patience(Retry):
-    """Keeps the pauses that a server asks for with Retry-After, up to `LONGEST_PAUSE_S`."""
+class _BoundedRetry(Retry):
+    """Honours Retry-After up to `LONGEST_PAUSE_S`."""
 
-    def increment(self, *arguments: Any, **named: Any) -> _Patience:
+    def increment(self, *arguments: Any, **named: Any) -> _BoundedRetry:
         response = named.get("response")
         if response is not None and (self.get_retry_after(response) or 0) > LONGEST_PAUSE_S:
             reason = ResponseError(f"HTTP {response.status}, asks for a pause of more than {LONGEST_PAUSE_S} s")
@@ -35,12 +35,12 @@ class _Patience(Retry):
         return super().increment(*arguments, **named)
 
 
-RETRIES = _Patience(total=3, backoff_factor=0.25, status_forcelist=(429, 500, 502, 503, 504))
-"""As pip asks again, of calls that change nothing."""
+RETRIES = _BoundedRetry(total=3, backoff_factor=0.25, status_forcelist=(429, 500, 502, 503, 504))
+"""The retries of pip. urllib3 applies them only to idempotent methods."""
 
 
 class _Adapter(HTTPAdapter):
-    """Gives a call without a time limit that of the session: requests has none."""
+    """Applies the session's timeout to each request without one, because requests has no default."""
 
     def __init__(self, timeout: float | tuple[float, float], retries: Retry | int) -> None:
         super().__init__(max_retries=retries)
@@ -57,10 +57,10 @@ def http_session(
     timeout: float | tuple[float, float] = TIMEOUT_S,
     retries: Retry | int = RETRIES,
 ) -> requests.Session:
-    """A session with time limits that asks again when a server is busy.
+    """Create a session with timeouts and retries.
 
-    ``PIP_CERT`` in `environ` names another list of authorities, as it does for pip. `timeout` is in seconds, or the
-    seconds to connect and between two bytes; a call may have its own.
+    ``PIP_CERT`` in `environ` names a CA bundle, as it does for pip. `timeout` is in seconds, or a pair of the seconds
+    for the connection and between two received bytes.
     """
     session = requests.Session()
     session.verify = (environ or {}).get("PIP_CERT") or True
@@ -70,28 +70,27 @@ def http_session(
 
 
 _CONNECTION = r"(?:\w+\([^)]*\)|<[^>]*>)"
-"""How urllib3 begins what it says of a connection: ``HTTPConnection(host='127.0.0.1', port=9)``."""
+"""The start of urllib3's messages about a connection: ``HTTPConnection(host='127.0.0.1', port=9)``."""
 
 
 def http_error_reason(error: Exception) -> str:
-    """What went wrong, in the words of the innermost of the errors that wrap each other, in one line.
-
-    Queries of addresses are left out, because those of downloads are keys to them.
-    """
+    """Return the message of the innermost wrapped error, on one line."""
     innermost = getattr(error.args[0] if error.args else None, "reason", None) or error
     line = str(innermost).partition("\n")[0]
+    # without URL queries, which hold the access key of a signed download
     return re.sub(rf"^{_CONNECTION}: |\?\S*", "", line) or type(error).__name__
 
 
-def next_page_url(answer: requests.Response, home: str, refusal: FactoryError) -> str | None:
-    """Where a list goes on, as the Link header of an answer says (RFC 8288); None at its end.
+def next_page_url(response: requests.Response, home: str, template: FactoryError) -> str | None:
+    """Find the next page of a list in the Link header (RFC 8288); None on the last page.
 
-    Raises an error of the type of `refusal` if that is another host than that of `home`: it would get our token.
+    Raises a copy of `template` if the next page is on another host than `home`.
     """
-    link = answer.links.get("next", {}).get("url")
+    link = response.links.get("next", {}).get("url")
     if link is None:
         return None
-    url = urljoin(answer.url, link)
+    url = urljoin(response.url, link)
+    # another host would receive our token
     if urlsplit(url)[:2] != urlsplit(home)[:2]:
-        raise type(refusal)(refusal.what, f"{refusal.which}: {url}", refusal.hint)
+        raise type(template)(template.what, f"{template.which}: {url}", template.hint)
     return url

@@ -1,7 +1,7 @@
-"""A Python -> where it looks for packages, and the distributions that are installed there.
+"""The packages that another Python interpreter finds.
 
-Only the first is asked of that Python; metadata is files, which are read here. Needs nothing but the standard library
-of Python 3.9: the doctor takes it along.
+Only its search path comes from that interpreter; the metadata is read here. Part of doctor.py, so it uses only the
+standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from importlib import metadata
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.query import query_program
 
-_ASK_PACKAGES = r"""
+_QUERY = r"""
 import json, sys
-sys.path[:] = [folder for folder in sys.path if folder]  # what lies in the working directory is not installed
+sys.path[:] = [folder for folder in sys.path if folder]  # the working directory holds no installed packages
 from importlib import util
 def origin(name):
     try:
@@ -25,33 +25,33 @@ def origin(name):
         return None
 print("answer:" + json.dumps({"path": sys.path, "origins": {name: origin(name) for name in sys.argv[1:]}}))
 """
-"""For Python 3.8 and newer."""
+"""Runs on Python 3.8 and newer."""
 
 
 @dataclass(frozen=True)
 class Packages:
-    """What a Python finds when it imports."""
+    """Where an interpreter finds its imports."""
 
     search_path: tuple[str, ...]
-    """Where it looks, in its order; not the folder that it was started in."""
+    """Its ``sys.path`` without the working directory."""
     origins: Mapping[str, str | None]
-    """The file of each module that was asked for; None for one that it does not find."""
+    """The file of each requested module; None if it is not installed."""
 
     def distributions(self, name: str) -> Iterator[metadata.Distribution]:
-        """The distributions of that name, however it is spelt; Python takes the first."""
+        """Find the distributions of that name in any spelling; Python imports from the first."""
         return iter(metadata.distributions(name=name, path=list(self.search_path)))
 
 
 def find_packages(
     python: Sequence[str], environ: Mapping[str, str], seconds: float = 60, modules: Sequence[str] = ()
 ) -> Packages:
-    """What an interpreter, given with its options, finds; of `modules` also where. None of them is imported.
+    """Query an interpreter, given as a command, for its search path and the files of `modules`, without importing any.
 
-    Raises `InputError` if it cannot be asked.
+    Raises `InputError` if the interpreter does not run.
     """
-    answer = query_program([*python, "-c", _ASK_PACKAGES, *modules], environ, seconds)
-    if "path" not in answer.answers:
-        which = f"{python[0]} ({answer.last_line or 'it said nothing'})"
-        raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
-    importlib.invalidate_caches()  # it may be asked again after something was installed
-    return Packages(tuple(answer.answers["path"]), answer.answers["origins"])
+    result = query_program([*python, "-c", _QUERY, *modules], environ, seconds)
+    if "path" not in result.answers:
+        which = f"{python[0]} ({result.last_line or 'no output'})"
+        raise InputError("cannot examine this Python", which, "name a Python 3.8 or newer with --python")
+    importlib.invalidate_caches()  # a caller may install a package and query again
+    return Packages(tuple(result.answers["path"]), result.answers["origins"])

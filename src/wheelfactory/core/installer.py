@@ -1,6 +1,6 @@
-"""The install commands of pip and uv: the one place that writes them, for the doctor, the notes and the search page.
+"""The install commands of pip and uv that the doctor, the release notes and the search page show.
 
-Needs nothing but the standard library of Python 3.9: the doctor takes it along.
+Part of doctor.py, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ InstallCommand = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Installer:
-    """pip or uv, with its spelling of what both can."""
+    """pip or uv: its commands and its names for the options that both have."""
 
     install_command: InstallCommand
     uninstall_command: InstallCommand
     index_option: str
-    """The option before the one index that everything is taken from."""
+    """The option that replaces the default index."""
     reinstall_option: str
-    """The option that replaces an installed release by itself."""
+    """The option that reinstalls an installed version."""
 
     def install_from_index(self, index: str, requirement: str) -> InstallCommand:
-        """Install from one index and from nowhere else, so that nothing can replace the torch that is installed."""
+        """Install from one index only, so that no other index can replace the installed torch."""
         return (*self.install_command, self.index_option, index, requirement)
 
     def install_torch(self, requirement: str, index: str, *, again: bool = False) -> InstallCommand:
-        """Install a torch, with what it requires, from PyTorch's index. `again`: in place of one that is there."""
+        """Install torch and its dependencies from PyTorch's index; with `again`, replace the installed torch."""
         return (
             *self.install_command,
             *((self.reinstall_option,) if again else ()),
@@ -36,18 +36,18 @@ class Installer:
         )
 
     def install_without_dependencies(self, *wheels: str, again: bool = False) -> InstallCommand:
-        """Install these and nothing that they require: torch stays. `again`: one of them is installed already."""
+        """Install only these wheels, so that torch stays; with `again`, replace installed ones."""
         return (*self.install_command, "--no-deps", *((self.reinstall_option,) if again else ()), *wheels)
 
 
 def pip_for(python: str = "") -> Installer:
-    """The pip of a Python; by default the pip of the shell that a line is pasted into."""
+    """The pip of a Python; by default the first pip on PATH."""
     program = (python, "-m", "pip") if python else ("pip",)
     return Installer((*program, "install"), (*program, "uninstall", "--yes"), "--index-url", "--force-reinstall")
 
 
 def uv_for(python: str = "") -> Installer:
-    """uv for a Python; by default for the environment that uv finds."""
+    """uv for a Python; by default for the active environment."""
     where = ("--python", python) if python else ()
     return Installer(
         ("uv", "pip", "install", *where), ("uv", "pip", "uninstall", *where), "--default-index", "--reinstall"
@@ -55,5 +55,5 @@ def uv_for(python: str = "") -> Installer:
 
 
 def url_with_sha256(url: str, sha256: str) -> str:
-    """The address of a wheel that pip and uv check by its digest."""
+    """Add a digest to a wheel's URL, which pip and uv then verify."""
     return f"{url}#sha256={sha256}"

@@ -1,7 +1,7 @@
-"""The name of a generated kernel source: ``fmha_bwd_d128_bf16_batch_..._gfx9``, ``fmha_fwd_splitkv_api``.
+"""Parse the names of generated kernel sources: ``fmha_bwd_d128_bf16_batch_..._gfx9``, ``fmha_fwd_splitkv_api``.
 
-Source: the generators of Composable Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026. Read by
-forecasts, pictures and explanations, and beside the compiler: the standard library of Python 3.9 suffices.
+Source: the generators of Composable Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026.
+Also runs beside the compiler, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class KernelName:
-    """The parts of a name that every release writes alike."""
+    """The parts of a name that all releases share."""
 
     operation: str
     """What the kernel computes: ``fwd``, ``bwd_dot_do_o``."""
     head_dim: str
-    """``128``, or ``192x128`` where V has another; empty for an API source, which selects kernels at run time."""
+    """``128``, or ``192x128`` if V has another head dimension; empty for an API source."""
     rest: str
-    """What follows, joined by ``_``: the type, then tile, warps, pipeline, padding and options."""
+    """The rest of the name: the data type, then tile, warps, pipeline, padding and options, joined by ``_``."""
     arch: str
-    """``gfx9``: the GPU family that the kernel is for; empty if it is for all (flash-attn up to 2.8.3)."""
+    """The GPU family, such as ``gfx9``; empty for all families (flash-attn up to 2.8.3)."""
 
     @property
     def is_api(self) -> bool:
-        """Whether the source selects a kernel at run time and has none itself."""
+        """Whether the source selects a kernel at run time instead of defining one."""
         return not self.head_dim
 
     @property
     def type(self) -> str:
-        """``bf16``; empty for an API source."""
+        """The data type, such as ``bf16``; empty for an API source."""
         return "" if self.is_api else self.rest.partition("_")[0]
 
 
 def parse_kernel_name(name: str) -> KernelName | None:
-    """The parts of the name of a source, without folder and extension; None if no generator gives such a name."""
+    """Parse the name of a source, without folder and extension; None if no generator writes such a name."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

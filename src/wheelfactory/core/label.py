@@ -1,6 +1,6 @@
-"""Label: the local version of a wheel, such as ``rocm62torch2.5triton``; the only place that writes or reads one.
+"""Label: the local version of a wheel, such as ``rocm62torch2.5triton``. All code that writes or parses one.
 
-Needs nothing but the standard library of Python 3.9: the doctor takes it along.
+Part of doctor.py, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -19,41 +19,39 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True)
 class Label:
-    """What a local version says: ROCm and torch as (major, minor), the backend, and a commit if there is one."""
+    """The parts of a local version; ROCm and torch as (major, minor)."""
 
     rocm: tuple[int, int]
     torch: tuple[int, int]
     backend: Backend
     commit: str = ""
-    """Seven hex digits when the wheel is built from a commit rather than a release."""
+    """Seven hex digits for a wheel built from a commit; empty for a release."""
 
     @property
     def rocm_version(self) -> str:
-        """The ROCm for a person: ``6.2``."""
+        """``6.2``."""
         return f"{self.rocm[0]}.{self.rocm[1]}"
 
     @property
     def torch_version(self) -> str:
-        """The torch for a person: ``2.9``."""
+        """``2.9``."""
         return f"{self.torch[0]}.{self.torch[1]}"
 
     @property
     def rocm_text(self) -> str:
-        """``rocm62``, or ``rocm7.14`` where a part has two digits.
-
-        Without the dot ``rocm710`` could be 7.10 or 71.0, a bug that was shipped elsewhere (bitsandbytes #1890).
-        """
+        """``rocm62``, or ``rocm7.14`` if either number has two digits."""
         major, minor = self.rocm
+        # without a dot, rocm710 is 7.10 or 71.0; bitsandbytes shipped that bug (#1890)
         return f"rocm{major}{minor}" if major < 10 and minor < 10 else f"rocm{self.rocm_version}"
 
     @property
     def torch_text(self) -> str:
-        """``torch2.9``: torch by major and minor, which is what its C++ interface is stable across."""
+        """``torch2.9``: major and minor only, because patch releases keep torch's C++ ABI."""
         return f"torch{self.torch_version}"
 
     @property
     def torch_pin(self) -> str:
-        """The requirement that keeps a wheel to its torch; ``==X.Y.*`` takes pre-releases in containers too."""
+        """The requirement of a wheel on its torch; ``==X.Y.*`` also accepts the pre-releases in AMD's containers."""
         return f"torch=={self.torch_version}.*"
 
     def __str__(self) -> str:
@@ -63,17 +61,17 @@ class Label:
 
     @classmethod
     def from_cell(cls, cell: Cell, commit: str = "") -> Label:
-        """The label of the wheel that `cell` makes; `commit` is a full or short commit id, empty for a release."""
+        """Create the label of a cell's wheel; `commit` is a full or short commit id, empty for a release."""
         return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, commit[:7])
 
     @classmethod
     def parse(cls, text: str) -> Label:
-        """The label that reads as `text`; the inverse of `str`. Raises `InputError` for any other text."""
+        """Parse a label, the inverse of `str`. Raises `InputError` if `text` is not a label."""
         if match := _LABEL.fullmatch(text):
             major, minor, dotted_major, dotted_minor, torch_major, torch_minor, triton, commit = match.groups()
             rocm = int(major or dotted_major), int(minor or dotted_minor)
             backend = Backend.TRITON if triton else Backend.CK
             label = cls(rocm, (int(torch_major), int(torch_minor)), backend, commit or "")
-            if str(label) == text:
+            if str(label) == text:  # rocm7.4 parses, but rocm74 is the only spelling
                 return label
         raise InputError("not a label of this factory", text, "a label looks like rocm62torch2.5triton")

@@ -1,4 +1,4 @@
-"""Documents that a model describes: JSON of files and answers, and one way to say what is wrong with one."""
+"""Parse JSON into pydantic models, with errors in the form of all others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wheelfactory.core.errors import FactoryError
 
 
 class FrozenModel(BaseModel):
-    """A mapping with the named keys and no other; never changed."""
+    """An immutable mapping that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -18,17 +18,16 @@ class FrozenModel(BaseModel):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parse_model(kind: type[_Model], document: object, refusal: FactoryError) -> _Model:
-    """The value that a document holds: JSON as bytes, or what JSON was parsed to.
+def parse_model(kind: type[_Model], document: object, template: FactoryError) -> _Model:
+    """Validate a document, given as JSON bytes or as parsed JSON.
 
-    If it holds none, raises an error of the type of `refusal` with its `what` and `hint`; its `which` is followed by
-    the field and what is wrong with it. Only the first mistake is reported.
+    Raises a copy of `template`, with the first invalid field and the reason appended to its `which`.
     """
     try:
         return kind.model_validate_json(document) if isinstance(document, bytes) else kind.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
-        reason = first["msg"].removeprefix("Value error, ")  # what pydantic puts before the words of our validators
-        which = ": ".join(filter(None, (refusal.which, field, reason)))
-        raise type(refusal)(refusal.what, which, refusal.hint) from None
+        reason = first["msg"].removeprefix("Value error, ")  # pydantic's prefix for messages of our validators
+        which = ": ".join(filter(None, (template.which, field, reason)))
+        raise type(template)(template.what, which, template.hint) from None

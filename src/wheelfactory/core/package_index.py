@@ -1,4 +1,7 @@
-"""An index of packages, such as PyPI, over the session of `core.http`; apart, as pypi-simple takes 0.3 s to load."""
+"""A package index, such as PyPI, over the session of `core.http`.
+
+A module of its own, because importing pypi-simple takes 0.3 s.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ INDEX_ERRORS = (
     NoSuchProjectError,
     UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
-    ValueError,  # JSON that is none, or not of an index
+    ValueError,  # invalid JSON, or JSON of something else
 )
-"""What asking an index raises when it cannot be reached or answers something else."""
+"""The exceptions of an unreachable index, and of a server that is not one."""
 
 
 def package_index(url: str, environ: Mapping[str, str]) -> PyPISimple:
-    """The index at an address; ``PIP_CERT`` in `environ` counts as for pip. Close it after use."""
+    """Open the index at a URL; ``PIP_CERT`` in `environ` names a CA bundle. Close it after use."""
     return PyPISimple(url, session=http_session(environ))

@@ -1,4 +1,7 @@
-"""Runs other programs: the command is echoed to the log, the output kept, and a failure ends with its last lines."""
+"""Run other programs. A failure is an error that shows the last lines of the output.
+
+`core.query` runs the programs whose failure is a result.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,8 @@ from wheelfactory.core.progress import ProgressPart, logger
 from wheelfactory.core.query import NOTICE_PREFIX, describe_signal
 
 LAST_LINES = 15
-"""How much of a failed command's output the error shows; the whole is in the log."""
-DEFAULT_HINT = "fix what the last lines of its output name, then run the same command again"
-"""The hint for a failed command, unless its caller knows a better one."""
+"""Lines of a failed command's output in its error; the log has all of them."""
+DEFAULT_HINT = "fix the problem in the last lines of its output, then run the same command again"
 
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\] (?:(\d\S*/min, .*?): )?")
 
@@ -37,11 +39,12 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short command, however it ends; raises `failure` if there is no such program.
+    """Run a short command and return its output, whatever its exit status.
 
-    After `timeout` seconds the command is killed and `subprocess.TimeoutExpired` raised.
+    Raises `failure` if the program cannot be started, and `subprocess.TimeoutExpired` after `timeout` seconds, when
+    the command is killed.
     """
-    with _started(command, failure):
+    with _start_errors(command, failure):
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -51,36 +54,36 @@ def run(
             env=environ,
             cwd=cwd,
         )
-    with process, _endable(process):
+    with process, _killable(process):
         output, errors = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 _running: set[subprocess.Popen[str]] = set()
-"""What threads wait for, so that the main one can end it when it is interrupted."""
+"""The programs that threads wait for. Only the main thread gets Ctrl-C, so it must be able to kill them."""
 
 
 @contextmanager
-def _endable(process: subprocess.Popen[str]) -> Iterator[None]:
-    """A block that `kill_running` can end by ending a program, and that leaves none behind."""
+def _killable(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Let `kill_running` kill the program during the block; kill it if the block fails."""
     _running.add(process)
     try:
         yield
     except BaseException:
-        _end(process)
+        _kill(process)
         raise
     finally:
         _running.discard(process)
 
 
 def kill_running() -> None:
-    """End the programs that other threads wait for; those are told as of any that was killed."""
+    """Kill the programs that other threads wait for; each thread then sees its program as killed."""
     for process in list(_running):
-        _end(process)
+        _kill(process)
 
 
 @contextmanager
-def _started(command: Sequence[str | Path], failure: type[FactoryError]) -> Iterator[None]:
+def _start_errors(command: Sequence[str | Path], failure: type[FactoryError]) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, PermissionError) as error:
@@ -95,21 +98,23 @@ def capture(
     cwd: Path | None = None,
     hint: str = DEFAULT_HINT,
 ) -> str:
-    """What a short command prints on stdout; raises `failure` with the end of its output if it fails."""
+    """Run a short command and return its stdout; raises `failure` with the last lines of its output if it fails."""
     done = run(command, failure=failure, environ=environ, cwd=cwd)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-LAST_LINES:])
-        raise failure("command failed", f"{shlex.join(map(str, command))} ({_ending(done.returncode)})\n{tail}", hint)
+        raise failure(
+            "command failed", f"{shlex.join(map(str, command))} ({_describe_exit(done.returncode)})\n{tail}", hint
+        )
     return done.stdout
 
 
 def failure_reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a command failed, in one line: the signal that ended it, else the last line it said."""
-    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return said[-1] if said and done.returncode > 0 else _ending(done.returncode)
+    """Describe why a command failed: the signal that killed it, else the last line of its output."""
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return lines[-1] if lines and done.returncode > 0 else _describe_exit(done.returncode)
 
 
-def _ending(returncode: int) -> str:
+def _describe_exit(returncode: int) -> str:
     return describe_signal(-returncode) if returncode < 0 else f"exit status {returncode}"
 
 
@@ -121,17 +126,17 @@ def run_logged(
     part: ProgressPart,
     deadline: float | None = None,
 ) -> str:
-    """Run a long command with its stderr in `log` and return its stdout; ninja's ``[n/m]`` lines feed `part`.
+    """Run a long command, write its stderr to `log`, report ninja's ``[n/m]`` lines to `part`, and return its stdout.
 
-    It is ended with all of its session if this is interrupted, or at `deadline` (seconds since 1970). Raises
-    `BuildError` with the last lines of the log and its place, `RunAgainError` at the deadline.
+    Raises `BuildError` with the last lines of the log if the command fails, and `RunAgainError` at `deadline` (seconds
+    since 1970), when the command and its children are killed.
     """
     name = Path(command[0]).name
-    # stdout goes to a file: a pipe that nobody reads while stderr is read would stop the command when it is full
+    # stdout goes to a file: a full pipe would block the command, because only stderr is read while it runs
     with log.open("w", encoding="utf-8") as file, tempfile.TemporaryFile("w+", errors="replace") as output:
         file.write(f"+ {shlex.join(map(str, command))}\n")
         file.flush()
-        with _started(command, BuildError):
+        with _start_errors(command, BuildError):
             process = subprocess.Popen(
                 command,
                 env=environ,
@@ -144,50 +149,50 @@ def run_logged(
         assert process.stderr
         with (
             process,
-            _endable(process),
-            deadline_timer(deadline, partial(_end, process)) as was_ended,
+            _killable(process),
+            deadline_timer(deadline, partial(_kill, process)) as is_expired,
         ):
             last = log_output(process.stderr, file, part)
-        if was_ended():
+        if is_expired():
             raise deadline_error(name)
         output.seek(0)
-        said = output.read()
+        printed = output.read()
     if process.returncode:
-        raise build_failure(name, _ending(process.returncode), log, last)
-    return said
+        raise build_failure(name, _describe_exit(process.returncode), log, last)
+    return printed
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):  # a short command shares our group, so that its pid is no group id
         os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # it may lead no group
+    process.kill()
 
 
 @contextmanager
-def deadline_timer(deadline: float | None, end: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Call `end` at a time (seconds since 1970) if the block still runs then; gives whether that has happened."""
-    happened = threading.Event()
+def deadline_timer(deadline: float | None, kill: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Call `kill` at `deadline` (seconds since 1970) if the block still runs; yield a function that says if it did."""
+    expired = threading.Event()
 
-    def at_deadline() -> None:
-        happened.set()
-        end()
+    def expire() -> None:
+        expired.set()
+        kill()
 
-    timer = threading.Timer(max(0.0, (deadline or 0.0) - time.time()), at_deadline)
+    timer = threading.Timer(max(0.0, (deadline or 0.0) - time.time()), expire)
     timer.daemon = True
     if deadline is not None:
         timer.start()
     try:
-        yield happened.is_set
+        yield expired.is_set
     finally:
         timer.cancel()
 
 
 def log_output(lines: Iterable[str], log: TextIO, part: ProgressPart) -> list[str]:
-    """Write what a build says to its log as it comes, tell a person what is for them, and give the last lines."""
+    """Copy a build's output to its log line by line, show notices and progress, and return the last lines."""
     last: deque[str] = deque(maxlen=LAST_LINES)
     for line in lines:
         log.write(line)
-        log.flush()
+        log.flush()  # so that `tail -f` and a killed run have every line
         last.append(line.rstrip())
         if line.startswith(NOTICE_PREFIX):
             logger.warning("%s", line.removeprefix(NOTICE_PREFIX).rstrip())
@@ -196,11 +201,11 @@ def log_output(lines: Iterable[str], log: TextIO, part: ProgressPart) -> list[st
     return list(last)
 
 
-def build_failure(name: str, ending: str, log: Path, last: Sequence[str]) -> ProgramError:
-    """The error for a build that failed by itself: the last lines, and its log, which tells the cause."""
-    return ProgramError("build failed", "\n".join([f"{name} ({ending})", *last]), "", log=log)
+def build_failure(name: str, reason: str, log: Path, last: Sequence[str]) -> ProgramError:
+    """Create the error of a build that exited with a failure status: `reason`, and the `last` lines of its log."""
+    return ProgramError("build failed", "\n".join([f"{name} ({reason})", *last]), "", log=log)
 
 
 def deadline_error(name: str) -> RunAgainError:
-    """The error for a build that was ended at its deadline."""
-    return RunAgainError("the time is up", name, "run the same command again: what was compiled is kept")
+    """Create the error of a build that was killed at its deadline."""
+    return RunAgainError("the time is up", name, "run the same command again: compiled objects are kept")

@@ -1,4 +1,4 @@
-"""Tells a person on stderr what runs: bars on a terminal, plain lines in a pipe or a CI log (by rich)."""
+"""Progress on stderr: bars on a terminal, plain lines in a pipe or a CI log."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from rich.progress import (
 
 
 class ProgressPart(Protocol):
-    """Says how far the running step is."""
+    """Reports the progress of the running step."""
 
-    def __call__(self, done: int, total: int, told: str = "", /) -> None:
-        """`done` of `total`, in any unit (bytes, objects); `told` is what else there is to say, as the time left."""
+    def __call__(self, done: int, total: int, note: str = "", /) -> None:
+        """`done` of `total`, in any unit (bytes, objects); `note` replaces the estimate of the time left."""
 
 
-def ignore_progress(_done: int, _total: int, _told: str = "") -> None:
-    """A `Part` for what nobody waits for."""
+def ignore_progress(_done: int, _total: int, _note: str = "") -> None:
+    """A `ProgressPart` that shows nothing."""
 
 
 SECONDS_BETWEEN_LINES = 30.0
-"""How often a long step says how far it is where there is no terminal."""
+"""The interval of progress lines where there is no terminal."""
 
 
 logger = logging.getLogger("wheelfactory")
-"""What a stage says with `logger.info` of a long thing it begins is shown while the command's steps run."""
+"""Stages announce slow operations with `logger.info`; `log_to_stderr` shows them."""
 
 
-class _Announcements(logging.Handler):
-    """Shows what stages announce, below the step that runs and above the bars."""
+class _StderrHandler(logging.Handler):
+    """Prints log messages between the steps and the bars, which a handler without the console would overwrite."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -54,8 +54,8 @@ class _Announcements(logging.Handler):
 
 @contextmanager
 def log_to_stderr(console: Console | None = None) -> Iterator[None]:
-    """Show what stages announce, for a command that is short unless a stage begins something long."""
-    handler = _Announcements(console or _stderr())
+    """Show the announcements of stages on stderr, for a command without `Steps`."""
+    handler = _StderrHandler(console or _stderr())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -76,7 +76,7 @@ class Steps:
         self._open = ExitStack()
         self._total = total
         self._done = 0
-        self._counting = threading.Lock()  # steps may run beside each other
+        self._counting = threading.Lock()  # steps can run in parallel
         self._bars: Progress | None = None
         self._all: TaskID | None = None
 
@@ -86,12 +86,12 @@ class Steps:
             self._bars = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=24),
-                MofNCompleteColumn(),  # a step that cannot count has no total, and says 0/?
+                MofNCompleteColumn(),  # a step that reports no progress has no total, shown as 0/?
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
                 console=self._console,
                 transient=True,
-                redirect_stdout=False,  # results on stdout are for whoever reads it, never for the terminal's stderr
+                redirect_stdout=False,  # rich would print results to stderr, and a reader of stdout would miss them
             )
             self._bars.start()
             self._all = self._bars.add_task("steps", total=self._total)
@@ -106,35 +106,35 @@ class Steps:
 
     @contextmanager
     def step(self, text: str) -> Iterator[ProgressPart]:
-        """Run one step under the name `text`; what is yielded takes its parts, if it can count them."""
+        """Run the block as one step named `text`; yield the function that reports its progress."""
         start = time.monotonic()
         bar = self._bars.add_task(text, total=None) if self._bars else None
         if not self._bars:
             self._console.print(f"[{self._done + 1}/{self._total}] {text}")
-        ending = "failed after "
+        outcome = "failed after "
         try:
-            yield self._parts(bar, text, start)
-            ending = ""
+            yield self._progress_part(bar, text, start)
+            outcome = ""
         finally:
             with self._counting:
                 self._done += 1
                 done = self._done
-            self._console.print(f"[{done}/{self._total}] {text}: {ending}{time.monotonic() - start:.1f} s")
+            self._console.print(f"[{done}/{self._total}] {text}: {outcome}{time.monotonic() - start:.1f} s")
             if self._bars and bar is not None and self._all is not None:
                 self._bars.remove_task(bar)
                 self._bars.advance(self._all)
 
-    def _parts(self, bar: TaskID | None, text: str, start: float) -> ProgressPart:
-        said = start
+    def _progress_part(self, bar: TaskID | None, text: str, start: float) -> ProgressPart:
+        last_line = start
 
-        def part(done: int, total: int, told: str = "") -> None:
-            nonlocal said
+        def part(done: int, total: int, note: str = "") -> None:
+            nonlocal last_line
             now = time.monotonic()
             if self._bars and bar is not None:
-                self._bars.update(bar, completed=done, total=total, description=f"{text} {told}".rstrip())
-            elif now - said > SECONDS_BETWEEN_LINES and done:
-                said = now
-                left = told or f"about {(now - start) / done * (total - done):.0f} s left"
+                self._bars.update(bar, completed=done, total=total, description=f"{text} {note}".rstrip())
+            elif now - last_line > SECONDS_BETWEEN_LINES and done:
+                last_line = now
+                left = note or f"about {(now - start) / done * (total - done):.0f} s left"
                 self._console.print(f"    {text}: [{done}/{total}] {now - start:.0f} s, {left}")
 
         return part

@@ -1,4 +1,7 @@
-"""Runs another program for what it says; a crash, a hang or nothing there are answers too, never an exception."""
+"""Run a program and read its output. A crash, a timeout or a missing program is a result, never an exception.
+
+`core.process` runs the programs whose failure is an error.
+"""
 
 from __future__ import annotations
 
@@ -11,45 +14,46 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-SAID_AT_MOST = 1 << 20
-"""Characters that are kept of what a program printed; what the doctor asks for is far less."""
+MAX_OUTPUT = 1 << 20
+"""Characters kept of each stream. The doctor's largest query prints a few kB; the rest is a runaway program."""
 
 ANSWER_PREFIX = "answer:"
-"""Begins the lines that are answers; torch, and what else is imported, print what they like between them."""
+"""Starts each line that holds an answer, because torch and other imports print between the answers."""
 
 NOTICE_PREFIX = "wheelfactory: "
-"""Begins a line of a build's log that is shown while it runs, as nobody else reads the log meanwhile."""
+"""Starts each line of a build log that is also shown on stderr while the build runs."""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What came of a program."""
+    """The output of a program, and why it failed."""
 
     stdout: str
     stderr: str
     error: str = ""
-    """Why it did not end well: ``exit code 1``, ``killed by SIGSEGV``, ``no answer within 60 s``; empty if it did."""
+    """``exit code 1``, ``killed by SIGSEGV`` or ``no answer within 60 s``; empty on success."""
 
     @property
     def last_line(self) -> str:
-        """The last thing that it complained of, which for a Python program is the exception; else the trouble."""
+        """The last line of stderr, which is the exception of a Python program; `error` if it crashed or timed out."""
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         crashed = not self.error.startswith("exit code")
         return self.error if crashed or not lines else lines[-1]
 
     @property
     def answers(self) -> dict[str, Any]:
-        """The answers in the lines that begin with `ANSWER_PREFIX`, each a JSON object; of two for a name the last counts."""
-        found: dict[str, Any] = {}
+        """The JSON objects of all `ANSWER_PREFIX` lines, merged; the last value of a key wins."""
+        answers: dict[str, Any] = {}
         for line in self.stdout.splitlines():
             if line.startswith(ANSWER_PREFIX):
-                with suppress(ValueError, TypeError):  # killed while it printed, or of something else
-                    found.update(json.loads(line[len(ANSWER_PREFIX) :]))
-        return found
+                # a killed program leaves half a line, and another library can print the same prefix
+                with suppress(ValueError, TypeError):
+                    answers.update(json.loads(line[len(ANSWER_PREFIX) :]))
+        return answers
 
 
 def query_program(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> QueryResult:
-    """Run a program that reads nothing; after `seconds` it and all that it started are killed."""
+    """Run a program without stdin; kill it and its children after `seconds`."""
     try:
         process = subprocess.Popen(
             command,
@@ -59,32 +63,32 @@ def query_program(command: Sequence[str], environ: Mapping[str, str], seconds: f
             text=True,
             errors="replace",
             env=dict(environ),
-            start_new_session=True,  # so that what it started can be ended with it
+            start_new_session=True,  # its children share the session, so that killpg reaches them
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL in a name
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
         return QueryResult("", "", f"cannot be run: {error}")
     try:
-        output, errors = process.communicate(timeout=seconds)
+        stdout, stderr = process.communicate(timeout=seconds)
         code = process.returncode
-        trouble = describe_signal(-code) if code < 0 else f"exit code {code}" if code else ""
+        failure = describe_signal(-code) if code < 0 else f"exit code {code}" if code else ""
     except subprocess.TimeoutExpired:
-        _kill(process)
-        output, errors = process.communicate()
-        trouble = f"no answer within {seconds:g} s"
+        _kill_session(process)
+        stdout, stderr = process.communicate()
+        failure = f"no answer within {seconds:g} s"
     except BaseException:
-        _kill(process)
+        _kill_session(process)
         raise
-    return QueryResult(output[:SAID_AT_MOST], errors[-SAID_AT_MOST:], trouble)
+    return QueryResult(stdout[:MAX_OUTPUT], stderr[-MAX_OUTPUT:], failure)
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill_session(process: subprocess.Popen[str]) -> None:
     with suppress(OSError):  # it may have ended meanwhile
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def describe_signal(number: int) -> str:
-    """How a program ended that a signal killed: ``killed by SIGSEGV``."""
+    """``killed by SIGSEGV`` for the signal that ended a program."""
     try:
         return f"killed by {signal.Signals(number).name}"
-    except ValueError:  # a real-time signal
+    except ValueError:  # real-time signals have no name in `signal.Signals`
         return f"killed by signal {number}"

@@ -1,1 +1,1 @@
-"""The matrix: matrix.yaml in, cells to build and combinations refused (each with its reason) out."""
+"""Read matrix.yaml, and expand it to cells and to excluded combinations with their reasons."""

@@ -1,4 +1,4 @@
-"""YAML text -> plain values, and for each the line and column it stands at. Knows YAML and nothing of the matrix."""
+"""Parse YAML into plain values, and keep the line and column of each for error messages."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import yaml
 from yaml.reader import Reader
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands: the keys and list positions that lead to it, such as ``("rocm", "7.2", "torch", 0)``."""
+"""The keys and list positions that lead to a value, such as ``("rocm", "7.2", "torch", 0)``."""
 
-DEEPEST = 20
-"""A matrix is 6 deep; beyond this libyaml's recursion ends the process, and an alias can hold itself."""
+MAX_DEPTH = 20
+"""The limit of nesting; a matrix has 6 levels. libyaml crashes on deep nesting, and an alias can contain itself."""
 
-MOST_VALUES = 100_000
-"""Aliases of aliases make a few lines hold more values than memory does."""
+MAX_VALUES = 100_000
+"""The limit against a YAML bomb: aliases of aliases expand a few lines to more values than memory holds."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Mark(Protocol):
-    """A place in the text as the YAML readers (Python's and C's) give it, counted from 0."""
+    """A position in the text, counted from 0; the Python and the C parser have unrelated classes for it."""
 
     @property
     def line(self) -> int: ...
@@ -31,14 +31,14 @@ class Mark(Protocol):
 
 @dataclass(frozen=True)
 class Number:
-    """An unquoted number as the file writes it: as a value 7.10 would be 7.1."""
+    """The text of an unquoted number, because the value of 7.10 is 7.1."""
 
     text: str
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong with the file: where (counted from 1), what, and what to write instead."""
+    """One mistake in the file: its position (counted from 1), and a hint with what to write instead."""
 
     line: int
     column: int
@@ -47,12 +47,12 @@ class Problem:
 
     @classmethod
     def at_mark(cls, mark: Mark, what: str, hint: str) -> Problem:
-        """A problem at a mark."""
+        """Create a problem at a position."""
         return cls(mark.line + 1, mark.column + 1, what, hint)
 
 
 class UnreadableError(Exception):
-    """Text that is no YAML, or that no matrix can be, with the place where reading it ended."""
+    """Invalid YAML, or YAML beyond the limits, with the position where parsing stopped."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.what)
@@ -60,40 +60,40 @@ class UnreadableError(Exception):
 
 
 class Document:
-    """A parsed YAML file: its values, the marks of values and of keys, and what is wrong with it as YAML."""
+    """A parsed YAML file: its values, the positions of values and keys, and its mistakes as YAML."""
 
     def __init__(self, text: str) -> None:
         self.problems: list[Problem] = []
         self.key_marks: dict[KeyPath, Mark] = {}
         self.marks: dict[KeyPath, Mark] = {}
-        self.values = self._value(_compose(text), ())
+        self.values = self._read_value(_compose(text), ())
 
-    def mark(self, place: KeyPath) -> Mark:
-        """The mark of a place, or of the nearest place around it that the file has."""
-        while place not in self.marks:
-            place = place[:-1]
-        return self.marks[place]
+    def mark(self, key_path: KeyPath) -> Mark:
+        """Find the position of a value; for a missing value, of the nearest mapping or list around it."""
+        while key_path not in self.marks:
+            key_path = key_path[:-1]
+        return self.marks[key_path]
 
-    def _value(self, node: yaml.Node, place: KeyPath) -> Any:
-        if len(place) > DEEPEST:
+    def _read_value(self, node: yaml.Node, key_path: KeyPath) -> Any:
+        if len(key_path) > MAX_DEPTH:
             raise _too_deep(node.start_mark)
-        if len(self.marks) > MOST_VALUES:
-            what = f"more than {MOST_VALUES:,} values"
+        if len(self.marks) > MAX_VALUES:
+            what = f"more than {MAX_VALUES:,} values"
             raise UnreadableError(Problem.at_mark(node.start_mark, what, "use fewer aliases of aliases"))
-        self.marks[place] = node.start_mark
+        self.marks[key_path] = node.start_mark
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, place)
+            return self._read_mapping(node, key_path)
         if isinstance(node, yaml.SequenceNode):
-            items = [self._value(item, (*place, position)) for position, item in enumerate(node.value)]
-            self._refuse_repeated(node, items)
+            items = [self._read_value(item, (*key_path, position)) for position, item in enumerate(node.value)]
+            self._report_duplicates(node, items)
             return items
-        return _scalar(node)
+        return _read_scalar(node)
 
-    def _mapping(self, node: yaml.MappingNode, place: KeyPath) -> dict[str, Any]:
+    def _read_mapping(self, node: yaml.MappingNode, key_path: KeyPath) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self._problem(key_node, "a list or mapping stands where a key must", "put text with {} or [] in quotes")
+                self._report(key_node, "a key must be text, not a list or mapping", "put text with {} or [] in quotes")
                 continue
             if key_node.tag == "tag:yaml.org,2002:merge":
                 what, hint = (
@@ -102,36 +102,36 @@ class Document:
                 )
                 raise UnreadableError(Problem.at_mark(key_node.start_mark, what, hint))
             key = key_node.value
-            inner = (*place, key)
+            inner = (*key_path, key)
             if key in mapping:
                 first = self.key_marks[inner].line + 1
-                self._problem(key_node, f"{key!r} is given twice", f"the first is on line {first}; keep one")
+                self._report(key_node, f"{key!r} is given twice", f"the first is on line {first}; keep one")
                 continue
-            if isinstance(_scalar(key_node), Number):
-                self._problem(key_node, f"{key} is a number, not a version", quote(key))
+            if isinstance(_read_scalar(key_node), Number):
+                self._report(key_node, f"{key} is a number, not a version", quote(key))
             self.key_marks[inner] = key_node.start_mark
-            mapping[key] = self._value(value_node, inner)
+            mapping[key] = self._read_value(value_node, inner)
         return mapping
 
-    def _refuse_repeated(self, node: yaml.SequenceNode, items: list[Any]) -> None:
+    def _report_duplicates(self, node: yaml.SequenceNode, items: list[Any]) -> None:
         seen: set[str] = set()
         for item_node, item in zip(node.value, items, strict=True):
             text = repr(item)
             if text in seen:
                 what = text if isinstance(item, str) else "this entry"
-                self._problem(item_node, f"{what} is listed twice", "remove one of them")
+                self._report(item_node, f"{what} is listed twice", "remove one of them")
             seen.add(text)
 
-    def _problem(self, node: yaml.Node, what: str, hint: str) -> None:
+    def _report(self, node: yaml.Node, what: str, hint: str) -> None:
         self.problems.append(Problem.at_mark(node.start_mark, what, hint))
 
 
 def quote(number: str) -> str:
-    """What to write instead of an unquoted number."""
+    """The hint for an unquoted number."""
     return f"write '{number}' in quotes: unquoted, 7.10 and 7.1 are the same number"
 
 
-def _scalar(node: yaml.Node) -> str | bool | Number | None:
+def _read_scalar(node: yaml.Node) -> str | bool | Number | None:
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if kind in ("float", "int"):
         return Number(node.value)
@@ -147,13 +147,15 @@ def _compose(text: str) -> yaml.Node:
         character = f"U+{ord(found[0]):04X} is a control character"
         raise UnreadableError(Problem(line, column, character, "remove it: YAML is plain text"))
     try:
-        _refuse_deep_nesting(text)
+        _check_depth(text)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what, hint = str(error.problem), "check the indentation, the brackets and the quotes there"
-        if mark and text.removeprefix("\ufeff")[mark.index : mark.index + 1] == "\t":  # the one in C skips such a mark
+        if (
+            mark and text.removeprefix("\ufeff")[mark.index : mark.index + 1] == "\t"
+        ):  # libyaml's index does not count a byte order mark
             what, hint = "a tab cannot indent a line", "write spaces instead"
         raise UnreadableError(Problem(line, column, what, hint)) from None
     if node is None:
@@ -161,15 +163,15 @@ def _compose(text: str) -> yaml.Node:
     return node
 
 
-def _refuse_deep_nesting(text: str) -> None:
-    """Before `yaml.compose`, whose recursion in C takes the process down where Python would raise."""
+def _check_depth(text: str) -> None:
+    # before `yaml.compose`: libyaml's recursion overflows the C stack, which kills the process
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST and event.start_mark:
+        if depth > MAX_DEPTH and event.start_mark:
             raise _too_deep(event.start_mark)
 
 
 def _too_deep(mark: Mark) -> UnreadableError:
-    hint = "close the brackets; no alias may hold itself"
-    return UnreadableError(Problem.at_mark(mark, f"nested more than {DEEPEST} deep", hint))
+    hint = "close the brackets; an alias must not contain itself"
+    return UnreadableError(Problem.at_mark(mark, f"nested more than {MAX_DEPTH} deep", hint))

@@ -1,7 +1,4 @@
-"""The text of matrix.yaml + what it is to say -> the same text with those characters changed, written or refused.
-
-For chores that change single values: every other line and comment stays as a person wrote it.
-"""
+"""Edit single values in the text of matrix.yaml, so that all other lines and all comments keep every character."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from wheelfactory.matrix.load import load_matrix
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """Characters `start` to `end` of the text become `text`."""
+    """Replace the characters from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -28,15 +25,15 @@ class Edit:
 
 
 def compose_yaml(text: str) -> yaml.Node:
-    """The nodes of a YAML text that is no empty one; their marks count its characters."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)  # the one in C does not count a byte order mark
+    """Parse a YAML text that is not empty; the marks of its nodes count characters."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)  # libyaml does not count a byte order mark
     assert root is not None
     return root
 
 
-def find_node(node: yaml.Node, place: KeyPath) -> yaml.Node:
-    """The node at a place that the file has."""
-    for part in place:
+def find_node(node: yaml.Node, key_path: KeyPath) -> yaml.Node:
+    """Find a node that is in the document."""
+    for part in key_path:
         if isinstance(part, int):
             node = node.value[part]
         else:
@@ -45,7 +42,7 @@ def find_node(node: yaml.Node, place: KeyPath) -> yaml.Node:
 
 
 def insert_line_below(text: str, index: int, line: str) -> Edit:
-    """A line below the one that a character is in, ended as that one is."""
+    """Insert a line below the line of the character at `index`, with the same line ending."""
     end = text.find("\n", index)
     if end < 0:
         return Edit(len(text), len(text), f"\n{line}")
@@ -54,36 +51,36 @@ def insert_line_below(text: str, index: int, line: str) -> Edit:
 
 
 def line_ending(text: str, index: int) -> str:
-    """How the line that a character is in ends: ``\\n`` or ``\\r\\n``."""
+    """The line ending, ``\\n`` or ``\\r\\n``, of the line of the character at `index`."""
     end = text.find("\n", index)
     return "\r\n" if text[end - 1 : end] == "\r" else "\n"
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """The text with edits of different places made; one that is given twice is made once.
-
-    Whether the result is what was meant is for `rewrite` to check: an anchor can make one text stand for two places.
-    """
-    for edit in sorted(set(edits), reverse=True):
+    """Apply edits that do not overlap; duplicates, which aliases of one anchor make, count once."""
+    for edit in sorted(set(edits), reverse=True):  # from the end, so that earlier positions stay valid
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
-def write_matrix(path: Path, before: bytes, text: str, meant: Matrix, *, part: str) -> None:
-    """Put an edited text in the place of a matrix file that still has the content `before`, or leave the file alone.
+def write_matrix(path: Path, before: bytes, text: str, expected: Matrix, *, part: str) -> None:
+    """Replace a matrix file, whose content was `before`, by an edited text that loads as `expected`.
 
-    Raises `FactoryError` if the text does not read back as exactly the matrix that was meant (`part` says what of it
-    was edited), if the file was changed by someone else meanwhile, or if it cannot be written.
+    `part` names the edited part in errors. Raises `FactoryError`, and leaves the file unchanged, if the text loads as
+    another matrix, if the content is no longer `before`, or if the file cannot be written.
     """
     try:
         with atomic_path(path) as written:
             written.write_bytes(text.encode())
+            # an anchor can make one text stand for two entries, which an edit then changes both
             try:
-                as_meant = load_matrix(written) == meant
+                is_expected = load_matrix(written) == expected
             except InputError:
-                as_meant = False
-            if not as_meant:
-                hint = "it uses anchors or a form of YAML that cannot be edited in place; nothing was changed"
+                is_expected = False
+            if not is_expected:
+                hint = (
+                    "edit it yourself: its anchors or YAML style cannot be edited by this script; nothing was changed"
+                )
                 raise FactoryError(f"cannot edit {part} of", str(path), hint)
             if path.read_bytes() != before:
                 raise FactoryError("changed by someone else meanwhile", str(path), "run this again")

@@ -1,7 +1,7 @@
-"""The facts that matrix.yaml holds, as frozen values; `load` makes them, nothing else does.
+"""The model of matrix.yaml; use `load` to read one.
 
-The keys of `flash-attn`, `torch` and `rocm` and the lists `python` and `backend` are the axes: an entry is
-both the point on the axis and what is known about it, so adding a version is adding one entry.
+The keys of `flash-attn`, `torch` and `rocm` and the lists `python` and `backend` are the axes. An entry is both a
+value of its axis and the facts about it, so a new version needs one new entry.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from wheelfactory.matrix.image_tags import same_compiler_images
 
 
 class Fact(FrozenModel):
-    """A mapping of matrix.yaml: no key but the named ones, no value of another type, never changed."""
+    """A mapping of matrix.yaml: immutable, without unknown keys or type conversions."""
 
     model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", "-"))
 
@@ -57,21 +57,21 @@ class Sdist(Fact):
 
 
 class GitTag(Fact):
-    """A git tag with its submodules; `commit` pins what the tag must point to."""
+    """A git tag or commit with its submodules; with both, the tag must point to the commit."""
 
     repository: Repository
     tag: GitTagName | None = None
     commit: Commit | None = None
 
     @model_validator(mode="after")
-    def _names_something(self) -> GitTag:
+    def _check_tag_or_commit(self) -> GitTag:
         if self.tag is None and self.commit is None:
-            raise value_error("names nothing to fetch", "add a tag, a commit, or both")
+            raise value_error("has neither a tag nor a commit", "add a tag, a commit, or both")
         return self
 
 
 class CkBackend(Fact):
-    """What the Composable Kernel backend of a release supports; upstream's setup.py asserts the arch list."""
+    """The facts of the Composable Kernel backend of a release; upstream's setup.py asserts the arch list."""
 
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
     wheel_size: SizeBand
@@ -79,12 +79,12 @@ class CkBackend(Fact):
 
     @property
     def wheel_bytes(self) -> range:
-        """The sizes, in bytes, that its wheels can have; one outside lacks something or carries something."""
+        """The expected sizes of its wheels in bytes; outside them, a wheel lacks kernels or bundles libraries."""
         return parse_size_band(self.wheel_size)
 
 
 class TritonBackend(CkBackend):
-    """What the Triton backend of a release supports: archs it is tuned for, and the Triton it works with."""
+    """The facts of the Triton backend of a release: the archs it is tuned for, and the Triton versions it needs."""
 
     window: TritonWindow
 
@@ -100,25 +100,25 @@ class FlashAttn(Fact):
     source: Citation
 
     @model_validator(mode="after")
-    def _has_one_origin(self) -> FlashAttn:
+    def _check_one_origin(self) -> FlashAttn:
         if (self.sdist is None) == (self.git is None):
             raise value_error("must have one origin", "write either sdist or git")
         return self
 
     @property
     def label_commit(self) -> str:
-        """The commit that the label must name: that of a build from a commit without a release tag."""
+        """The commit that the label names; empty for a release with a tag or an sdist."""
         return self.git.commit or "" if self.git and self.git.tag is None else ""
 
     @property
     def source_pin(self) -> str:
-        """What identifies its sources before they are fetched: ``sha256:...``, ``commit:...``, or an unpinned tag."""
+        """The identity of its sources before a download: ``sha256:...``, ``commit:...``, or ``tag:...`` if unpinned."""
         if self.sdist:
             return f"sha256:{self.sdist.sha256}"
         return f"commit:{self.git.commit}" if self.git and self.git.commit else f"tag:{self.git and self.git.tag}"
 
     def backend(self, backend: Backend) -> CkBackend | None:
-        """The facts of one backend, or None where the release does not have it."""
+        """The facts of a backend; None if the release lacks it."""
         return self.ck if backend is Backend.CK else self.triton
 
 
@@ -134,7 +134,7 @@ class Torch(Fact):
 
 
 class Image(Fact):
-    """A container image by its literal tag; tags follow no one pattern, so none is computed."""
+    """A container image by its literal tag; tags follow no single pattern, so none is computed."""
 
     tag: ImageReference
     digest: Digest | None = None
@@ -142,40 +142,40 @@ class Image(Fact):
     glibc: VersionText
     python: PythonVersion
     python_path: AbsolutePath
-    """The interpreter of that version, in the image."""
+    """The path in the image of the interpreter of that version."""
     rocm_path: AbsolutePath | None = None
-    """Where ROCm is in the image; None where it has none that compiles, and ROCm comes as Python packages (7.14 on)."""
+    """The ROCm folder in the image; None if it cannot compile, so that Python packages provide ROCm (7.14 on)."""
     torch: VersionText | None = None
-    """The torch in the image; None for a slim one, which has none."""
+    """The torch in the image; None for a slim image, which has no torch."""
     disk: DiskSize | None = None
-    """What the image takes on disk, unpacked; None where nobody has said."""
+    """The unpacked size, as text; None if unknown."""
     source: Citation
 
     @property
     def disk_gb(self) -> int | None:
-        """The same as a number, in units of 10^9 bytes."""
+        """The unpacked size in GB (10^9 bytes)."""
         return int(self.disk.removesuffix(" GB")) if self.disk else None
 
     @property
     def reference(self) -> str:
-        """The image as a registry is asked for it: by digest where that is known."""
+        """The reference to pull: by digest if it is known."""
         return f"{self.tag}@{self.digest}" if self.digest else self.tag
 
 
 class Rocm(Fact):
-    """One ROCm version: the torch releases on its index, the archs its torch is built for, its images."""
+    """One ROCm version: the torch releases on its index, the archs of its torch builds, its images."""
 
     torch: tuple[VersionText, ...] = Field(min_length=1, strict=False)
     index: IndexUrl
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
     images: tuple[Image, ...] = Field(min_length=1, strict=False)
     slim: Image | None = None
-    """An image of the same ROCm without torch, for machines whose disk cannot hold the others."""
+    """An image of the same ROCm without torch, for machines with little disk space."""
     source: Citation
 
 
 class Dependency(Fact):
-    """A pure wheel that flash-attn needs besides torch; every index carries it, so one index is enough."""
+    """A pure wheel that flash-attn needs besides torch; every index has it, so that pip needs only one index."""
 
     version: VersionText
     wheel: PureWheelName
@@ -184,7 +184,7 @@ class Dependency(Fact):
 
 
 class Exclusion(Fact):
-    """Combinations that cannot work for a reason no other fact tells; an axis left out means every value."""
+    """Combinations that cannot work, for a reason that no other fact shows; a missing axis means every value."""
 
     flash_attn: Window | None = None
     python: Window | None = None
@@ -196,12 +196,12 @@ class Exclusion(Fact):
 
     @property
     def axes(self) -> dict[str, str]:
-        """The axes it names, with the versions it takes from them."""
-        named = {"flash-attn": self.flash_attn, "python": self.python, "torch": self.torch, "rocm": self.rocm}
-        return {axis: window for axis, window in named.items() if window is not None}
+        """The version ranges it excludes, by axis."""
+        windows = {"flash-attn": self.flash_attn, "python": self.python, "torch": self.torch, "rocm": self.rocm}
+        return {axis: window for axis, window in windows.items() if window is not None}
 
     @model_validator(mode="after")
-    def _names_an_axis(self) -> Exclusion:
+    def _check_has_axis(self) -> Exclusion:
         if not self.axes and self.backend is None:
             raise value_error(
                 "names no axis and would drop every cell", "add flash-attn, python, torch, rocm or backend"
@@ -210,7 +210,7 @@ class Exclusion(Fact):
 
 
 class Matrix(Fact):
-    """Everything matrix.yaml says."""
+    """The content of matrix.yaml."""
 
     flash_attn: dict[VersionText, FlashAttn] = Field(min_length=1)
     python: tuple[PythonVersion, ...] = Field(min_length=1, strict=False)
@@ -221,37 +221,35 @@ class Matrix(Fact):
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
     def image(self, cell: Cell, *, slim: bool = False) -> Image:
-        """The image of a cell: the one with its torch and Python if there is one, else the first listed.
+        """Choose the image of a cell: the best match for its torch and Python, else the first listed.
 
-        Only those count that have one compiler, the same for all cells of a ROCm (`same_compiler_images`), so that its
-        kernels are compiled once. The image is a toolchain; torch and Python are installed in it where it has others
-        (facts: no image of ROCm 6.1 or 6.2 carries a torch that its index has). With `slim` it is the one without
-        torch, where there is one: that is another compiler, and again one for all cells.
+        With `slim`, the image without torch if the ROCm entry has one.
         """
         rocm = self.rocm[cell.rocm]
-        if slim and rocm.slim:
+        if slim and rocm.slim:  # another compiler, but again the same for all cells of the ROCm
             return rocm.slim
 
         def fit(image: Image) -> tuple[bool, bool]:
             return image.torch == cell.torch, image.python == cell.python
 
+        # one compiler for all cells of a ROCm compiles its kernels once; a build installs a torch that the image lacks
         return max(same_compiler_images(rocm.images), key=fit)
 
     def label(self, cell: Cell) -> Label:
-        """The label of the wheel that a cell makes."""
+        """The label of the wheel of a cell."""
         return Label.from_cell(cell, self.flash_attn[cell.flash_attn].label_commit)
 
     def archs(self, cell: Cell) -> tuple[str, ...]:
-        """The offload archs that the wheel of a cell promises: those the release accepts and that torch has."""
+        """The offload archs of the wheel of a cell: those that both the release and its torch support."""
         return common_archs(self.flash_attn[cell.flash_attn], self.rocm[cell.rocm], cell.backend)
 
 
 def common_archs(release: FlashAttn, rocm: Rocm, backend: Backend) -> tuple[str, ...]:
-    """The archs that a release's backend supports and that torch for this ROCm is built for, in the release's order."""
+    """The archs that both a release's backend and torch for this ROCm support, in the release's order."""
     facts = release.backend(backend)
     return tuple(arch for arch in facts.archs if arch in rocm.archs) if facts else ()
 
 
 def in_window(window: str, version: str) -> bool:
-    """Whether a `Window` of the matrix has a version; pre-releases count as any other."""
+    """Whether a version is in a `Window`; pre-releases count."""
     return SpecifierSet(window).contains(version, prereleases=True)

@@ -1,7 +1,6 @@
-"""The form that each text of matrix.yaml must have; whatever has another one is refused.
+"""The allowed form of each text in matrix.yaml.
 
-Each form is an allow-list, because these texts end in file names, command lines, Dockerfiles, URLs and pages. Every
-number and every length is bounded: Python cannot turn 5,000 digits into a number, and a file name has 255 bytes.
+Each form is an allow-list, because these texts end in file names, command lines, Dockerfiles, URLs and pages.
 """
 
 from __future__ import annotations
@@ -17,45 +16,46 @@ from pydantic_core import PydanticCustomError
 from wheelfactory.core.digest import SHA256
 
 _LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
-"""Characters. A cell id holds three versions."""
+"""Characters. A file name has at most 255 bytes, and a cell id holds three versions."""
 _SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
 _FOREIGN = re.compile("[^ -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027]")
-"""All but ASCII, Latin letters, dashes and quotation marks. What is invisible, or changes the direction of the text
-around it, is in none of these ranges."""
+"""All but ASCII, Latin letters, dashes and quotation marks: those ranges have no invisible characters, and none that
+changes the text direction."""
 
 _FOLDERS = "(/[.]?[A-Za-z0-9_~][A-Za-z0-9._~+-]*)"
-"""A part of a path that is neither ``.`` nor ``..``."""
+"""One part of a path, neither ``.`` nor ``..``."""
 _HOST = "[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?"
 _WORD = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
-"""A part of the name of an image, by the reference grammar of docker's distribution project."""
+"""One part of an image name, by the reference grammar of the distribution project (github.com/distribution)."""
 _BOUND = "(>=|<=|>|<|==|!=|~=)[0-9][0-9a-z.]*([.][*])?"
 
 
 def value_error(what: str, hint: str) -> PydanticCustomError:
-    """The error of a value: what is wrong with it, and what to write instead."""
+    """Create a validation error with a hint, for `load`."""
     return PydanticCustomError("mistake", "{what}", {"what": what, "hint": hint})
 
 
 def parse_size_band(text: str) -> range:
-    """The sizes, in bytes, of a `SizeBand`."""
+    """Parse a `SizeBand` to bytes."""
     least, most = (int(number) * _UNITS[unit] for number, unit in _SIZE.findall(text))
     return range(least, most + 1)
 
 
-def _is_version(text: str) -> str:
-    """A version in its one spelling and without a label, as cell ids, file names and look-ups take it as text."""
+def _check_version(text: str) -> str:
+    """Reject all spellings but the normalized one, because versions are compared and used in names as text."""
     try:
+        # the length first: Python refuses to convert numbers of over 4,300 digits
         version = Version(text if len(text) <= _LONGEST_VERSION else "")
     except InvalidVersion:
         raise value_error(f"is not a version: {text!r}", "a version looks like 2.9.1 or 2.8.3.post2") from None
     if version.local or version.epoch or str(version) != text:
         plain = version.public.rpartition("!")[2]
-        raise value_error(f"is not how a version is written here: {text!r}", f"write '{plain}'")
+        raise value_error(f"is not a normalized version: {text!r}", f"write '{plain}'")
     return text
 
 
-def _like(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> AfterValidator:
-    """Text of one form, named and shown in the error where pydantic would show the pattern."""
+def _matches_form(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> AfterValidator:
+    """Check a form; unlike pydantic's own check, the error shows an example instead of the pattern."""
     form = re.compile(pattern)
 
     def check(text: str) -> str:
@@ -66,7 +66,7 @@ def _like(pattern: str, kind: str, example: str, longest: int = _LONGEST) -> Aft
     return AfterValidator(check)
 
 
-def _is_specifier(text: str) -> str:
+def _check_specifier(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier as error:
@@ -74,63 +74,65 @@ def _is_specifier(text: str) -> str:
     return text
 
 
-def _has_room(text: str) -> str:
+def _check_size_band(text: str) -> str:
     if len(parse_size_band(text)) < 2:
         raise value_error(f"is an empty range: {text!r}", "write the smaller size first, such as 20 MB to 1000 MB")
     return text
 
 
-def _has_versions(text: str) -> str:
+def _check_triton_window(text: str) -> str:
     first, end = text.removeprefix(">=").split(",<")
     if Version(first) >= Version(end):
         raise value_error(f"is an empty range: {text!r}", "write the older version first, such as >=3.2.0,<3.9")
     return text
 
 
-def _is_plain(text: str) -> str:
-    """Text for people, on one line: what a page or a terminal shows is all that it says."""
+def _check_plain_text(text: str) -> str:
+    """Reject characters that a terminal or a page hides or interprets, and line breaks."""
     if found := _FOREIGN.search(text):
         hint = "write letters, digits and punctuation; over several lines, begin with >-"
         raise value_error(f"has the character U+{ord(found[0]):04X}", hint)
     if text != text.strip():
-        raise value_error("begins or ends with a blank", "remove it")
+        raise value_error("begins or ends with a space", "remove the space")
     return text
 
 
-VersionText = Annotated[str, AfterValidator(_is_version)]
+VersionText = Annotated[str, AfterValidator(_check_version)]
 Window = Annotated[
-    str, _like(f"{_BOUND}(, ?{_BOUND})*", "a version specifier", ">=3.2.0,<3.9"), AfterValidator(_is_specifier)
+    str,
+    _matches_form(f"{_BOUND}(, ?{_BOUND})*", "a version specifier", ">=3.2.0,<3.9"),
+    AfterValidator(_check_specifier),
 ]
 TritonWindow = Annotated[
     str,
-    _like(
+    _matches_form(
         r">=[0-9]{1,3}[.][0-9]{1,3}([.][0-9]{1,3})?,<[0-9]{1,3}[.][0-9]{1,3}",
         "a window of Triton versions",
         ">=3.2.0,<3.9",
     ),
-    AfterValidator(_has_versions),
+    AfterValidator(_check_triton_window),
 ]
-PythonVersion = Annotated[str, _like("3[.][1-9][0-9]?", "a Python version", "3.12")]
-OffloadArch = Annotated[str, _like("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
-Sha256 = Annotated[str, _like(SHA256, "a sha256", "64 of the digits 0-9a-f")]
-Digest = Annotated[str, _like(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
-Commit = Annotated[str, _like("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
-AbsolutePath = Annotated[str, _like(f"{_FOLDERS}+", "a path in an image", "/opt/rocm")]
+PythonVersion = Annotated[str, _matches_form("3[.][1-9][0-9]?", "a Python version", "3.12")]
+OffloadArch = Annotated[str, _matches_form("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
+Sha256 = Annotated[str, _matches_form(SHA256, "a sha256", "64 of the digits 0-9a-f")]
+Digest = Annotated[str, _matches_form(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
+Commit = Annotated[str, _matches_form("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
+AbsolutePath = Annotated[str, _matches_form(f"{_FOLDERS}+", "a path in an image", "/opt/rocm")]
 SizeBand = Annotated[
     str,
-    _like("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB"),
-    AfterValidator(_has_room),
+    _matches_form("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB"),
+    AfterValidator(_check_size_band),
 ]
-DiskSize = Annotated[str, _like("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
+DiskSize = Annotated[str, _matches_form("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
 SdistName = Annotated[
-    str, _like("flash_attn-[0-9][0-9a-z.]*[.]tar[.]gz", "an sdist of flash-attn", "flash_attn-2.8.3.tar.gz")
+    str, _matches_form("flash_attn-[0-9][0-9a-z.]*[.]tar[.]gz", "an sdist of flash-attn", "flash_attn-2.8.3.tar.gz")
 ]
 ProjectName = Annotated[
-    str, _like("[a-z0-9]+(-[a-z0-9]+)*", "a normalized project name", "einops or typing-extensions", 64)
+    str, _matches_form("[a-z0-9]+(-[a-z0-9]+)*", "a normalized project name", "einops or typing-extensions", 64)
 ]
 PureWheelName = Annotated[
     str,
-    _like(
+    _matches_form(
         r"[A-Za-z0-9]+([._][A-Za-z0-9]+)*-[0-9][0-9a-z.]*-(py2[.])?py3-none-any[.]whl",
         "a pure wheel",
         "einops-0.8.2-py3-none-any.whl",
@@ -138,26 +140,33 @@ PureWheelName = Annotated[
 ]
 Repository = Annotated[
     str,
-    _like(f"(https://{_HOST}|file://){_FOLDERS}+/?", "a repository", "https://github.com/Dao-AILab/flash-attention"),
+    _matches_form(
+        f"(https://{_HOST}|file://){_FOLDERS}+/?", "a repository", "https://github.com/Dao-AILab/flash-attention"
+    ),
 ]
-"""By HTTPS, so that nobody on the way changes it, or a copy on this machine, for one that has no network."""
-GitTagName = Annotated[str, _like("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
+"""HTTPS, so that nobody can change the sources in transit, or a local copy for a machine without a network."""
+GitTagName = Annotated[str, _matches_form("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
 IndexUrl = Annotated[
-    str, _like(f"https://{_HOST}{_FOLDERS}*/?", "the address of an index", "https://download.pytorch.org/whl/rocm7.2")
+    str,
+    _matches_form(
+        f"https://{_HOST}{_FOLDERS}*/?", "the address of an index", "https://download.pytorch.org/whl/rocm7.2"
+    ),
 ]
 PlatformTag = Annotated[
-    str, _like("(linux|manylinux_2_[0-9]{1,2})_x86_64", "a platform of torch", "manylinux_2_28_x86_64")
+    str, _matches_form("(linux|manylinux_2_[0-9]{1,2})_x86_64", "a platform of torch", "manylinux_2_28_x86_64")
 ]
 ImageReference = Annotated[
     str,
-    _like(
+    _matches_form(
         f"({_HOST}/)?{_WORD}(/{_WORD})*:[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}",
         "an image with its tag",
         "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0",
     ),
 ]
 LinuxDistribution = Annotated[
-    str, _like("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")
+    str, _matches_form("[a-z]{1,20}([0-9]{1,2}([.][0-9]{1,2})?)?", "a Linux distribution", "ubuntu22.04")
 ]
-Citation = Annotated[str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]
-Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_is_plain)]
+Citation = Annotated[
+    str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_check_plain_text)
+]
+Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_check_plain_text)]

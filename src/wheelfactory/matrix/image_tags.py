@@ -1,7 +1,4 @@
-"""Tags of AMD's images <-> what they say: the ROCm release, what stays when that moves on, which have one compiler.
-
-rocm/pytorch has three spellings (release_, release- and neither), rocm/dev-* has its own; others say nothing here.
-"""
+"""Parse the tags of AMD's images, find newer ones, and find the images that share a compiler."""
 
 from __future__ import annotations
 
@@ -14,35 +11,37 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
 
+# rocm/pytorch tags have had three spellings: release_, release- and neither
 _PYTORCH = re.compile(
     "rocm(?P<rocm>[0-9]+[.][0-9]+([.][0-9]+)?)"
     "_(?P<system>ubuntu[0-9]{2}[.][0-9]{2})_(?P<python>py3[.][0-9]+)_pytorch_(release[_-])?(?P<torch>[0-9.]+)"
 )
+# rocm/dev-* tags
 _DEVELOPMENT = re.compile("(?P<rocm>[0-9]+[.][0-9]+([.][0-9]+)?)-(?P<extent>complete|full)")
 _REFERENCE = re.compile(
     "(?:docker[.]io/)?(?P<repository>[a-z0-9_-]+/[a-z0-9._-]+):(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})"
 )
-"""An image of Docker Hub; another registry has a dot or a port in the first part of its name."""
+"""An image on Docker Hub. The name of another registry has a dot or a port in its first part."""
 
 
 @dataclass(frozen=True)
 class ImageTag:
-    """A tag that follows one of AMD's patterns."""
+    """A parsed tag of one of AMD's patterns."""
 
     text: str
     rocm: tuple[int, int, int]
-    """The release; tags drop a patch of 0."""
+    """The release; tags omit a patch of 0."""
     kind: tuple[str, ...]
-    """The rest: distribution, Python and torch, or how much of ROCm is installed."""
+    """The rest: distribution, Python and torch, or the extent of the ROCm installation."""
 
     def entry(self, entries: Collection[str]) -> str:
-        """The entry of the matrix that it belongs to: that of its very release if there is one, else of its minor."""
+        """Find its entry in the matrix: the entry of its patch release if there is one, else of its minor."""
         release, minor = (".".join(map(str, self.rocm[:count])) for count in (3, 2))
         return release if release in entries else minor
 
 
 def split_reference(image: str) -> tuple[str, str]:
-    """``owner/name:tag`` -> ``owner/name`` and ``tag``. Raises `InputError` for anything else."""
+    """Split ``owner/name:tag`` at the colon. Raises `InputError` for an image that is not on Docker Hub."""
     found = _REFERENCE.fullmatch(image)
     if not found:
         raise InputError("not an image of Docker Hub", image, "write it as owner/name:tag")
@@ -50,7 +49,7 @@ def split_reference(image: str) -> tuple[str, str]:
 
 
 def parse_tag(text: str) -> ImageTag | None:
-    """What a tag says, or None if it follows no pattern of AMD's."""
+    """Parse a tag; None if it follows no pattern of AMD."""
     found = _PYTORCH.fullmatch(text) or _DEVELOPMENT.fullmatch(text)
     if not found:
         return None
@@ -60,10 +59,9 @@ def parse_tag(text: str) -> ImageTag | None:
 
 
 def newest_patch(tag: str, listed: Iterable[str], entry: str, entries: Collection[str]) -> str:
-    """The tag of the newest patch release that takes the place of `tag` in its entry; `tag` itself if there is none.
+    """Find the tag of the newest patch release that can replace `tag`; `tag` itself if there is none.
 
-    Distribution, Python and torch stay, and so does the entry: where 6.2.4 is an entry of the matrix, no image
-    of 6.2 becomes one of 6.2.4.
+    Distribution, Python, torch and the matrix entry stay: if 6.2.4 has an entry, no image of 6.2 becomes one of 6.2.4.
     """
     own = parse_tag(tag)
     if own is None:
@@ -73,7 +71,7 @@ def newest_patch(tag: str, listed: Iterable[str], entry: str, entries: Collectio
 
 
 def additional_tags(tags: Collection[str], listed: Iterable[str], entry: str, entries: Collection[str]) -> list[str]:
-    """Tags of the entry's newest release, or of a newer one, with a distribution, Python or torch that `tags` lack."""
+    """Find tags of the entry's newest release, or a newer one, with a distribution, Python or torch new to `tags`."""
     own = [parsed for tag in tags if (parsed := parse_tag(tag))]
     if not own:
         return []
@@ -88,45 +86,40 @@ def _parsed(listed: Iterable[str], entry: str, entries: Collection[str]) -> list
 
 
 class ToolchainImage(Protocol):
-    """What an image says of its compiler and libraries."""
+    """The facts of an image that identify its compiler and libraries."""
 
     @property
     def tag(self) -> str:
-        """Its literal tag."""
+        """The literal tag."""
 
     @property
     def distribution(self) -> str:
-        """Such as ``ubuntu22.04``."""
+        """The Linux distribution, such as ``ubuntu22.04``."""
 
     @property
     def glibc(self) -> str:
-        """The version of its C library."""
+        """The glibc version."""
 
 
 AnyImage = TypeVar("AnyImage", bound=ToolchainImage)
 
 
 def rocm_release(image: ToolchainImage) -> tuple[int, ...]:
-    """The ROCm release that the tag of an image says, such as ``(7, 1, 1)``; empty if it says none."""
+    """Parse the ROCm release in the tag of an image, such as ``(7, 1, 1)``; empty for an unknown pattern."""
     parsed = parse_tag(image.tag.rpartition(":")[2])
     return parsed.rocm if parsed else ()
 
 
 def same_compiler_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
-    """The images of a ROCm entry that have one and the same compiler: those of the newest release, on one distribution.
+    """Select the images of a ROCm entry that share a compiler: the newest release, on one distribution.
 
-    A cell takes an object only if its compiler has the same content and finds the C and C++ library of the same version
-    (`kernels.compiler.key`), so both the ROCm release and the distribution must be one. What that saves are 20 to 60
-    CPU hours for each image beyond the first; what it costs is 18 GB of disk where another image would have had the
-    torch of a cell. The distribution is the one with the oldest glibc that the release is there for.
-
-    The oldest, because a wheel runs on the glibc that it was compiled with and on newer ones. An image whose tag says
-    no release is left out where another one's does, as its compiler may be any. Where none does, all are taken: nothing
-    tells which of them are alike, and kernels of a compiler that is not are refused by their key.
+    Kernel objects are shared only between equal compilers with equal C and C++ libraries (`kernels.compiler.key`).
+    Another compiler costs 20 to 60 CPU hours; another image with the torch of a cell saves only 18 GB of disk.
     """
     newest = max(map(rocm_release, images))
-    if not newest:
+    if not newest:  # no tag names a release, so any could share a compiler; the key rejects kernels of another one
         return tuple(images)
     same = [image for image in images if rocm_release(image) == newest]
+    # the oldest glibc, because a wheel runs on the glibc that it was compiled with and on newer ones
     system = min(same, key=lambda image: Version(image.glibc)).distribution
     return tuple(image for image in same if image.distribution == system)

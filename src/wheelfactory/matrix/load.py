@@ -1,4 +1,4 @@
-"""matrix.yaml -> `Matrix`, or errors that each name the file, line and column and say what to write instead."""
+"""Load matrix.yaml; each error names the file, line and column, and what to write instead."""
 
 from __future__ import annotations
 
@@ -18,36 +18,33 @@ from wheelfactory.core.files import read_file
 from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
-MOST_BYTES = 300_000
-"""Ten times the factory's own matrix: read or refused in 0.6 s. 10 MB would take 6 s and 300 MB of memory."""
+MAX_BYTES = 300_000
+"""Ten times the factory's own matrix, which loads in 0.6 s; 10 MB would take 6 s and 300 MB of memory."""
 
-MOST_COMBINATIONS = 200_000
-"""Fifty times those of the factory's matrix, and three times the cells that GitHub can build (256 x 256)."""
+MAX_COMBINATIONS = 200_000
+"""Fifty times the factory's own matrix, and three times the cells that GitHub can build (256 x 256)."""
 
-_LONGEST_LINE, _MOST_LINES = 400, 50
-"""Characters and lines of an error. What is wrong with a text is said before the text."""
+_MAX_CHARACTERS, _MAX_LINES = 400, 50
+"""Limits of an error, in characters and lines. A message starts with the problem, so that a cut loses only the text."""
 
 _MAPPING = ("must be a mapping", "write 'key: value' lines below it, indented; leave the key out if there are none")
 
-_WORDS = {
+_MESSAGES = {
     "bool_type": ("must be true or false", "write true or false without quotes"),
     "dict_type": _MAPPING,
     "model_type": _MAPPING,
     "string_type": ("must be text", "write it as text in quotes"),
-    "string_too_long": ("is longer than 1000 characters", "say it in fewer words"),
-    "string_too_short": ("is too short", "say it so that a reader can check it"),
+    "string_too_long": ("is longer than 1000 characters", "shorten it"),
+    "string_too_short": ("is too short", "write enough for a reader to check it"),
     "too_short": ("must not be empty", "write at least one"),
     "tuple_type": ("must be a list", "write [one, two]; leave the key out if there are none"),
 }
-"""pydantic's kinds of error, in the words of someone who edits YAML: what, and what to write instead."""
+"""Message and hint, in terms of YAML, for each type of pydantic error."""
 
 
 def load_matrix(path: Path) -> Matrix:
-    """The matrix that a file holds.
-
-    Raises `InputError` whose text has one ``file:line:column: what`` line for each thing wrong with it.
-    """
-    text = _read(path)
+    """Load a matrix file. Raises `InputError` with one ``file:line:column: what`` line for each mistake."""
+    text = _read_text(path)
     try:
         document = Document(text)
     except UnreadableError as error:
@@ -57,27 +54,30 @@ def load_matrix(path: Path) -> Matrix:
         matrix = Matrix.model_validate(document.values)
     except ValidationError as error:
         for details in error.errors():
-            # that a list is empty is said of one whose every item was refused with an error of its own, too
+            # pydantic also calls a list too short if each of its items has an error
             if details["type"] != "too_short" or not details["input"]:
                 problems.add(_explain(document, details))
     else:
-        problems.update(Problem.at_mark(document.key_marks[place], *told) for place, *told in _same_versions(matrix))
-        for place, *told in (*_other_files(matrix), *_dangling_torch(matrix), *_idle_exclusions(matrix)):
-            problems.add(Problem.at_mark(document.mark(place), *told))
-        problems.update(Problem(1, 1, *told) for told in _too_many(matrix))
+        problems.update(
+            Problem.at_mark(document.key_marks[key_path], *texts)
+            for key_path, *texts in _check_duplicate_versions(matrix)
+        )
+        for key_path, *texts in (*_check_file_names(matrix), *_check_torch_entries(matrix), *_check_exclusions(matrix)):
+            problems.add(Problem.at_mark(document.mark(key_path), *texts))
+        problems.update(Problem(1, 1, *texts) for texts in _check_size(matrix))
     if problems:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         raise _as_error(path, f"{count} in the matrix", problems)
     return matrix
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     if not path.exists():
         raise InputError("no such file", str(path), "name one with --matrix FILE")
-    content = read_file(path, InputError("cannot read", str(path), "name a file with --matrix FILE"), MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        which = f"{path}:1:1: it has more than {MOST_BYTES:,} bytes"
-        raise InputError("too large for a matrix", which, "name a matrix.yaml; remove what it does not need")
+    content = read_file(path, InputError("cannot read", str(path), "name a file with --matrix FILE"), MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        which = f"{path}:1:1: it has more than {MAX_BYTES:,} bytes"
+        raise InputError("too large for a matrix", which, "name a matrix.yaml with --matrix, or remove entries")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -89,44 +89,46 @@ def _read(path: Path) -> str:
 
 def _as_error(path: Path, what: str, problems: Iterable[Problem]) -> InputError:
     ordered = sorted(problems)
-    lines = [f"{path}:{problem.line}:{problem.column}: {_shown(problem.what)}" for problem in ordered[:_MOST_LINES]]
-    if len(ordered) > _MOST_LINES:
-        lines.append(f"and {len(ordered) - _MOST_LINES:,} more")
-    return InputError(what, "\n  ".join(lines), "; ".join(dict.fromkeys(_shown(problem.hint) for problem in ordered)))
+    lines = [f"{path}:{problem.line}:{problem.column}: {_printable(problem.what)}" for problem in ordered[:_MAX_LINES]]
+    if len(ordered) > _MAX_LINES:
+        lines.append(f"and {len(ordered) - _MAX_LINES:,} more")
+    return InputError(
+        what, "\n  ".join(lines), "; ".join(dict.fromkeys(_printable(problem.hint) for problem in ordered))
+    )
 
 
-def _shown(text: str) -> str:
-    """Words with a piece of the file in them, fit for a terminal: of a bounded length, nothing in it invisible."""
-    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_LONGEST_LINE])
-    return visible + "..." * (len(text) > _LONGEST_LINE)
+def _printable(text: str) -> str:
+    """Make a message with a piece of the file safe for a terminal: bounded, and without invisible characters."""
+    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_MAX_CHARACTERS])
+    return visible + "..." * (len(text) > _MAX_CHARACTERS)
 
 
 def _explain(document: Document, details: ErrorDetails) -> Problem:
-    """What pydantic found wrong, at its place in the file."""
-    place, kind = details["loc"], details["type"]
+    """Convert an error of pydantic to a problem with its position in the file."""
+    key_path, kind = details["loc"], details["type"]
     if kind == "extra_forbidden":
-        known = ", ".join(_known_keys(place[:-1]))
-        return Problem.at_mark(document.key_marks[place], f"unknown key {place[-1]!r}", f"known here: {known}")
-    if place[-1:] == ("[key]",):
-        mark, place = document.key_marks[place[:-1]], place[:-1]
+        known = ", ".join(_known_keys(key_path[:-1]))
+        return Problem.at_mark(document.key_marks[key_path], f"unknown key {key_path[-1]!r}", f"known here: {known}")
+    if key_path[-1:] == ("[key]",):
+        mark, key_path = document.key_marks[key_path[:-1]], key_path[:-1]
     else:
-        mark = document.mark(place)
-    name = ".".join(map(str, place)) or "the file"
+        mark = document.mark(key_path)
+    name = ".".join(map(str, key_path)) or "the file"
     if kind == "missing":
-        return Problem.at_mark(mark, f"{name} is missing", "add what is missing to that entry")
+        return Problem.at_mark(mark, f"{name} is missing", "add it to that entry")
     given = details["input"]
     if kind == "string_type" and isinstance(given, Number):
         return Problem.at_mark(mark, f"{name}: {given.text} is a number, not text", quote(given.text))
     message = str(details["msg"]).replace("Input should be", "must be")
     other = message, details.get("ctx", {}).get("hint") or "write one of these"
-    what, hint = _WORDS.get(kind, other)
+    what, hint = _MESSAGES.get(kind, other)
     return Problem.at_mark(mark, f"{name} {what}", hint)
 
 
-def _known_keys(place: KeyPath) -> Iterator[str]:
-    """The keys that the mapping at a place may have, read off the schema of `Matrix`."""
+def _known_keys(key_path: KeyPath) -> Iterator[str]:
+    """Find the allowed keys of a mapping in the JSON schema of `Matrix`."""
     node = _schema()
-    for part in place:
+    for part in key_path:
         node = _resolve(node)
         if node.get("type") == "array":
             node = node["items"]
@@ -148,8 +150,8 @@ def _resolve(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _same_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """One version under two spellings, such as 6.2 and 6.2.0."""
+def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find two spellings of one version, such as 6.2 and 6.2.0."""
     for axis, versions in (("flash-attn", matrix.flash_attn), ("torch", matrix.torch), ("rocm", matrix.rocm)):
         first: dict[Version, str] = {}
         for text in versions:
@@ -158,8 +160,8 @@ def _same_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
                 yield (axis, text), f"{text} is the same version as {other}", "keep one of them"
 
 
-def _other_files(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """A file of another project or version than the entry it stands in."""
+def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find files whose project or version differs from their entry."""
     for version, release in matrix.flash_attn.items():
         name = f"flash_attn-{version}.tar.gz"
         if release.sdist and release.sdist.file != name:
@@ -173,15 +175,15 @@ def _other_files(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("dependencies", project, "wheel"), what, hint
 
 
-def _too_many(matrix: Matrix) -> Iterator[tuple[str, str]]:
-    """More combinations than can be looked at one by one."""
+def _check_size(matrix: Matrix) -> Iterator[tuple[str, str]]:
+    """Report too many combinations, which are all expanded one by one."""
     axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
-    if (count := prod(map(len, axes))) > MOST_COMBINATIONS:
-        yield f"the axes make {count:,} combinations", f"remove versions: {MOST_COMBINATIONS:,} are the most"
+    if (count := prod(map(len, axes))) > MAX_COMBINATIONS:
+        yield f"the axes make {count:,} combinations", f"remove versions: the limit is {MAX_COMBINATIONS:,}"
 
 
-def _dangling_torch(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """A torch on a ROCm index that the matrix knows nothing of."""
+def _check_torch_entries(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find torch releases of ROCm entries that have no entry under ``torch``."""
     for version, rocm in matrix.rocm.items():
         for position, torch in enumerate(rocm.torch):
             if torch not in matrix.torch:
@@ -189,8 +191,8 @@ def _dangling_torch(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
                 yield ("rocm", version, "torch", position), f"torch {torch} has no entry", hint
 
 
-def _idle_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """An exclusion of versions or of a backend that its axis does not have."""
+def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find exclusions that match no version or backend of their axis."""
     axes = {"flash-attn": matrix.flash_attn, "python": matrix.python, "torch": matrix.torch, "rocm": matrix.rocm}
     for position, exclusion in enumerate(matrix.exclude):
         for axis, window in exclusion.axes.items():

@@ -1,4 +1,4 @@
-"""Cells -> the cells still to build, and the JSON that a GitHub Actions job takes its matrix from."""
+"""Select the cells to build, and write them as the JSON matrix of GitHub Actions jobs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from wheelfactory.matrix.expand import Excluded, Expansion, find_excluded
 from wheelfactory.matrix.facts import Matrix
 
 GITHUB_MATRIX_LIMIT = 256
-"""Entries that one job's strategy may have; GitHub refuses the job beyond (docs, and cryfs#543)."""
+"""The most jobs of one strategy; GitHub rejects the workflow beyond (GitHub docs; seen in cryfs#543)."""
 
 
 def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
-    """The cells whose id matches the glob `only`.
+    """Select the cells whose id matches the glob `only`.
 
-    Raises `InputError` if none does: with the reasons, if the glob matches combinations that were excluded.
+    Raises `InputError` if none does, with the reasons if the glob matches excluded combinations.
     """
     cells = tuple(cell for cell in expansion.cells if fnmatchcase(cell.id, only))
     if cells:
@@ -28,7 +28,7 @@ def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     excluded = [item for item in expansion.excluded if matches_glob(item, only)]
     if excluded:
         reasons = dict.fromkeys(item.reason for item in excluded)
-        raise InputError("no cell is left of the selection", only, "; ".join(list(reasons)[:3]))
+        raise InputError("all selected combinations are excluded", only, "; ".join(list(reasons)[:3]))
     raise InputError(
         "no cell matches",
         only,
@@ -37,12 +37,12 @@ def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
 
 
 def matches_glob(item: Excluded, only: str) -> bool:
-    """Whether the glob `only` matches an excluded combination: the id of its cell, or its own name with its Python."""
+    """Whether the glob `only` matches an excluded combination, by its cell id or by its name with its Python."""
     return fnmatchcase(Cell.from_axes(*item.combination).id, only) or fnmatchcase(item.name, only)
 
 
 def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell:
-    """The cell, if the matrix has it (and for this Python). Raises `InputError` with the reason otherwise."""
+    """Return the cell if the matrix has it, for this Python if given. Raises `InputError` with the reason otherwise."""
     if cell in expansion.pythons and (python in (None, ANY_PYTHON) or python in expansion.pythons[cell]):
         return cell
     found = [item for item in find_excluded(expansion, cell) if python in (None, ANY_PYTHON, item.combination[1])]
@@ -54,28 +54,28 @@ def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = Non
 
 
 def _not_in_matrix(expansion: Expansion, cell: Cell, python: str | None) -> InputError:
-    """The error that names the first axis on which the matrix has no such value, and the values it has."""
+    """Create the error that names the first unknown value of the cell, and the known ones."""
     combinations = [item.combination for item in expansion.excluded]
     combinations += [
         (known.flash_attn, version, known.torch, known.rocm, known.backend)
         for known, versions in expansion.pythons.items()
         for version in versions
     ]
-    asked = {"flash-attn": cell.flash_attn, "Python": python or cell.python, "torch": cell.torch, "ROCm": cell.rocm}
-    for position, (axis, value) in enumerate(asked.items()):
+    wanted = {"flash-attn": cell.flash_attn, "Python": python or cell.python, "torch": cell.torch, "ROCm": cell.rocm}
+    for position, (axis, value) in enumerate(wanted.items()):
         known_values = list(dict.fromkeys(str(combination[position]) for combination in combinations))
         if value not in (*known_values, ANY_PYTHON):
             return InputError(f"no {axis} {value} in the matrix", cell.id, f"known: {', '.join(known_values)}")
-    return InputError("not in the matrix", cell.id, f"its backend {cell.backend} is not one of the matrix")
+    return InputError("not in the matrix", cell.id, f"the matrix has no backend {cell.backend}")
 
 
 def unpublished_cells(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell, ...]:
-    """The cells whose id is not among the published ones."""
+    """Select the cells whose id is not in `published`."""
     return tuple(cell for cell in cells if cell.id not in published)
 
 
 def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
-    """``{"include":[...]}`` on one line; every value is a string. With `shards` in two levels, see `sharded_strategy_json`."""
+    """Write ``{"include":[...]}`` on one line, with string values only; `shards` selects `sharded_strategy_json`."""
     entries = [
         {
             "id": cell.id,
@@ -92,15 +92,13 @@ def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False
 
 
 def strategy_json(entries: Sequence[Mapping[str, str]]) -> str:
-    """The matrix of a job's strategy, as text for ``fromJSON``."""
+    """Write the matrix of a job's strategy, for ``fromJSON``."""
     return json.dumps({"include": entries}, separators=(",", ":"))
 
 
 def sharded_strategy_json(entries: Sequence[Mapping[str, str]]) -> str:
-    """A matrix of shards, whose ``cells`` is itself such a matrix, as text, of at most `GITHUB_MATRIX_LIMIT` entries.
-
-    A reusable workflow that is called for each shard fans it out: 256 x 256 cells.
-    """
+    """Write a matrix of shards, each with a matrix of at most `GITHUB_MATRIX_LIMIT` entries as text in ``cells``."""
+    # a reusable workflow expands each shard, which raises the limit to 256 x 256 cells
     groups = [entries[i : i + GITHUB_MATRIX_LIMIT] for i in range(0, len(entries), GITHUB_MATRIX_LIMIT)]
     return strategy_json([{"shard": str(number), "cells": strategy_json(group)} for number, group in enumerate(groups)])
 
@@ -108,9 +106,9 @@ def sharded_strategy_json(entries: Sequence[Mapping[str, str]]) -> str:
 def explain_selection(
     expansion: Expansion, cells: Collection[Cell], published: Collection[str], only: str
 ) -> list[str]:
-    """What became of each combination that `only` matches (built, merged, published or refused), and the sums.
+    """Explain what happens to each combination that `only` matches: built, merged, published or refused.
 
-    The sums account for the whole product, whatever `only` is.
+    The totals at the end count all combinations, whatever `only` is.
     """
     selected = frozenset(cells)
     lines = [f"refused   {item.name}: {item.reason}" for item in expansion.excluded if matches_glob(item, only)]
@@ -127,10 +125,10 @@ def explain_selection(
     if left_out:
         lines.append(f"left out  {left_out} cells that do not match --only {only}")
     backends = {cell.backend for cell in expansion.cells} | {item.combination[4] for item in expansion.excluded}
-    return lines + [_sum(expansion, backend) for backend in sorted(backends)]
+    return lines + [_totals(expansion, backend) for backend in sorted(backends)]
 
 
-def _sum(expansion: Expansion, backend: Backend) -> str:
+def _totals(expansion: Expansion, backend: Backend) -> str:
     served = {cell: len(pythons) for cell, pythons in expansion.pythons.items() if cell.backend == backend}
     refused = sum(item.combination[4] == backend for item in expansion.excluded)
     total = sum(served.values()) + refused

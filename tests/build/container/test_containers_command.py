@@ -84,7 +84,7 @@ def bench(engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path) ->
 def interrupted(by: str) -> Callable[[int, str], None]:
     def check(code: int, said: str) -> None:
         assert code == 1
-        assert f"error: interrupted: by {by}\nhint: run the same command again to go on\n" in said
+        assert f"error: interrupted: by {by}\nhint: run the same command again to continue\n" in said
         assert "Traceback" not in said
 
     return check

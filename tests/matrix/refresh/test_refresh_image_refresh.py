@@ -51,7 +51,7 @@ def test_each_image_of_the_matrix_is_pinned_and_no_other_line_changes(tmp_path: 
     path.write_bytes(before)
     digests = [hub.add(image) for image in images_of(path)]
     findings = refresh_images(path, Registry(hub.url))
-    assert [renewal.pin.digest for renewal in findings.renewals] == digests
+    assert [update.pin.digest for update in findings.updates] == digests
     written = [image for rocm in load_matrix(path).rocm.values() for image in (*rocm.images, rocm.slim) if image]
     assert [image.digest for image in written] == digests
     assert re.sub(b"\n *digest: sha256:.*", b"", path.read_bytes()) == before
@@ -61,7 +61,7 @@ def test_what_is_pinned_already_is_left_alone(matrix: Path, full: ContainerRegis
     refresh_images(matrix, Registry(full.url))
     os.utime(matrix, (1, 1))
     findings = refresh_images(matrix, Registry(full.url))
-    assert not any(renewal.changed for renewal in findings.renewals)
+    assert not any(update.is_changed for update in findings.updates)
     assert matrix.stat().st_mtime == 1
 
 
@@ -69,9 +69,9 @@ def test_a_digest_that_moved_is_pinned_anew(matrix: Path, full: ContainerRegistr
     refresh_images(matrix, Registry(full.url))
     full.images["rocm/pytorch"]["torch"] = b"pushed again"
     findings = refresh_images(matrix, Registry(full.url))
-    (renewal,) = [renewal for renewal in findings.renewals if renewal.changed]
-    assert renewal.image.tag == "rocm/pytorch:torch"
-    assert load_matrix(matrix).rocm["6.4"].images[2].digest == renewal.pin.digest != renewal.image.digest
+    (update,) = [update for update in findings.updates if update.is_changed]
+    assert update.image.tag == "rocm/pytorch:torch"
+    assert load_matrix(matrix).rocm["6.4"].images[2].digest == update.pin.digest != update.image.digest
 
 
 def test_a_newer_patch_release_takes_the_place_of_the_tag(matrix: Path, full: ContainerRegistry) -> None:
@@ -169,22 +169,22 @@ def test_the_script_says_what_it_did(matrix: Path, full: ContainerRegistry) -> N
     assert done.stdout.splitlines()[:3] == [
         f"replaced   {OLD}",
         f"  by       {NEW}  {digest}",
-        "  check    its source and disk, which speak of the old one",
+        "  check    its source and disk, which still describe the old image",
     ]
     assert len(re.findall("^pinned     rocm/pytorch:.*  sha256:[0-9a-f]{64}$", done.stdout, re.MULTILINE)) == 4
-    assert done.stderr == "5 images: 1 replaced by a newer patch release, 4 pinned, 0 as they were\n"
+    assert done.stderr == "5 images: 1 replaced by a newer patch release, 4 pinned, 0 unchanged\n"
     again = run("--matrix", matrix, "--registry", full.url)
     assert (again.returncode, again.stdout) == (DONE, "")
-    assert "5 as they were" in again.stderr
+    assert "5 unchanged" in again.stderr
 
 
 def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: ContainerRegistry) -> None:
-    first = refresh_images(matrix, Registry(full.url)).renewals[2].pin.digest
+    first = refresh_images(matrix, Registry(full.url)).updates[2].pin.digest
     full.images["rocm/pytorch"]["torch"] = b"pushed again"
     findings = refresh_images(matrix, Registry(full.url))
     (line,) = findings.lines
-    assert line == f"pinned     rocm/pytorch:torch  {findings.renewals[2].pin.digest} (was {first})"
-    assert findings.summary.endswith("1 pinned, 4 as they were")
+    assert line == f"pinned     rocm/pytorch:torch  {findings.updates[2].pin.digest} (was {first})"
+    assert findings.summary.endswith("1 pinned, 4 unchanged")
 
 
 def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:

@@ -19,7 +19,7 @@ def test_a_list_of_tags_is_read_to_its_last_page(hub: ContainerRegistry) -> None
     for tag in tags:
         hub.add(f"rocm/pytorch:{tag}")
     hub.page = 3
-    assert Registry(hub.url).tags("rocm/pytorch") == tags
+    assert Registry(hub.url).list_tags("rocm/pytorch") == tags
     assert hub.counts("tags/list") == 1 + 4, "one more for the challenge"
 
 
@@ -27,69 +27,69 @@ def test_a_token_is_fetched_once_for_each_repository(hub: ContainerRegistry) -> 
     hub.add(IMAGE), hub.add(OTHER)
     registry = Registry(hub.url + "/")
     for _ in range(3):
-        registry.tags("rocm/pytorch"), registry.tags("rocm/dev-ubuntu-22.04")
+        registry.list_tags("rocm/pytorch"), registry.list_tags("rocm/dev-ubuntu-22.04")
     assert hub.counts("/token?") == 2
 
 
 def test_a_token_that_expired_is_replaced(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
     registry = Registry(hub.url)
-    registry.tags("rocm/pytorch")
+    registry.list_tags("rocm/pytorch")
     hub.issue += 1
-    assert registry.digest("rocm/pytorch", "one") == digest
+    assert registry.find_digest("rocm/pytorch", "one") == digest
     assert hub.counts("/token?") == 2
 
 
 def test_a_digest_costs_no_pull(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
-    assert Registry(hub.url).digest("rocm/pytorch", "one") == digest
+    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
     assert hub.counts("GET /v2/") == 0
 
 
 def test_a_digest_that_is_not_told_is_that_of_the_bytes(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
     hub.head_tells_digest = False
-    assert Registry(hub.url).digest("rocm/pytorch", "one") == digest
+    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
 def test_bytes_that_are_not_what_their_digest_says_are_refused(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.head_tells_digest, hub.stated_digest = False, digest_of(b"something else")
     with pytest.raises(FactoryError, match="not what its digest says: rocm/pytorch:one is sha256:"):
-        Registry(hub.url).digest("rocm/pytorch", "one")
+        Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
 def test_a_digest_of_another_form_is_refused(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.stated_digest = "md5:abc"
     with pytest.raises(FactoryError, match="not a sha256 digest: 'md5:abc' for rocm/pytorch:one"):
-        Registry(hub.url).digest("rocm/pytorch", "one")
+        Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
 def test_a_tag_that_is_not_there_is_an_answer(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     registry = Registry(hub.url)
-    assert registry.digest("rocm/pytorch", "gone") is None
-    assert registry.digest("rocm/absent", "one") is None
+    assert registry.find_digest("rocm/pytorch", "gone") is None
+    assert registry.find_digest("rocm/absent", "one") is None
 
 
 def test_a_repository_that_is_not_there_is_not_an_empty_one(hub: ContainerRegistry) -> None:
     with pytest.raises(FactoryError, match="the registry does not have: rocm/absent"):
-        Registry(hub.url).tags("rocm/absent")
+        Registry(hub.url).list_tags("rocm/absent")
 
 
 def test_a_pause_that_a_busy_registry_asks_for_is_kept(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
     hub.faults["HEAD "] = [(429, {"Retry-After": "1"}), (429, {"Retry-After": "0"})]
     started = time.monotonic()
-    assert Registry(hub.url).digest("rocm/pytorch", "one") == digest
+    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
     assert time.monotonic() - started >= 1
 
 
 def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "21600"})]
     with pytest.raises(FactoryError, match=r"the registry is busy: .* asks for a pause of more than 60 s") as caught:
-        Registry(hub.url).digest("rocm/pytorch", "one")
+        Registry(hub.url).find_digest("rocm/pytorch", "one")
     assert "later" in caught.value.hint
     assert hub.counts("HEAD") == 1
 
@@ -97,7 +97,7 @@ def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -
 def test_a_registry_that_stays_busy_is_given_up(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "0"})] * 9
     with pytest.raises(FactoryError, match=r"the registry is busy: .*: too many 429 error responses"):
-        Registry(hub.url).digest("rocm/pytorch", "one")
+        Registry(hub.url).find_digest("rocm/pytorch", "one")
     assert hub.counts("HEAD") == 4
 
 
@@ -105,67 +105,67 @@ def test_an_answer_that_breaks_off_is_none(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.faults["tags/list"] = [(0, {})]
     with pytest.raises(FactoryError, match=r"cannot reach the registry: .*tags/list"):
-        Registry(hub.url).tags("rocm/pytorch")
+        Registry(hub.url).list_tags("rocm/pytorch")
 
 
 def test_a_registry_that_fails_now_and_then_is_asked_again(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
     hub.faults["HEAD "] = [(500, {}), (503, {})]
-    assert Registry(hub.url).digest("rocm/pytorch", "one") == digest
+    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
 def test_nobody_there_is_an_error_that_says_so() -> None:
     with pytest.raises(FactoryError, match=r"cannot reach the registry: http://127.0.0.1:9/v2/") as caught:
-        Registry("http://127.0.0.1:9").tags("rocm/pytorch")
+        Registry("http://127.0.0.1:9").list_tags("rocm/pytorch")
     assert caught.value.hint == "check the network; nothing was changed"
 
 
 @pytest.mark.parametrize(
     ("part", "body", "error"),
     [
-        ("tags/list", b"<html>a portal</html>", "not what a registry answers"),
-        ("tags/list", b'["tags"]', "not what a registry answers"),
-        ("tags/list", b"[" * 100_000, "not what a registry answers"),
-        ("tags/list", b'{"tags": "one"}', "not what a registry answers: rocm/pytorch: tags: "),
-        ("tags/list", b'{"tags": [1]}', r"not what a registry answers: rocm/pytorch: tags\.0: "),
-        ("tags/list", b" " * (9 << 20), "too long an answer"),
-        ("/token", b"{}", "the registry gives no token"),
-        ("/token", b'{"token": 7}', "the registry gives no token: .*: token: Input should be a valid string"),
+        ("tags/list", b"<html>a portal</html>", "unexpected response of a registry"),
+        ("tags/list", b'["tags"]', "unexpected response of a registry"),
+        ("tags/list", b"[" * 100_000, "unexpected response of a registry"),
+        ("tags/list", b'{"tags": "one"}', "unexpected response of a registry: rocm/pytorch: tags: "),
+        ("tags/list", b'{"tags": [1]}', r"unexpected response of a registry: rocm/pytorch: tags\.0: "),
+        ("tags/list", b" " * (9 << 20), "response too large"),
+        ("/token", b"{}", "the registry issued no token"),
+        ("/token", b'{"token": 7}', "the registry issued no token: .*: token: Input should be a valid string"),
     ],
 )
 def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry, part: str, body: bytes, error: str) -> None:
     hub.add(IMAGE)
     hub.bodies[part] = body
     with pytest.raises(FactoryError, match=error):
-        Registry(hub.url).tags("rocm/pytorch")
+        Registry(hub.url).list_tags("rocm/pytorch")
 
 
 @pytest.mark.parametrize("status", [403, 500, 502])
 def test_a_refusal_is_not_taken_for_an_empty_list(hub: ContainerRegistry, status: int) -> None:
     hub.faults["tags/list"] = [(status, {})] * 9
     with pytest.raises(FactoryError, match=f"{status}"):
-        Registry(hub.url).tags("rocm/pytorch")
+        Registry(hub.url).list_tags("rocm/pytorch")
 
 
 @pytest.mark.parametrize("challenge", ['Basic realm="hub"', "Bearer", "Bearer service=hub", "?"])
 def test_a_registry_that_wants_a_login_is_refused(hub: ContainerRegistry, challenge: str) -> None:
     hub.challenge = challenge
-    with pytest.raises(FactoryError, match="the registry wants a login: rocm/pytorch"):
-        Registry(hub.url).tags("rocm/pytorch")
+    with pytest.raises(FactoryError, match="the registry requires a login: rocm/pytorch"):
+        Registry(hub.url).list_tags("rocm/pytorch")
 
 
 def test_a_token_that_does_not_help_is_not_fetched_for_ever(hub: ContainerRegistry) -> None:
     hub.bodies["/token"] = b'{"access_token": "useless"}'
     with pytest.raises(FactoryError, match="HTTP 401"):
-        Registry(hub.url).tags("rocm/pytorch")
+        Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("/token") == 1
 
 
 def test_a_list_may_not_go_on_at_another_host(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.next_link = "<http://127.0.0.1:9/v2/rocm/pytorch/tags/list>"
-    with pytest.raises(FactoryError, match=r"goes on elsewhere: rocm/pytorch: http://127.0.0.1:9/"):
-        Registry(hub.url).tags("rocm/pytorch")
+    with pytest.raises(FactoryError, match=r"continues on another host: rocm/pytorch: http://127.0.0.1:9/"):
+        Registry(hub.url).list_tags("rocm/pytorch")
 
 
 def test_a_list_without_end_is_left(hub: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,5 +173,5 @@ def test_a_list_without_end_is_left(hub: ContainerRegistry, monkeypatch: pytest.
     hub.add(IMAGE)
     hub.next_link = "</v2/rocm/pytorch/tags/list?n=1000>"
     with pytest.raises(FactoryError, match="lists tags without end"):
-        Registry(hub.url).tags("rocm/pytorch")
+        Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("tags/list") == 1 + 3

@@ -103,7 +103,7 @@ def test_a_page_of_5000_links_is_read_in_seconds(pages: TorchPages, rocm: Rocm) 
 
 def test_an_index_that_is_not_there_is_named(pages: TorchPages, rocm: Rocm) -> None:
     said = refused(pages, rocm)
-    assert said.startswith(f"cannot ask an index: that of ROCm 6.4, {pages.url}/rocm6.4: ")
+    assert said.startswith(f"cannot read an index: ROCm 6.4, {pages.url}/rocm6.4: ")
     assert "torch" in said
 
 
@@ -111,7 +111,7 @@ def test_an_index_that_is_not_there_is_named(pages: TorchPages, rocm: Rocm) -> N
 def test_an_index_that_refuses_is_an_error(pages: TorchPages, rocm: Rocm, status: int) -> None:
     pages.have("6.4", "2.9.1", "3.12")
     pages.status["6.4"] = status
-    assert "cannot ask an index" in refused(pages, rocm)
+    assert "cannot read an index" in refused(pages, rocm)
 
 
 def test_a_busy_index_is_asked_again(pages: TorchPages, rocm: Rocm) -> None:
@@ -150,7 +150,7 @@ def test_a_page_that_is_none_is_an_error_and_not_an_empty_index(pages: TorchPage
 def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm, kind: str) -> None:
     pages.have("6.4", "2.9.1", "3.12")
     pages.kind = kind
-    assert "cannot ask an index" in refused(pages, rocm)
+    assert "cannot read an index" in refused(pages, rocm)
 
 
 def test_an_index_that_does_not_answer_is_given_up(
@@ -164,7 +164,7 @@ def test_an_index_that_does_not_answer_is_given_up(
 
 @pytest.mark.parametrize("url", ["", "pytorch", "ftp://127.0.0.1", "http://", "http://[", "http://127.0.0.1:9"])
 def test_an_address_that_is_none_is_an_error(rocm: Rocm, url: str) -> None:
-    with pytest.raises(FactoryError, match=r"cannot ask an index: that of ROCm 6\.4, "):
+    with pytest.raises(FactoryError, match=r"cannot read an index: ROCm 6\.4, "):
         TorchIndex(url, {}).find_releases("6.4", rocm)
 
 

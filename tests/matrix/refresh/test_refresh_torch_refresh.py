@@ -246,11 +246,11 @@ def test_what_someone_else_wrote_meanwhile_is_kept(
     index = TorchIndex(full.url, {})
     ask = index.find_releases
 
-    def offer(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
+    def find_releases(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
         matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
         return ask(entry, rocm)
 
-    monkeypatch.setattr(index, "offer", offer)
+    monkeypatch.setattr(index, "find_releases", find_releases)
     with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
         refresh_torch(matrix, index)
     assert "rocm/pytorch:theirs" in matrix.read_text()
@@ -298,7 +298,7 @@ def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path)
     done = run("--matrix", matrix, "--index", "http://127.0.0.1:9")
     assert (done.returncode, done.stdout) == (FAILED, "")
     error, hint = done.stderr.splitlines()
-    assert error.startswith("error: cannot ask an index: that of ROCm 6.4, http://127.0.0.1:9/rocm6.4: ")
+    assert error.startswith("error: cannot read an index: ROCm 6.4, http://127.0.0.1:9/rocm6.4: ")
     assert hint == "hint: check the network and the index of that entry in matrix.yaml; nothing was changed"
     assert matrix.read_bytes() == before
 

@@ -270,7 +270,7 @@ def test_a_path_in_place_of_a_file_name_is_refused(cli: Cli, github: FakeGitHub,
     manifest.write_text(re.sub('"filename":"[^"]*"', '"filename":"../x-1-py3-none-any.whl"', manifest.read_text()))
     shown = cli(GITHUB, built, "--tag", "v1")
     assert shown.code == BAD_INPUT
-    assert "filename: not one: '../x-1-py3-none-any.whl'" in shown.err
+    assert "filename: invalid: '../x-1-py3-none-any.whl'" in shown.err
     assert github.calls == []
 
 

@@ -386,7 +386,7 @@ def test_rx_6800_with_ck_is_told_why_and_takes_the_triton_wheel(page: Page, whee
         ),
         pytest.param(
             "?gpu=MI350X&rocm=6.2",
-            "MI350X: torch for ROCm 6.2 is not built for gfx950; that for 7.14, 7.2, 7.1 and 7.0 is",
+            "MI350X: torch for ROCm 6.2 is not built for gfx950; torch for ROCm 7.14, 7.2, 7.1 and 7.0 is",
             "Drop ROCm 6.2",
             id="torch-without-the-gpu",
         ),

@@ -1,1 +1,1 @@
-"""Chores that edit matrix.yaml: image tags as a registry has them, torch releases as their indexes have them."""
+"""Maintenance scripts that update image tags and torch releases in matrix.yaml."""

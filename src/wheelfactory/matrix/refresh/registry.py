@@ -1,5 +1,7 @@
-"""A container registry -> the tags of a repository, and the digest of a tag (Docker registry HTTP API v2, OCI
-distribution specification). Reads only, without an account."""
+"""Read the tags of a repository and their digests from a container registry, without an account.
+
+Docker Registry HTTP API v2, now the OCI distribution specification.
+"""
 
 from __future__ import annotations
 
@@ -25,98 +27,99 @@ MANIFESTS = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-"""What `docker pull` accepts: an index of several platforms is what its digest then names, else the one manifest."""
+"""The types that `docker pull` accepts. The digest of a multi-platform image is the digest of its index."""
 
-_PAGE, _MOST_PAGES = 1000, 100
-_MOST_BYTES = 8 << 20
-"""Of one answer: the specification asks for manifests of up to 4 MiB, a page of tags has about 100 kB."""
+_PAGE_SIZE, _MAX_PAGES = 1000, 100
+_MAX_BYTES = 8 << 20
+"""The limit of a response: the specification allows manifests of 4 MiB, and a page of tags has about 100 kB."""
 _HINT = "check the network; nothing was changed"
 
 
 class _Page(FrozenModel, extra="ignore"):
-    """A part of the list of tags."""
+    """One page of the list of tags."""
 
     tags: tuple[str, ...] | None = None
 
 
-class _Grant(FrozenModel, extra="ignore"):
-    """A token; one of both names is used."""
+class _TokenResponse(FrozenModel, extra="ignore"):
+    """A token; registries use either name."""
 
     token: str | None = None
     access_token: str | None = None
 
 
 class Registry:
-    """A registry at a URL. What it cannot give, for any reason, is a `FactoryError`; that a tag is gone is not."""
+    """A registry at a URL. Every failed request raises `FactoryError`; only a missing tag is a result."""
 
     def __init__(self, url: str = DOCKER_HUB) -> None:
         self._url = url.rstrip("/")
         self._tokens: dict[str, str] = {}
         self._session = http_session()
 
-    def tags(self, repository: str) -> list[str]:
-        """All tags of a repository, page by page."""
-        url: str | None = f"{self._url}/v2/{repository}/tags/list?n={_PAGE}"
+    def list_tags(self, repository: str) -> list[str]:
+        """List all tags of a repository."""
+        url: str | None = f"{self._url}/v2/{repository}/tags/list?n={_PAGE_SIZE}"
         found: list[str] = []
-        for _ in range(_MOST_PAGES):
-            answer, body = self._ask("GET", str(url), repository)
-            if answer.status_code == requests.codes.not_found:
+        for _ in range(_MAX_PAGES):
+            response, body = self._request("GET", str(url), repository)
+            if response.status_code == requests.codes.not_found:
                 raise FactoryError("the registry does not have", repository, "check its name; nothing was changed")
             hint = "check the URL of the registry; nothing was changed"
-            found += parse_model(_Page, body, FactoryError("not what a registry answers", repository, hint)).tags or ()
-            url = next_page_url(
-                answer, self._url, FactoryError("the list of tags goes on elsewhere", repository, _HINT)
-            )
+            error = FactoryError("unexpected response of a registry", repository, hint)
+            found += parse_model(_Page, body, error).tags or ()
+            error = FactoryError("the list of tags continues on another host", repository, _HINT)
+            url = next_page_url(response, self._url, error)
             if url is None:
                 return found
-        raise FactoryError("the registry lists tags without end", repository, _HINT)
+        raise FactoryError("the list of tags is endless", repository, _HINT)
 
-    def digest(self, repository: str, tag: str) -> str | None:
-        """``sha256:...`` of what a tag names now, or None if there is no such tag.
-
-        Asked with HEAD, which Docker Hub does not count as a pull; where that tells no digest, the manifest is
-        fetched and its bytes are what counts.
-        """
+    def find_digest(self, repository: str, tag: str) -> str | None:
+        """Find the current digest of a tag, ``sha256:...``; None if there is no such tag."""
         url = f"{self._url}/v2/{repository}/manifests/{quote(tag, safe='')}"
-        answer, _ = self._ask("HEAD", url, repository)
-        stated = answer.headers.get("Docker-Content-Digest")
-        if answer.status_code != requests.codes.not_found and stated is None:
-            answer, body = self._ask("GET", url, repository)
-            stated = answer.headers.get("Docker-Content-Digest")
+        # HEAD, because Docker Hub counts a GET against the pull limit; some registries send the digest only with GET
+        response, _ = self._request("HEAD", url, repository)
+        digest = response.headers.get("Docker-Content-Digest")
+        if response.status_code != requests.codes.not_found and digest is None:
+            response, body = self._request("GET", url, repository)
+            digest = response.headers.get("Docker-Content-Digest")
             computed = f"sha256:{hashlib.sha256(body).hexdigest()}"
-            if stated not in (None, computed):
-                raise FactoryError("not what its digest says", f"{repository}:{tag} is {computed}, not {stated}", _HINT)
-            stated = computed
-        if answer.status_code == requests.codes.not_found:
+            if digest not in (None, computed):
+                raise FactoryError(
+                    "the manifest does not match its digest", f"{repository}:{tag} is {computed}, not {digest}", _HINT
+                )
+            digest = computed
+        if response.status_code == requests.codes.not_found:
             return None
-        if not re.fullmatch(f"sha256:{SHA256}", stated or ""):
-            raise FactoryError("not a sha256 digest", f"{stated!r} for {repository}:{tag}", _HINT)
-        return stated
+        if not re.fullmatch(f"sha256:{SHA256}", digest or ""):
+            raise FactoryError("not a sha256 digest", f"{digest!r} for {repository}:{tag}", _HINT)
+        return digest
 
-    def _ask(self, method: str, url: str, repository: str) -> tuple[requests.Response, bytes]:
-        """An answer that is 200 or 404, and its body; a token is fetched if there is none, or it expired."""
-        answer, body = self._send(method, url, self._tokens.get(repository))
-        if answer.status_code == requests.codes.unauthorized:
-            self._tokens[repository] = self._token(answer, repository)
-            answer, body = self._send(method, url, self._tokens[repository])
-        if answer.status_code not in (requests.codes.ok, requests.codes.not_found):
-            raise FactoryError("the registry refuses", f"{method} {url}: HTTP {answer.status_code}", _HINT)
-        return answer, body
+    def _request(self, method: str, url: str, repository: str) -> tuple[requests.Response, bytes]:
+        """Send a request, with a new token if needed; return a response with status 200 or 404, and its body."""
+        response, body = self._send(method, url, self._tokens.get(repository))
+        if response.status_code == requests.codes.unauthorized:
+            self._tokens[repository] = self._fetch_token(response, repository)
+            response, body = self._send(method, url, self._tokens[repository])
+        if response.status_code not in (requests.codes.ok, requests.codes.not_found):
+            raise FactoryError(
+                "the registry rejected the request", f"{method} {url}: HTTP {response.status_code}", _HINT
+            )
+        return response, body
 
-    def _token(self, answer: requests.Response, repository: str) -> str:
-        """A token for anyone, from where the registry's challenge says (Docker registry token authentication)."""
-        scheme, _, rest = answer.headers.get("WWW-Authenticate", "").partition(" ")
-        challenge: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]  # its stubs lack types
+    def _fetch_token(self, response: requests.Response, repository: str) -> str:
+        """Fetch an anonymous token from the address in the challenge (Docker registry token authentication)."""
+        scheme, _, rest = response.headers.get("WWW-Authenticate", "").partition(" ")
+        challenge: dict[str, str] = parse_dict_header(rest)  # type: ignore[no-untyped-call]  # untyped in its stubs
         if scheme.lower() != "bearer" or not challenge.get("realm"):
-            raise FactoryError("the registry wants a login", repository, "name a registry that anyone can read")
-        asked = {key: challenge[key] for key in ("service", "scope") if challenge.get(key)}
-        url = str(requests.Request("GET", challenge["realm"], params=asked).prepare().url)
-        granted, body = self._send("GET", url)
-        refusal = FactoryError("the registry gives no token", f"{url}: HTTP {granted.status_code}", _HINT)
-        found = parse_model(_Grant, body, refusal)
+            raise FactoryError("the registry requires a login", repository, "name a public registry")
+        query = {key: challenge[key] for key in ("service", "scope") if challenge.get(key)}
+        url = str(requests.Request("GET", challenge["realm"], params=query).prepare().url)
+        response, body = self._send("GET", url)
+        error = FactoryError("the registry issued no token", f"{url}: HTTP {response.status_code}", _HINT)
+        found = parse_model(_TokenResponse, body, error)
         token = found.token or found.access_token
-        if granted.status_code != requests.codes.ok or token is None:
-            raise refusal
+        if response.status_code != requests.codes.ok or token is None:
+            raise error
         return token
 
     def _send(self, method: str, url: str, token: str | None = None) -> tuple[requests.Response, bytes]:
@@ -127,9 +130,9 @@ class Registry:
             with self._session.request(method, url, headers=headers, stream=True) as response:
                 body = b""
                 for chunk in response.iter_content(1 << 16):
-                    body += chunk
-                    if len(body) > _MOST_BYTES:
-                        raise FactoryError("too long an answer", url, _HINT)
+                    body += chunk  # streamed, so that a hostile server cannot fill the memory
+                    if len(body) > _MAX_BYTES:
+                        raise FactoryError("response too large", url, _HINT)
                 return response, body
         except requests.exceptions.RetryError as error:
             hint = "run this later; nothing was changed"

@@ -1,6 +1,6 @@
-"""matrix.yaml + PyTorch's indexes -> the same file with the torch releases that are new there, or exactly what it was.
+"""Add the new torch releases on PyTorch's indexes to matrix.yaml.
 
-Nothing is ever removed, and no fact is made up: what needs a person is suggested, with the reason.
+Nothing is removed and no fact is guessed: a change that needs a person becomes a suggestion with a reason.
 """
 
 from __future__ import annotations
@@ -31,26 +31,23 @@ from wheelfactory.matrix.refresh.torch_index import TorchIndex, TorchReleases
 
 
 def merge_versions(listed: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """A list of versions with new ones in it: each stands before the first listed one that is older, else at the end.
-
-    What was listed keeps its order, also where that is not newest first.
-    """
+    """Insert each new version before the first older one, else at the end; the listed ones keep their order."""
     order = list(listed)
     for version in new:
-        older = (place for place, item in enumerate(order) if Version(item) < Version(version))
+        older = (position for position, item in enumerate(order) if Version(item) < Version(version))
         order.insert(next(older, len(order)), version)
     return tuple(order)
 
 
 def edit_torch(text: str, additions: Mapping[str, Sequence[str]]) -> str:
-    """The text of matrix.yaml with torch releases added to the ``torch:`` list of ROCm entries (entry -> releases)."""
+    """Add torch releases to the ``torch:`` lists of ROCm entries in the text of matrix.yaml (entry -> releases)."""
     root = compose_yaml(text)
     lists = ((find_node(root, ("rocm", entry, "torch")), new) for entry, new in additions.items())
-    return apply_edits(text, [edit for node, new in lists for edit in _edits(text, node, new)])
+    return apply_edits(text, [edit for node, new in lists for edit in _insertions(text, node, new)])
 
 
-def _edits(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
-    """One insertion for each place, as edits at the same place have no order."""
+def _insertions(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
+    """Yield one insertion for each position, because edits at one position have no order."""
     assert isinstance(node, yaml.SequenceNode)
     items = {item.value: item for item in node.value}
     order = merge_versions(list(items), new)
@@ -76,7 +73,7 @@ def _edits(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What a person may do about a torch release on the index of a ROCm entry, and why it is not done."""
+    """A torch release of a ROCm entry that needs a person, and why."""
 
     rocm: str
     torch: str
@@ -85,20 +82,20 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class TorchChanges:
-    """What the indexes say of a matrix, and what becomes of it."""
+    """The additions to a matrix, and suggestions for a person."""
 
     indexes: int
     additions: tuple[tuple[str, str], ...]
-    """(entry of the matrix, torch release)"""
+    """Pairs of a ROCm entry and a torch release."""
     suggestions: tuple[Suggestion, ...]
     cells: int
-    """How many the matrix had."""
+    """The number of cells before."""
     new_cells: int
-    """How many more it has with the additions."""
+    """The number of cells that the additions bring."""
 
     @property
     def lines(self) -> Iterator[str]:
-        """For the person who reviews the edit: each release that was added, then what only a person can do."""
+        """Report lines for the reviewer: each addition, then each suggestion."""
         for entry, torch in self.additions:
             yield f"added      to ROCm {entry}: torch {torch}"
         for suggestion in self.suggestions:
@@ -106,7 +103,7 @@ class TorchChanges:
 
     @property
     def summary(self) -> str:
-        """All of it in one line."""
+        """The counts, on one line."""
         return (
             f"{self.indexes} indexes: {len(self.additions)} torch releases added, "
             f"{len(self.suggestions)} suggestions; {self.new_cells} new cells besides {self.cells}"
@@ -114,71 +111,69 @@ class TorchChanges:
 
 
 def refresh_torch(path: Path, index: TorchIndex) -> TorchChanges:
-    """Ask the index of every ROCm entry of a matrix file, then write what is new, all at once.
+    """Read the index of every ROCm entry of a matrix file, then write all additions at once.
 
-    Raises `FactoryError` if any index fails, `InputError` for a bad matrix; the file is then byte for byte what it was.
+    Raises `FactoryError` if any index fails, `InputError` for an invalid matrix; the file is then unchanged.
     """
     matrix = load_matrix(path)
     content = path.read_bytes()
-    offers = {entry: index.find_releases(entry, rocm) for entry, rocm in matrix.rocm.items()}
-    findings, meant = compare_releases(matrix, offers)
-    if findings.additions:
-        by_entry = groupby(findings.additions, itemgetter(0))  # they come entry by entry
+    published = {entry: index.find_releases(entry, rocm) for entry, rocm in matrix.rocm.items()}
+    changes, expected = compare_releases(matrix, published)
+    if changes.additions:
+        by_entry = groupby(changes.additions, itemgetter(0))  # sorted by entry
         text = edit_torch(content.decode(), {entry: [torch for _, torch in added] for entry, added in by_entry})
-        write_matrix(path, content, text, meant, part="the torch lists")
-    return findings
+        write_matrix(path, content, text, expected, part="the torch lists")
+    return changes
 
 
-def compare_releases(matrix: Matrix, offers: Mapping[str, TorchReleases]) -> tuple[TorchChanges, Matrix]:
-    """What the offers of the indexes say of a matrix, and the matrix with the additions. Pure.
+def compare_releases(matrix: Matrix, published: Mapping[str, TorchReleases]) -> tuple[TorchChanges, Matrix]:
+    """Compare the releases on the indexes with a matrix; return the changes, and the matrix with the additions.
 
-    Raises `InputError` if the matrix as it is has no expansion.
+    Raises `InputError` if the matrix cannot be expanded.
     """
     cells = len(expand(matrix).cells)
-    meant = matrix
+    grown = matrix
     additions: list[tuple[str, str]] = []
     suggestions: list[Suggestion] = []
-    for entry, offer in offers.items():
-        for torch in _unlisted(matrix, entry, offer):
-            meant, reason = _grown(meant, entry, torch, offer[Version(torch)])
+    for entry, releases in published.items():
+        for torch in _unlisted(matrix, entry, releases):
+            grown, reason = _add_release(grown, entry, torch, releases[Version(torch)])
             if reason:
                 suggestions.append(Suggestion(entry, torch, reason))
             else:
                 additions.append((entry, torch))
-        suggestions += _about_listed(matrix, entry, offer)
-        suggestions += _about_pythons(matrix, entry, offer)
-    more = len(expand(meant).cells) - cells
-    return TorchChanges(len(offers), tuple(additions), tuple(suggestions), cells, more), meant
+        suggestions += _suggest_for_listed(matrix, entry, releases)
+        suggestions += _suggest_pythons(matrix, entry, releases)
+    more = len(expand(grown).cells) - cells
+    return TorchChanges(len(published), tuple(additions), tuple(suggestions), cells, more), grown
 
 
-def _unlisted(matrix: Matrix, entry: str, offer: TorchReleases) -> Iterator[str]:
-    """Releases that the entry does not list, newest first: those with facts, and of the others the last of a minor.
-
-    A patch release that another one on the same index replaced is of no use: labels have major and minor only.
-    """
+def _unlisted(matrix: Matrix, entry: str, releases: TorchReleases) -> Iterator[str]:
+    """Find releases that the entry does not list, newest first: with facts, or the last patch release of a minor."""
     listed = {Version(torch) for torch in matrix.rocm[entry].torch}
-    last = {version.release[:2]: version for version in sorted(offer)}.values()
-    for version in sorted(offer.keys() - listed, reverse=True):
+    # labels have only major and minor, so that an older patch release is of no use
+    last = {version.release[:2]: version for version in sorted(releases)}.values()
+    for version in sorted(releases.keys() - listed, reverse=True):
         known = _known(matrix, version)
         if known or version in last:
             yield known or str(version)
 
 
 def _known(matrix: Matrix, version: Version) -> str | None:
-    """The release as the matrix writes it, if it has an entry under ``torch:``; 2.9 and 2.9.0 are the same."""
+    """Find the spelling of a release in the matrix, which can be 2.9 for 2.9.0; None if it has no entry."""
     return next((torch for torch in matrix.torch if Version(torch) == version), None)
 
 
-def _grown(matrix: Matrix, entry: str, torch: str, pythons: frozenset[str]) -> tuple[Matrix, str]:
-    """The matrix with a release in the list of an entry and "", or as it is and why that cannot be."""
+def _add_release(matrix: Matrix, entry: str, torch: str, pythons: frozenset[str]) -> tuple[Matrix, str]:
+    """Add a release to an entry. Return the new matrix and "", or the same matrix and why it cannot be added."""
     if torch not in matrix.torch:
-        return matrix, f"no entry under torch: (it is there for {_named(pythons)})"
-    missing = _wanted(matrix, torch) - pythons
+        return matrix, f"no entry under torch: (the index has {_format_pythons(pythons)})"
+    missing = _required_pythons(matrix, torch) - pythons
     if missing:
-        return matrix, f"not there for {_named(missing)}, which its entry under torch: has"
+        return matrix, f"the index lacks {_format_pythons(missing)}, which its entry under torch: has"
     rocm = matrix.rocm[entry]
-    grown = rocm.model_copy(update={"torch": merge_versions(rocm.torch, [torch])})
-    added = matrix.model_copy(update={"rocm": {**matrix.rocm, entry: grown}})
+    extended = rocm.model_copy(update={"torch": merge_versions(rocm.torch, [torch])})
+    added = matrix.model_copy(update={"rocm": {**matrix.rocm, entry: extended}})
     try:
         expand(added)
     except InputError as error:
@@ -186,32 +181,34 @@ def _grown(matrix: Matrix, entry: str, torch: str, pythons: frozenset[str]) -> t
     return added, ""
 
 
-def _about_listed(matrix: Matrix, entry: str, offer: TorchReleases) -> Iterator[Suggestion]:
-    """Releases that the entry lists, and the index does not have at all, or not for a Python that is asked for."""
+def _suggest_for_listed(matrix: Matrix, entry: str, releases: TorchReleases) -> Iterator[Suggestion]:
+    """Report listed releases that the index lacks, or lacks for a Python of the matrix."""
     for torch in matrix.rocm[entry].torch:
-        pythons = offer.get(Version(torch))
+        pythons = releases.get(Version(torch))
         if pythons is None:
             yield Suggestion(entry, torch, "listed, but not on the index")
-        elif missing := _wanted(matrix, torch) - pythons:
-            yield Suggestion(entry, torch, f"listed, but not there for {_named(missing)}")
+        elif missing := _required_pythons(matrix, torch) - pythons:
+            yield Suggestion(entry, torch, f"listed, but the index lacks {_format_pythons(missing)}")
 
 
-def _about_pythons(matrix: Matrix, entry: str, offer: TorchReleases) -> Iterator[Suggestion]:
-    """Pythons that a known release is there for and its facts lack; not those older than any of the matrix."""
+def _suggest_pythons(matrix: Matrix, entry: str, releases: TorchReleases) -> Iterator[Suggestion]:
+    """Report Pythons that the index has and the facts of a release lack, except those older than the matrix."""
     oldest = min(map(Version, matrix.python))
-    for version in sorted(offer, reverse=True):
+    for version in sorted(releases, reverse=True):
         torch = _known(matrix, version)
         if torch is None:
             continue
-        further = {python for python in offer[version] if Version(python) >= oldest} - {*matrix.torch[torch].python}
+        further = {python for python in releases[version] if Version(python) >= oldest} - {*matrix.torch[torch].python}
         if further:
-            yield Suggestion(entry, torch, f"there for {_named(further)}, which its entry under torch: lacks")
+            yield Suggestion(
+                entry, torch, f"the index has {_format_pythons(further)}, which its entry under torch: lacks"
+            )
 
 
-def _wanted(matrix: Matrix, torch: str) -> frozenset[str]:
-    """The Pythons that cells of a known release are made for."""
+def _required_pythons(matrix: Matrix, torch: str) -> frozenset[str]:
+    """The Pythons of the cells of a release."""
     return frozenset(matrix.python) & frozenset(matrix.torch[torch].python)
 
 
-def _named(pythons: Iterable[str]) -> str:
+def _format_pythons(pythons: Iterable[str]) -> str:
     return f"Python {', '.join(sorted(pythons, key=Version, reverse=True))}"
