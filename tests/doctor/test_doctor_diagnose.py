@@ -79,10 +79,10 @@ def test_a_machine_without_flash_attn_has_nothing() -> None:
 @pytest.mark.parametrize(
     ("version", "record", "requires", "source"),
     [
-        pytest.param(CK_VERSION, CK_RECORD, (), "its build record", id="record"),
-        pytest.param(CK_VERSION, None, (), "its label", id="label"),
-        pytest.param("2.8.3+rocm7.0torch2.9.cxx11", None, (), "its label", id="label of another factory"),
-        pytest.param("2.8.3", None, ("torch==2.9.*",), "what it requires", id="requirement"),
+        pytest.param(CK_VERSION, CK_RECORD, (), "build record", id="record"),
+        pytest.param(CK_VERSION, None, (), "label", id="label"),
+        pytest.param("2.8.3+rocm7.0torch2.9.cxx11", None, (), "label", id="label of another factory"),
+        pytest.param("2.8.3", None, ("torch==2.9.*",), "requirements", id="requirement"),
     ],
 )
 def test_an_undefined_symbol_of_a_wheel_for_another_torch(
@@ -93,8 +93,8 @@ def test_an_undefined_symbol_of_a_wheel_for_another_torch(
 
     found = only(good_machine(made, TORCH_210))
 
-    assert found.name == "another torch"
-    assert f"was built for torch 2.9 (as {source} says), you have torch 2.10.0+rocm6.4" in found.what
+    assert found.name == "torch mismatch"
+    assert f"was built for torch 2.9 (from its {source}), you have torch 2.10.0+rocm6.4" in found.what
     assert "`undefined symbol: c10::check (_ZN3c105checkERKNSt7__cxx1112basic_string" in found.what
     keeps = "--force-reinstall 'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4" in found.remedy
     assert keeps == (version == CK_VERSION)
@@ -106,8 +106,8 @@ def test_an_undefined_symbol_of_a_wheel_that_names_no_torch(site: Site, tmp_path
 
     found = only(good_machine(made))
 
-    assert found.name == "another torch"
-    assert "was built against another torch than torch 2.9.1+rocm6.4: `undefined symbol: c10::check" in found.what
+    assert found.name == "torch mismatch"
+    assert "was built for another torch than torch 2.9.1+rocm6.4: `undefined symbol: c10::check" in found.what
 
 
 @pytest.mark.parametrize(("wheel", "torch"), [(False, True), (True, False)])
@@ -116,24 +116,24 @@ def test_an_undefined_symbol_of_the_other_cxx_abi(site: Site, tmp_path: Path, wh
 
     found = only(good_machine(made, replace(CK_TORCH, cxx11_abi=torch)))
 
-    assert found.name == "another C++ ABI"
+    assert found.name == "C++ ABI mismatch"
     kinds = {True: "new", False: "old"}
     assert f"the {kinds[wheel]} C++ ABI (_GLIBCXX_USE_CXX11_ABI={int(wheel)})" in found.what
-    assert f"has the {kinds[torch]} one ({int(torch)})" in found.what
+    assert f"but torch 2.9.1+rocm6.4 uses the {kinds[torch]} one ({int(torch)})" in found.what
 
 
 def test_the_abi_of_the_build_record_counts_where_the_symbol_takes_no_string(site: Site, tmp_path: Path) -> None:
     module = module_calling("namespace c10 { void check(int); }", "c10::check(1)", tmp_path, cxx11=True)
     made = ck_site(site, module, record=ck_record(cxx11_abi=False))
 
-    assert only(good_machine(made)).name == "another C++ ABI"
+    assert only(good_machine(made)).name == "C++ ABI mismatch"
 
 
 @pytest.mark.parametrize(
     ("symbol", "name", "said"),
     [
-        pytest.param("hipNewestThing", "another ROCm", "built against another ROCm than the one", id="HIP"),
-        pytest.param("PyUnstable_Newest", "another Python", "built for another Python than", id="Python"),
+        pytest.param("hipNewestThing", "ROCm mismatch", "built for another ROCm than torch 2.9.1", id="HIP"),
+        pytest.param("PyUnstable_Newest", "Python mismatch", "built for another Python than", id="Python"),
     ],
 )
 def test_an_undefined_symbol_that_is_not_of_torch(site: Site, symbol: str, name: str, said: str) -> None:
@@ -150,10 +150,15 @@ def test_an_undefined_symbol_that_is_not_of_torch(site: Site, symbol: str, name:
 @pytest.mark.parametrize(
     ("library", "version", "hip", "said"),
     [
-        ("libamdhip64.so.6", CK_VERSION, "7.0.51831", "was built for ROCm 6.4, torch 2.9.1+rocm6.4 for HIP 7.0.51831"),
-        ("libamdhip64.so.6", "2.8.3+other", "7.14.60850", "was built for another ROCm, torch"),
-        ("libamdhip64.so.7", "2.8.3+other", "6.4.43482", "was built for another ROCm, torch"),
-        ("libhiprtc.so.6", CK_VERSION, "6.3.42131", "was built for ROCm 6.4, torch"),
+        (
+            "libamdhip64.so.6",
+            CK_VERSION,
+            "7.0.51831",
+            "was built for ROCm 6.4, but torch 2.9.1+rocm6.4 for HIP 7.0.51831",
+        ),
+        ("libamdhip64.so.6", "2.8.3+other", "7.14.60850", "was built for another ROCm, but torch"),
+        ("libamdhip64.so.7", "2.8.3+other", "6.4.43482", "was built for another ROCm, but torch"),
+        ("libhiprtc.so.6", CK_VERSION, "6.3.42131", "was built for ROCm 6.4, but torch"),
     ],
 )
 def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: str, said: str) -> None:
@@ -161,7 +166,7 @@ def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: 
 
     found = only(good_machine(made, replace(CK_TORCH, hip=hip)))
 
-    assert found.name == "another ROCm"
+    assert found.name == "ROCm mismatch"
     assert said in found.what
     assert f"`{library}: cannot open shared object file`" in found.what
 
@@ -172,8 +177,8 @@ def test_a_library_of_the_very_rocm_that_is_nowhere(site: Site, library: str, hi
 
     found = only(good_machine(made, replace(CK_TORCH, hip=hip)))
 
-    assert found.name == "no library of ROCm"
-    assert found.remedy == f"find /opt/rocm -name '{library}*', and add the folder to LD_LIBRARY_PATH"
+    assert found.name == "ROCm library missing"
+    assert found.remedy == f"find /opt/rocm -name '{library}*', then add its directory to LD_LIBRARY_PATH"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +192,10 @@ def test_a_library_of_the_very_rocm_that_is_nowhere(site: Site, library: str, hi
 def test_a_torch_that_is_not_for_rocm(site: Site, torch: InstalledTorch, kind: str, library: str) -> None:
     found = only(good_machine(ck_site(site, broken_module(needed=(library,))), torch, devices=()))
 
-    assert found.name == "torch is not for ROCm"
-    assert found.what.startswith(f"torch {torch.version} is {kind}; flash-attn for an AMD GPU needs one")
+    assert found.name == "torch is not built for ROCm"
+    assert found.what.startswith(
+        f"torch {torch.version} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm"
+    )
     assert f"{library}: cannot open shared object file" in found.what
     assert found.remedy.endswith("'torch==2.9.*' --index-url https://download.pytorch.org/whl/rocm6.4")
 
@@ -196,7 +203,9 @@ def test_a_torch_that_is_not_for_rocm(site: Site, torch: InstalledTorch, kind: s
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        pytest.param("2.8.3", "has no label: it was made from the sources on PyPI, or by others", id="sdist of PyPI"),
+        pytest.param(
+            "2.8.3", "(it has no label, so it was built from PyPI's sources or elsewhere)", id="sdist of PyPI"
+        ),
         pytest.param("2.8.3+cu12torch2.9cxx11abiTRUE", "is built for CUDA: `libcudart.so.12: cannot", id="CUDA wheel"),
     ],
 )
@@ -241,7 +250,7 @@ def test_a_wheel_for_a_newer_libstdcxx(site: Site, tmp_path: Path) -> None:
 
     assert found.name == "libstdc++ too old"
     assert "`version GLIBCXX_3.4.99 not found` in " in found.what
-    assert found.remedy == "use a newer distribution, or a container of one"
+    assert found.remedy == "use a newer Linux distribution or container"
 
 
 def test_the_libstdcxx_of_conda_can_be_renewed(site: Site, tmp_path: Path) -> None:
@@ -259,8 +268,8 @@ def test_a_compiled_module_that_was_cut(site: Site, left: int, said: str) -> Non
     found = only(good_machine(ck_site(site, good_module("gfx942")[:left])))
 
     assert found.name == "damaged files"
-    assert found.what == f"files of flash-attn {CK_VERSION} are damaged or gone: `{said}`"
-    assert "-m pip uninstall --yes flash-attn; then install the wheel that fits" in found.remedy
+    assert found.what == f"files of flash-attn {CK_VERSION} are damaged or missing: `{said}`"
+    assert "-m pip uninstall --yes flash-attn; then install the matching wheel" in found.remedy
 
 
 def test_a_module_of_flash_attn_that_is_gone(site: Site) -> None:
@@ -282,17 +291,17 @@ def test_a_wheel_for_another_python(site: Site) -> None:
     found = only(good_machine(ck_site(site, good_module("gfx942"), name=module)))
 
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    assert found.name == "another Python"
-    assert f"({tag}, x86_64) does not take {module} of flash-attn {CK_VERSION}" in found.what
+    assert found.name == "Python mismatch"
+    assert f"({tag}, x86_64) cannot load {module} of flash-attn {CK_VERSION}" in found.what
 
 
 @pytest.mark.parametrize(
     ("value", "seen"),
     [
         (None, f"{VARIABLE} is not set"),
-        ("1", f"{VARIABLE} is '1' and not exactly 'TRUE'"),
-        ("true", f"{VARIABLE} is 'true' and not exactly 'TRUE'"),
-        (" TRUE", f"{VARIABLE} is ' TRUE' and not exactly 'TRUE'"),
+        ("1", f"{VARIABLE} is '1', not 'TRUE'"),
+        ("true", f"{VARIABLE} is 'true', not 'TRUE'"),
+        (" TRUE", f"{VARIABLE} is ' TRUE', not 'TRUE'"),
     ],
 )
 def test_a_triton_wheel_of_others_that_is_not_enabled(site: Site, value: str | None, seen: str) -> None:
@@ -316,7 +325,7 @@ def test_our_triton_wheel_where_the_other_backend_is_asked_for(site: Site) -> No
 
     found = only(good_machine(made, TRITON_TORCH))
 
-    assert found.name == "the other backend is asked for"
+    assert found.name == "wrong backend selected"
     assert found.what.startswith(f"{VARIABLE}=FALSE asks for the Composable Kernel backend")
     assert found.remedy.startswith(f"unset {VARIABLE};")
 
@@ -326,8 +335,8 @@ def test_a_compiled_wheel_that_is_told_to_use_triton(site: Site) -> None:
 
     found = only(good_machine(made))  # code for gfx942 is not asked for either
 
-    assert found.name == "Triton instead of compiled kernels"
-    assert found.what == f"{VARIABLE}=TRUE: flash-attn {CK_VERSION} uses Triton, not the kernels compiled into it"
+    assert found.name == "Triton overrides compiled kernels"
+    assert found.what == f"{VARIABLE}=TRUE makes flash-attn {CK_VERSION} use Triton instead of its compiled kernels"
 
 
 def test_a_wheel_that_holds_no_kernels_at_all(site: Site) -> None:
@@ -336,7 +345,7 @@ def test_a_wheel_that_holds_no_kernels_at_all(site: Site) -> None:
     found = only(good_machine(site))
 
     assert found.name == "no kernels"
-    assert "holds neither compiled kernels nor the Triton backend" in found.what
+    assert "contains neither compiled kernels nor the Triton backend" in found.what
 
 
 # other packages
@@ -357,7 +366,7 @@ def test_no_triton(site: Site, torch: InstalledTorch, index: str) -> None:
     found = only(good_machine(site.with_settings(**{VARIABLE: "TRUE"}), torch))
 
     assert found.name == "no Triton"
-    assert "this Python has none: `No module named 'triton'`" in found.what
+    assert "needs Triton, which is not installed: `No module named 'triton'`" in found.what
     assert found.remedy == f"{site.python} -m pip install torch=={torch.version} --index-url {index}"
 
 
@@ -382,7 +391,7 @@ def test_einops_is_missing_whether_the_import_needs_it_or_not(site: Site, value:
     )
 
     assert found.name == "missing requirement"
-    assert "requires einops, which this Python does not have" in found.what
+    assert "requires einops, which is not installed" in found.what
     assert found.remedy == f"{site.python} -m pip install --no-deps einops"
 
 
@@ -394,9 +403,9 @@ def test_a_leftover_that_loads_and_one_that_does_not(site: Site) -> None:
     left.write_bytes(broken_module(undefined=("_ZN3c105checkEv",)))
     fails = only(good_machine(site, TRITON_TORCH))
 
-    assert (loads.name, fails.name) == ("leftover of an earlier install",) * 2
+    assert (loads.name, fails.name) == ("leftover module",) * 2
     assert loads.what == (
-        f"{left} is not of flash-attn {TRITON_VERSION}; an earlier flash-attn left it, and Python takes it first"
+        f"{left} does not belong to flash-attn {TRITON_VERSION}; an earlier install left it, and Python imports it"
     )
     assert fails.what.endswith("undefined symbol: _ZN3c105checkEv`")
     assert loads.remedy == fails.remedy == f"rm {left}"
@@ -413,7 +422,7 @@ def test_the_module_of_the_second_of_two_flash_attn_is_no_leftover(site: Site) -
 
     found = diagnose_machine(replace(good_machine(site), flash_attn=taken), FACTS)
 
-    assert [diagnosis.name for diagnosis in found] == ["two flash-attn"]
+    assert [diagnosis.name for diagnosis in found] == ["two flash-attn installs"]
     assert other in found[0].what
 
 
@@ -422,7 +431,9 @@ def test_two_flash_attn_in_one_folder(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
 
     found = [
-        diagnosis for diagnosis in diagnose_machine(good_machine(site), FACTS) if diagnosis.name == "two flash-attn"
+        diagnosis
+        for diagnosis in diagnose_machine(good_machine(site), FACTS)
+        if diagnosis.name == "two flash-attn installs"
     ]
 
     assert len(found) == 1
@@ -449,8 +460,8 @@ def test_a_folder_that_hides_the_installed_one(site: Site, tmp_path: Path, monke
 
     found = only(good_machine(ck_site(site, good_module("gfx942"))))
 
-    assert found.name == "another folder flash_attn"
-    assert found.what.startswith(f"'{checkout}' has a folder flash_attn")
+    assert found.name == "directory shadows flash-attn"
+    assert found.what.startswith(f"'{checkout}' contains a directory flash_attn")
 
 
 # what is not known
@@ -473,7 +484,7 @@ def test_an_error_that_is_not_known_is_quoted(site: Site, init: bytes, said: str
     assert found.name == "unknown import error"
     assert said in found.what
     command = "-X faulthandler -c 'from flash_attn.flash_attn_interface import flash_attn_func'"
-    assert found.remedy == f"see more with: {site.python} {command}"
+    assert found.remedy == f"for details, run: {site.python} {command}"
 
 
 def test_the_loader_is_asked_for_more_where_it_complains(site: Site) -> None:

@@ -60,7 +60,7 @@ def test_no_torch_and_no_flash_attn() -> None:
     found = only(good_machine(None, None))
 
     assert found.name == "no torch"
-    assert found.remedy == "install a torch for ROCm: the doctor prints the line when it is given a site"
+    assert found.remedy == "install torch for ROCm: give the doctor a site and it prints the command"
 
 
 def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> None:
@@ -72,9 +72,9 @@ def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> No
 
     assert found.name == "torch does not import"
     assert "`OSError: libMIOpen.so.1: cannot open shared object file`" in found.what
-    more = f"see more with: {site.python} -X faulthandler -c 'import torch'"
+    more = f"for the full error, run: {site.python} -X faulthandler -c 'import torch'"
     assert found.remedy == (
-        f"{more}; or install it again: "
+        f"{more}; or reinstall it: "
         f"{site.python} -m pip install --force-reinstall torch==2.9.1+rocm6.4 --index-url {INDEX}"
     )
 
@@ -110,14 +110,14 @@ def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_of_that(site: Site) -
     [
         pytest.param(
             replace(CK_TORCH, version="2.10.0+rocm6.4"),
-            "another torch",
-            "is for torch 2.9 (as its label says), you have torch 2.10.0+rocm6.4",
+            "torch mismatch",
+            "was built for torch 2.9 (from its label), you have torch 2.10.0+rocm6.4",
             id="torch",
         ),
         pytest.param(
             replace(CK_TORCH, version="2.9.1+rocm6.3", hip="6.3.42131"),
-            "another ROCm",
-            "was built for ROCm 6.4, torch 2.9.1+rocm6.3 for HIP 6.3.42131",
+            "ROCm mismatch",
+            "was built for ROCm 6.4, but torch 2.9.1+rocm6.3 for HIP 6.3.42131",
             id="ROCm",
         ),
     ],
@@ -134,7 +134,7 @@ def test_a_compiled_wheel_for_another_pair_that_happens_to_import(
 def test_a_torch_outside_of_what_the_wheel_requires(site: Site) -> None:
     made = ck_site(site, good_module("gfx942"), version="2.8.3", record=None, requires=("torch (==2.8.*)", "einops"))
 
-    assert "is for torch 2.8 (as what it requires says), you have" in only(good_machine(made)).what
+    assert "was built for torch 2.8 (from its requirements), you have" in only(good_machine(made)).what
 
 
 def test_a_triton_wheel_does_not_care_for_rocm(site: Site) -> None:
@@ -153,7 +153,7 @@ def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: Install
 def test_the_triton_of_pypi_over_that_of_rocm(site: Site) -> None:
     found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1"}))
 
-    assert found.name == "two Tritons"
+    assert found.name == "two Tritons installed"
     assert found.what.startswith("triton-rocm 3.7.1 and triton 3.9.0 are both installed")
     pip = f"{site.python} -m pip"
     assert found.remedy == (
@@ -186,28 +186,28 @@ def test_a_triton_that_no_index_of_pytorch_has_is_not_looked_for_there(site: Sit
     found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1+cf34004b"}, torch))
 
     assert found.remedy == (
-        f"{site.python} -m pip uninstall --yes triton; then install triton-rocm==3.7.1+cf34004b from where "
-        "torch 2.13.0a0+git1234567 came, with --force-reinstall --no-deps"
+        f"{site.python} -m pip uninstall --yes triton; then install triton-rocm==3.7.1+cf34004b from the source "
+        "of torch 2.13.0a0+git1234567, with --force-reinstall --no-deps"
     )
 
 
 @pytest.mark.parametrize(
-    ("packages", "cure"),
+    ("packages", "remedy"),
     [
-        ({"triton": "3.1.0+rocm6.4.1"}, "torch 2.13.0+rocm7.2 brings triton 3.1.0+rocm6.4.1: install a compiled"),
+        ({"triton": "3.1.0+rocm6.4.1"}, "torch 2.13.0+rocm7.2 requires triton 3.1.0+rocm6.4.1: install a compiled"),
         ({"triton": "3.9.0"}, "-m pip install --no-deps 'triton>=3.2,<3.9'"),
-        ({"triton-rocm": "3.9.1"}, "torch 2.13.0+rocm7.2 brings triton-rocm 3.9.1: install a compiled wheel (ck), or"),
-        ({"pytorch-triton-rocm": "3.1.0"}, "brings pytorch-triton-rocm 3.1.0: install a compiled wheel (ck), or"),
+        ({"triton-rocm": "3.9.1"}, "torch 2.13.0+rocm7.2 requires triton-rocm 3.9.1: install a compiled wheel (ck) or"),
+        ({"pytorch-triton-rocm": "3.1.0"}, "requires pytorch-triton-rocm 3.1.0: install a compiled wheel (ck) or"),
     ],
 )
 def test_a_triton_outside_of_the_window_although_the_import_works(
-    site: Site, packages: Mapping[str, str], cure: str
+    site: Site, packages: Mapping[str, str], remedy: str
 ) -> None:
     found = only(machine_with_tritons(site, packages))
 
-    assert found.name == "another Triton"
-    assert "works with Triton 3.2 and newer before 3.9, you have " in found.what
-    assert cure in found.remedy
+    assert found.name == "unsupported Triton"
+    assert "needs Triton >=3.2,<3.9, you have " in found.what
+    assert remedy in found.remedy
 
 
 def test_a_compiled_wheel_does_not_care_for_triton(site: Site) -> None:
@@ -229,18 +229,18 @@ def test_no_code_for_this_gpu(site: Site, record: bytes | None) -> None:
 
     assert found.name == "no code for this GPU"
     assert found.what.startswith(f"flash-attn {CK_VERSION} has code for gfx90a, gfx942")
-    assert ", and none for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT, " in found.what
-    assert found.remedy.startswith("install the wheel that fits")
+    assert ", but not for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT, " in found.what
+    assert found.remedy.startswith("install the matching wheel")
 
 
 @pytest.mark.parametrize(
-    ("visible", "number", "cure"),
+    ("visible", "number", "remedy"),
     [
         (None, 0, "export HIP_VISIBLE_DEVICES=1"),
         ("2,5", 2, "export HIP_VISIBLE_DEVICES=5"),
     ],
 )
-def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: int, cure: str) -> None:
+def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: int, remedy: str) -> None:
     made = ck_site(site, good_module("gfx1100"), record=None)
     made = made.with_settings(**({"HIP_VISIBLE_DEVICES": visible} if visible else {}))
     torch = replace(CK_TORCH, archs=("gfx1036", "gfx1100"))
@@ -249,9 +249,9 @@ def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: in
 
     assert found.name == "no code for one of the GPUs"
     assert found.what.endswith(
-        f"none for gfx1036 (Ryzen 7000 (Raphael) graphics) (GPU {number}; 2 are seen, the first is 0)"
+        f"not for gfx1036 (Ryzen 7000 (Raphael) graphics) (GPU {number}; 2 visible, counted from 0)"
     )
-    assert found.remedy == cure
+    assert found.remedy == remedy
 
 
 def test_what_torch_sees_counts_before_what_the_driver_lists(site: Site) -> None:
@@ -268,7 +268,7 @@ def test_an_override_that_takes_the_code_away(site: Site, archs: tuple[str, ...]
     found = only(good_machine(made, replace(CK_TORCH, archs=archs), gpus=("gfx1100",)))
 
     assert found.name == "no code for this GPU"
-    assert found.what.endswith(", which HSA_OVERRIDE_GFX_VERSION=10.3.0 makes of gfx1100")
+    assert found.what.endswith("; HSA_OVERRIDE_GFX_VERSION=10.3.0 makes gfx1100 report that arch")
     assert found.remedy == "unset HSA_OVERRIDE_GFX_VERSION"
 
 
@@ -295,7 +295,7 @@ def unreached(torch: InstalledTorch = CK_TORCH, **changes: object) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("marks", "environ", "name", "said", "cure"),
+    ("marks", "environ", "name", "said", "remedy"),
     [
         pytest.param({}, {}, "no GPU driver", "the amdgpu driver is not loaded", "sudo modprobe amdgpu", id="none"),
         pytest.param(
@@ -320,7 +320,7 @@ def unreached(torch: InstalledTorch = CK_TORCH, **changes: object) -> Machine:
     ],
 )  # fmt: skip
 def test_no_dev_kfd(
-    tmp_path: Path, marks: Mapping[str, str], environ: Mapping[str, str], name: str, said: str, cure: str
+    tmp_path: Path, marks: Mapping[str, str], environ: Mapping[str, str], name: str, said: str, remedy: str
 ) -> None:
     for mark, text in marks.items():
         (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
@@ -329,9 +329,9 @@ def test_no_dev_kfd(
     found = only(unreached(devices=read_devices(tmp_path), container=find_container(tmp_path, environ), gpus=()))
 
     assert found.name == name
-    assert "there is no /dev/kfd" in found.what
+    assert "/dev/kfd does not exist" in found.what
     assert said in found.what
-    assert cure in found.remedy
+    assert remedy in found.remedy
 
 
 def test_a_container_without_the_device_of_a_gpu_that_the_driver_lists(tmp_path: Path) -> None:
@@ -349,13 +349,13 @@ def closed(device: Device, group: str = "render") -> Device:
 
 
 @pytest.mark.parametrize(
-    ("devices", "container", "name", "what", "cure"),
+    ("devices", "container", "name", "what", "remedy"),
     [
         pytest.param(
             (closed(KFD), closed(RENDER_NODE, "video")),
             None,
             "missing group",
-            "ada may not open /dev/kfd, /dev/dri/renderD128, which the groups render and video may",
+            "ada has no permission to open /dev/kfd, /dev/dri/renderD128; this needs the groups render and video",
             "sudo usermod --append --groups render,video ada, then log out and in again",
             id="two groups",
         ),
@@ -363,7 +363,7 @@ def closed(device: Device, group: str = "render") -> Device:
             (KFD, closed(RENDER_NODE)),
             None,
             "missing group",
-            "ada may not open /dev/dri/renderD128, which the group render may",
+            "ada has no permission to open /dev/dri/renderD128; this needs the group render",
             "sudo usermod --append --groups render ada, then log out and in again",
             id="one group",
         ),
@@ -371,7 +371,7 @@ def closed(device: Device, group: str = "render") -> Device:
             (closed(KFD, "109"), closed(RENDER_NODE, "44")),
             "docker",
             "missing group",
-            "ada may not open /dev/kfd, /dev/dri/renderD128, which the groups 109 and 44 may",
+            "ada has no permission to open /dev/kfd, /dev/dri/renderD128; this needs the groups 109 and 44",
             "start the container with --group-add 109 --group-add 44",
             id="numbers in a container",
         ),
@@ -379,33 +379,36 @@ def closed(device: Device, group: str = "render") -> Device:
             (closed(KFD),),
             "podman",
             "missing group",
-            "ada may not open /dev/kfd, which the group render may",
-            "start the container with --group-add render; if the host numbers it otherwise, by its number there",
+            "ada has no permission to open /dev/kfd; this needs the group render",
+            "start the container with --group-add render (use the host's group number if it differs)",
             id="a name in a container",
         ),
         pytest.param(
             (closed(KFD, "ada"),),
             None,
             "no permission for the GPU",
-            "ada may not open /dev/kfd, whose group ada is theirs",
+            "ada has no permission to open /dev/kfd (group ada)",
             "ls -l /dev/kfd",
             id="a member all the same",
         ),
     ],
 )
 def test_a_device_that_may_not_be_opened(
-    devices: tuple[Device, ...], container: str | None, name: str, what: str, cure: str
+    devices: tuple[Device, ...], container: str | None, name: str, what: str, remedy: str
 ) -> None:
     found = only(unreached(devices=devices, container=container, groups=("ada",)))
 
-    assert (found.name, found.what, found.remedy) == (name, what, cure)
+    assert (found.name, found.what, found.remedy) == (name, what, remedy)
 
 
 def test_not_even_root_may_open_it_in_a_container() -> None:
     found = only(unreached(devices=(closed(KFD),), container="docker", user="root", groups=("root",)))
 
     assert found.name == "no permission for the GPU"
-    assert found.what == "root may not open /dev/kfd: this container (docker) was not given it"
+    assert (
+        found.what
+        == "root has no permission to open /dev/kfd: this container (docker) was started without access to it"
+    )
     assert found.remedy == "start the container with: docker run --device=/dev/kfd ..."
 
 
@@ -413,9 +416,9 @@ def test_not_even_root_may_open_it_in_a_container() -> None:
 def test_a_gpu_that_a_variable_hides(name: str) -> None:
     found = only(unreached(environ={name: ""}))
 
-    assert found.name == "the GPU is hidden"
+    assert found.name == "GPU hidden"
     assert found.what == (
-        f"the driver lists gfx942 ({product_names('gfx942')}), torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
+        f"the driver lists gfx942 ({product_names('gfx942')}), but torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
     )
     assert found.remedy == f"unset {name}"
 
@@ -424,14 +427,14 @@ def test_a_gpu_that_torch_does_not_see_for_no_known_reason() -> None:
     found = only(unreached())
 
     assert found.name == "torch sees no GPU"
-    assert found.remedy.startswith("see more with: AMD_LOG_LEVEL=3 ")
+    assert found.remedy.startswith("for details, run: AMD_LOG_LEVEL=3 ")
 
 
 def test_a_driver_that_lists_no_gpu() -> None:
     found = only(unreached(gpus=()))
 
     assert found.name == "no GPU"
-    assert found.what == "/dev/kfd can be opened, and the driver lists no GPU"
+    assert found.what == "/dev/kfd can be opened, but the driver lists no GPU"
 
 
 def test_one_closed_node_is_nothing_where_torch_sees_a_gpu() -> None:
@@ -445,7 +448,7 @@ def test_the_weightiest_comes_first(site: Site) -> None:
 
     found = diagnose_machine(good_machine(made, torch, devices=(closed(KFD),), groups=("ada",)), FACTS)
 
-    names = ["torch is not for ROCm", "no code for this GPU", "missing group", "missing requirement"]
+    names = ["torch is not built for ROCm", "no code for this GPU", "missing group", "missing requirement"]
     assert [diagnosis.name for diagnosis in found] == names
 
 

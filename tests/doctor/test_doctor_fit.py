@@ -79,7 +79,7 @@ FITTING: Mapping[str, str | None] = {
 }
 """The version that fits each machine with torch 2.9 for ROCm 6.4."""
 
-NOT_ROCM = {"cuda": "torch is a CUDA build", "cpu": "torch is a CPU build", "none": "no torch"}
+NOT_ROCM = {"cuda": "torch is a CUDA build", "cpu": "torch is a CPU build", "none": "torch is not installed"}
 
 
 @pytest.mark.parametrize("kind", TORCHES)
@@ -108,7 +108,7 @@ def test_a_torch_of_a_container_is_taken_by_what_it_says(
     torches: Mapping[str, InstalledTorch | None], wheels: tuple[PublishedWheel, ...]
 ) -> None:
     fit = find_fit(wheels, replace(MI300X, torch=torches["container"]), FACTS)
-    assert why(fit, "2.8.3+rocm62torch2.5") == ("built with the old C++ ABI, your torch has the new one",)
+    assert why(fit, "2.8.3+rocm62torch2.5") == ("built with the old C++ ABI, your torch uses the new one",)
     old = InstalledTorch("2.5.0a0+git1234567", hip="6.2.41133", cxx11_abi=False)
     assert best(find_fit(wheels, replace(MI300X, torch=old), FACTS)) == ["2.8.3+rocm62torch2.5 cp311"]
 
@@ -131,35 +131,35 @@ CUDA = InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
     ("changed", "reasons"),
     [
         ({"torch": replace(ROCM_TORCH, version="2.10.0+rocm6.4")}, ("built for torch 2.9, you have 2.10",)),
-        ({"torch": replace(ROCM_TORCH, hip="7.1.25424")}, ("for ROCm 6.4, your torch is of 7.1",)),
-        ({"torch": None}, ("no torch",)),
+        ({"torch": replace(ROCM_TORCH, hip="7.1.25424")}, ("built for ROCm 6.4, your torch for 7.1",)),
+        ({"torch": None}, ("torch is not installed",)),
         ({"torch": CUDA}, ("torch is a CUDA build",)),
         ({"torch": replace(CUDA, cuda=None)}, ("torch is a CPU build",)),
         ({"torch": InstalledTorch("2.9.1+cu128", error="killed")}, ("torch is a CUDA build",)),
         ({"torch": InstalledTorch("2.9.1+cpu", error="killed")}, ("torch is a CPU build",)),
         (
             {"torch": InstalledTorch("2.9.0a0+git1", error="killed")},
-            ("torch does not import, so that its ROCm is not known",),
+            ("torch cannot be imported, so its ROCm version is unknown",),
         ),
-        ({"torch": InstalledTorch("", hip="6.4")}, ("built for torch 2.9, you have an unknown one",)),
+        ({"torch": InstalledTorch("", hip="6.4")}, ("built for torch 2.9, you have an unknown version",)),
         (
             {"torch": replace(ROCM_TORCH, cxx11_abi=False)},
-            ("built with the new C++ ABI, your torch has the old one",),
+            ("built with the new C++ ABI, your torch uses the old one",),
         ),
-        ({"python": replace(PYTHON, version="3.13.1", tag="cp313")}, ("for Python 3.11, this is 3.13",)),
+        ({"python": replace(PYTHON, version="3.13.1", tag="cp313")}, ("built for Python 3.11, you have 3.13",)),
         (
             {"python": replace(PYTHON, version="3.13.1", tag="cp313t")},
-            ("for Python 3.11, this is 3.13 free-threaded",),
+            ("built for Python 3.11, you have 3.13 free-threaded",),
         ),
-        ({"python": replace(PYTHON, tag="pp311")}, ("for Python 3.11, this is PyPy 3.11",)),
+        ({"python": replace(PYTHON, tag="pp311")}, ("built for Python 3.11, you have PyPy 3.11",)),
         (
             {"python": replace(PYTHON, version="3.8.18", tag="cp38")},
-            ("for Python 3.11, this is 3.8", "needs Python 3.9 or newer, this is 3.8"),
+            ("built for Python 3.11, you have 3.8", "needs Python 3.9 or newer, you have 3.8"),
         ),
-        ({"python": replace(PYTHON, glibc="2.17")}, ("needs glibc 2.28, this is 2.17",)),
+        ({"python": replace(PYTHON, glibc="2.17")}, ("needs glibc 2.28, this system has 2.17",)),
         ({"python": replace(PYTHON, glibc=None)}, ("needs glibc 2.28, this system has another C library",)),
-        ({"python": replace(PYTHON, machine="aarch64")}, ("for x86_64, this is aarch64",)),
-        ({"python": replace(PYTHON, system="Darwin")}, ("for Linux, this is Darwin",)),
+        ({"python": replace(PYTHON, machine="aarch64")}, ("built for x86_64, this machine is aarch64",)),
+        ({"python": replace(PYTHON, system="Darwin")}, ("built for Linux, this system is Darwin",)),
         (
             {"gpus": ("gfx1030",), "gpu_names": ("Radeon RX 6800",)},
             ("has no code for gfx1030 (Radeon RX 6800)",),
@@ -200,13 +200,13 @@ def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[PublishedWheel,
     machine = replace(MI300X, torch=torch, python=replace(PYTHON, version="3.12.1", tag="cp312"))
     fit = find_fit(wheels, machine, FACTS)
     assert not fit.fitting
-    assert fit.near_misses[0].reasons == ("for Python 3.11, this is 3.12",)
+    assert fit.near_misses[0].reasons == ("built for Python 3.11, you have 3.12",)
     counts = [len(miss.reasons) for miss in fit.near_misses]
     assert counts == sorted(counts)
     assert why(fit, CK) == (
         "built for torch 2.9, you have 2.13",
-        "for ROCm 6.4, your torch is of 7.2",
-        "for Python 3.11, this is 3.12",
+        "built for ROCm 6.4, your torch for 7.2",
+        "built for Python 3.11, you have 3.12",
     )
 
 
@@ -273,7 +273,7 @@ def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels:
     assert best(fit) == [f"{TRITON} None"]
     igpu = product_names("gfx1036")
     assert find_condition(fit.fitting[0], MIXED) == (
-        f"first `export HIP_VISIBLE_DEVICES=1`: it was not checked for gfx1036 ({igpu})"
+        f"first run `export HIP_VISIBLE_DEVICES=1`: the wheel was not checked for gfx1036 ({igpu})"
     )
     assert why(fit, CK) == (
         "has no code for gfx1036 (Ryzen 7000 (Raphael) graphics)",
@@ -287,7 +287,7 @@ def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[PublishedWheel, .
     assert (first.version, find_condition(first, both)) == (TRITON, "")
     assert others[0].version == CK
     assert find_condition(others[0], both).startswith(
-        "first `export HIP_VISIBLE_DEVICES=0`: it has no code for gfx1100"
+        "first run `export HIP_VISIBLE_DEVICES=0`: the wheel has no code for gfx1100"
     )
 
 

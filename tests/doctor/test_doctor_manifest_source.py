@@ -111,7 +111,7 @@ def test_a_manifest_is_read_whole(length: int | None) -> None:
 
 
 def test_a_connection_that_is_cut_is_told() -> None:
-    assert complaint(sending(DATA[:100], length=len(DATA))) == f"cut off after 100 of {len(DATA)} bytes"
+    assert complaint(sending(DATA[:100], length=len(DATA))) == f"truncated: got 100 of {len(DATA)} bytes"
 
 
 def test_a_connection_that_is_cut_before_anything_came_is_told() -> None:
@@ -138,7 +138,7 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_source, "DOWNLOAD_TIMEOUT_S", -1.0)
-    assert complaint(sending(DATA, length=len(DATA))) == "not there within -1 s"
+    assert complaint(sending(DATA, length=len(DATA))) == "took longer than -1 s"
 
 
 def test_a_manifest_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

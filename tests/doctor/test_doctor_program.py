@@ -100,15 +100,15 @@ def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[Publish
         "GPU         8 x gfx942 (AMD Instinct MI300X OAM)",
         "flash-attn  not installed",
         "",
-        f"Fits: {CK_FILE}",
-        "  CK, compiled kernels; 1.2 MB; for gfx90a gfx942 gfx950",
+        f"Matching wheel: {CK_FILE}",
+        "  CK, kernels compiled ahead of time; 1.2 MB; for gfx90a gfx942 gfx950",
         "  verified",
         f"  checks passed: {checks}",
         f"    /venv/bin/python -m pip install --no-deps '{exact_einops}' '{exact_ck}'",
         f"    uv pip install --python /venv/bin/python --no-deps 'einops @ {exact_einops}' 'flash-attn @ {exact_ck}'",
         "",
     ]
-    assert lines[14] == f"Also fits: {TRITON_FILE}"
+    assert lines[14] == f"Other matching wheel: {TRITON_FILE}"
 
 
 def test_what_was_not_checked_is_said_and_such_a_wheel_is_not_called_verified(rows: tuple[WheelRow, ...]) -> None:
@@ -131,7 +131,7 @@ def test_where_another_torch_is_needed_what_was_not_checked_is_said_too(rows: tu
     triton = next(row for row in rows if row.filename == TRITON_FILE)
     old = as_read([triton.model_copy(update={"gates": ()})])
     lines = text_of(report_on(replace(MI300X, torch=None), old))
-    at = lines.index(f"No wheel fits. {TRITON_FILE} does with the torch that this installs:")
+    at = lines.index(f"2. Install this wheel (run the doctor again for its command): {TRITON_FILE}")
     assert lines[at + 1].startswith("  not checked: archive, ")
 
 
@@ -142,28 +142,30 @@ def test_the_archs_that_a_wheel_is_verified_on_are_shown(wheels: tuple[Published
 
 def test_what_is_wrong_comes_before_what_fits(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(MI300X, wheels, Diagnosis("group", "no group render", "sudo usermod -aG render you")))
-    assert lines[6:9] == ["", "Wrong: no group render", "Cure:  sudo usermod -aG render you"]
-    assert lines.index(f"Fits: {CK_FILE}") > 8
+    assert lines[6:9] == ["", "Problem: no group render", "Fix:     sudo usermod -aG render you"]
+    assert lines.index(f"Matching wheel: {CK_FILE}") > 8
 
 
 def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(
     wheels: tuple[PublishedWheel, ...],
 ) -> None:
     lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or InstalledTorch(""), hip="7.2.1")), wheels))
-    assert lines[7:12] == [
-        "No wheel fits. flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl does with the torch that this installs:",
+    assert lines[7:14] == [
+        "Your torch does not match any wheel.",
+        "1. Install this torch:",
         "    /venv/bin/python -m pip install torch==2.9.1+rocm6.4 --index-url https://download.pytorch.org/whl/rocm6.4",
         "    uv pip install --python /venv/bin/python torch==2.9.1+rocm6.4 "
         "--default-index https://download.pytorch.org/whl/rocm6.4",
+        f"2. Install this wheel (run the doctor again for its command): {TRITON_FILE}",
         "",
-        "The nearest, and why they do not fit:",
+        "Closest wheels and why they do not match:",
     ]
-    assert lines[12:14] == [f"  {TRITON_FILE}", "    for ROCm 6.4, your torch is of 7.2"]
+    assert lines[14:16] == [f"  {TRITON_FILE}", "    built for ROCm 6.4, your torch for 7.2"]
     at = lines.index(f"  {CK_FILE}")
-    reasons = ["    for ROCm 6.4, your torch is of 7.2", "    has no code for gfx1030 (Radeon RX 6800)"]
+    reasons = ["    built for ROCm 6.4, your torch for 7.2", "    has no code for gfx1030 (Radeon RX 6800)"]
     assert lines[at + 1 : at + 3] == reasons
     assert sum(line.startswith("  flash_attn-") for line in lines) == 5
-    assert lines[-1] == "  and 1 more, which --json lists"
+    assert lines[-1] == "  and 1 more (listed by --json)"
 
 
 def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_not(
@@ -176,7 +178,7 @@ def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_no
     report = report_on(old, with_fallback)
     assert text_of(report)[-4:] == [
         "",
-        "Without a wheel: the same functions in pure PyTorch, for any GPU that your torch runs on.",
+        "Alternative: the same functions in pure PyTorch, for any GPU that your torch supports.",
         f"    /venv/bin/python -m pip install --no-deps {shlex.quote(address)}",
         f"    uv pip install --python /venv/bin/python --no-deps {shlex.quote(f'flash-attention-amd @ {address}')}",
     ]
@@ -192,7 +194,7 @@ def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tupl
     machine = replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib"))
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
-    at = lines.index(f"The wheel that fits is installed: {CK_FILE}")
+    at = lines.index(f"Already installed: {CK_FILE}")
     assert lines[at + 4] == ""  # no line that installs it
 
 
@@ -208,7 +210,7 @@ def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[P
 
 def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[PublishedWheel, ...]) -> None:
     machine = replace(MI300X, python=replace(PYTHON, externally_managed=True, pip=None))
-    but = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
+    but = [line for line in text_of(report_on(machine, wheels)) if line.startswith("Note: ")]
     assert [re.findall(r"`(.*?)`", line)[0] for line in but] == [
         "/venv/bin/python -m venv --system-site-packages flash-attn-env",
         "/venv/bin/python -m ensurepip",
@@ -217,13 +219,16 @@ def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[PublishedWheel,
 
 def test_a_python_of_the_distribution_without_torch_has_none_to_be_seen(wheels: tuple[PublishedWheel, ...]) -> None:
     machine = replace(MI300X, python=replace(PYTHON, externally_managed=True), torch=None)
-    (but,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("But ")]
-    assert "make an environment, `/venv/bin/python -m venv flash-attn-env`, and examine --python " in but
+    (but,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("Note: ")]
+    assert (
+        "create an environment with `/venv/bin/python -m venv flash-attn-env`, then run the doctor with --python "
+        in but
+    )
 
 
 def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(replace(MI300X, gpus=(), gpu_names=()), wheels))
-    assert "No GPU is seen here, so nobody has looked whether it has code for yours." in lines
+    assert "No GPU detected, so GPU compatibility was not checked." in lines
 
 
 @pytest.mark.parametrize(
@@ -254,7 +259,7 @@ def _paths(value: object, path: str = "") -> Iterator[str]:
     if isinstance(value, list):
         for item in value:
             yield from _paths(item, f"{path}[]")
-    elif isinstance(value, dict) and path.rpartition(".")[2] not in ("packages", "environ", "gates", "record"):
+    elif isinstance(value, dict) and path.rpartition(".")[2] not in ("packages", "environ", "gates", "build_record"):
         for key, inner in value.items():
             own = f"{path}.{key}" if path else key
             yield from _paths(inner, own) if inner not in ([], {}, None) else iter([own])
@@ -335,13 +340,13 @@ def run(tmp_path: Path) -> Run:
 def test_a_machine_is_examined_and_its_wheel_found(run: Run, release: Path) -> None:
     ran = run(site=str(release))
     assert (ran.code, ran.error) == (DONE, None)
-    assert any(line.endswith(f"its: {TRITON_FILE}") for line in ran.out)  # it takes whatever Python runs this
+    assert any(line.endswith(f"atching wheel: {TRITON_FILE}") for line in ran.out)  # it takes whatever Python runs this
     assert "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU" in ran.out
 
 
 def test_options_choose_among_the_wheels(run: Run, release: Path) -> None:
     ran = run("--backend", "triton", "--flash-attn", "2.8.3", site=str(release))
-    assert [line for line in ran.out if "its: " in line] == [f"Fits: {TRITON_FILE}"]
+    assert [line for line in ran.out if "atching wheel: " in line] == [f"Matching wheel: {TRITON_FILE}"]
 
 
 def test_json_is_one_object_with_the_exit_code(run: Run, release: Path) -> None:
@@ -359,7 +364,7 @@ def test_a_site_that_cannot_be_read_is_told_after_the_examination(run: Run, tmp_
     assert ran.code == BAD_INPUT
     assert str(ran.error).startswith("cannot read the manifest: ")
     assert ran.out[0].startswith("Python ")
-    assert not any("No site was named" in line for line in ran.out)
+    assert not any("No site given" in line for line in ran.out)
 
 
 def test_a_site_that_cannot_be_read_is_in_the_json_too(run: Run, tmp_path: Path) -> None:
@@ -373,7 +378,7 @@ def test_a_site_that_cannot_be_read_is_in_the_json_too(run: Run, tmp_path: Path)
 
 def test_without_a_site_the_machine_is_examined_and_it_is_said_how_to_name_one(run: Run) -> None:
     ran = run(site="")
-    assert ran.out[-1].startswith("No site was named")
+    assert ran.out[-1].startswith("No site given")
 
 
 def test_to_install_a_site_is_needed(run: Run) -> None:
@@ -389,7 +394,7 @@ def test_arguments_that_cannot_be_are_an_error_in_one_line(
     assert main(arguments) == BAD_INPUT
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("error: bad arguments: ")
-    assert told[1] == "hint: `doctor.py --help` says what it takes"
+    assert told[1] == "hint: run `doctor.py --help` to list the options"
 
 
 def test_a_python_that_does_not_exist_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -433,7 +438,7 @@ def test_pages_of_a_repository_can_be_named(
         asked.append(str(given[4]))
         return DONE
 
-    monkeypatch.setattr("wheelfactory.commands.doctor.perform", note)
+    monkeypatch.setattr("wheelfactory.commands.doctor.diagnose_and_report", note)
     assert as_command(capsys, "github:Me/wheels")[0] == DONE
     assert asked == ["https://me.github.io/wheels/"]
 

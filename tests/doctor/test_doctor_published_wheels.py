@@ -91,7 +91,7 @@ def test_a_file_of_this_machine_is_named_only_in_a_manifest_of_this_machine() ->
     data = json.dumps({**ROW, "url": f"file:///srv/wheels/{FILENAME}"}).encode()
     (wheel,) = parse_wheels(data, "manifest.jsonl", "file:///srv/site/")
     assert wheel.url == f"file:///srv/wheels/{FILENAME.replace('+', '%2B')}"
-    assert refusal(data) == "not a manifest row: manifest.jsonl:1: url: a file of another machine"
+    assert refusal(data) == "not a manifest row: manifest.jsonl:1: url: a file on another machine"
 
 
 def test_a_wheel_is_beside_the_manifest_unless_its_row_says_where() -> None:
@@ -128,7 +128,7 @@ def test_a_manifest_that_was_cut_off_is_refused_with_the_line() -> None:
 
 
 def test_a_page_is_told_from_a_manifest() -> None:
-    assert refusal(b"<!doctype html><title>Not found</title>") == "not a manifest but a page: manifest.jsonl"
+    assert refusal(b"<!doctype html><title>Not found</title>") == "not a manifest but an HTML page: manifest.jsonl"
 
 
 def test_an_empty_manifest_has_no_wheels() -> None:

@@ -28,7 +28,7 @@ def test_header_folders_are_told_by_whose_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "given_by", "does"),
+    ("flag", "set_by", "meaning"),
     [
         ("-O3", "flash-attn", "optimize"),
         ("-std=c++20", "flash-attn", "C++20"),
@@ -40,10 +40,10 @@ def test_header_folders_are_told_by_whose_they_are() -> None:
         ('-DPYBIND11_COMPILER_TYPE="_gcc"', "torch", "ABI"),
     ],
 )
-def test_each_flag_has_its_meaning_and_its_giver(flag: str, given_by: str, does: str) -> None:
+def test_each_flag_has_its_meaning_and_its_giver(flag: str, set_by: str, meaning: str) -> None:
     (found,) = (one for one in taken_apart(command()).flags if one.text == flag)
-    assert found.set_by == given_by
-    assert does in found.meaning
+    assert found.set_by == set_by
+    assert meaning in found.meaning
 
 
 def test_a_flag_that_is_not_known_is_said_to_be_unknown() -> None:

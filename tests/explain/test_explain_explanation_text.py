@@ -218,7 +218,19 @@ def test_a_log_on_stdin_is_the_same_as_a_file(explain: Explain) -> None:
 )
 def test_the_json_has_the_same_keys_for_every_log(explain: Explain, log: str) -> None:
     assert list(json.loads(explain(log, "--json").out)) == [
-        *("log", "lines", "state", "torch", "archs", "progress", "forecast", "cause", "failed_objects", "kernel"),
+        *(
+            "format",
+            "log",
+            "lines",
+            "state",
+            "torch",
+            "archs",
+            "progress",
+            "remaining_time",
+            "cause",
+            "failed_objects",
+            "kernel",
+        ),
         *("command", "reasons", "advice"),
     ]
 
@@ -236,8 +248,8 @@ def test_the_json_says_what_the_text_says(explain: Explain) -> None:
     assert told["state"] == "running"
     assert (told["progress"]["done"], told["progress"]["total"]) == (61, 2525)
     assert told["progress"]["rate_per_minute"] == pytest.approx(10)
-    assert told["forecast"]["measured"] is True
-    assert told["forecast"]["ends"].startswith("2026-11-21 ")
+    assert told["remaining_time"]["measured"] is True
+    assert told["remaining_time"]["ends"].startswith("2026-11-21 ")
     assert told["kernel"]["head_dim"] == "128"
     assert told["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI308X, MI325X"}]
 

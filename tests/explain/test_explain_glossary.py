@@ -30,7 +30,7 @@ def test_the_glossary_of_the_package_is_sound() -> None:
     [
         ("\nremedies:", "\nremedy:", "remedies: Field required"),
         ("name: runaway inlining", "title: runaway inlining", "causes.1.title: Extra inputs are not permitted"),
-        ("'std::bad_alloc'", "'(bad_alloc'", "causes.0.said: Input should be a valid regular expression"),
+        ("'std::bad_alloc'", "'(bad_alloc'", "causes.0.patterns: Input should be a valid regular expression"),
         ("name: runaway inlining", "name: ''", "causes.1.name: String should have at least 1 character"),
         ("'-O2': optimize", "'-O2': [optimize]", "flags.anybody.-O2: Input should be a valid string"),
         ("\n  anybody:", "\n  nobody:", "flags.nobody.[key]: Input should be 'flash-attn', 'torch'"),

@@ -55,8 +55,8 @@ def test_what_setup_py_prints_by_hand_is_understood(
     text = log.read_text()
     half.write_text(text[: text.index(f"[353/{ONE_HEAD_DIM}]")])
     told = explained(half, capsys)
-    assert (told["state"], told["progress"]["left"], told["forecast"]["archs"]) == ("running", 352, 2)
-    assert told["forecast"]["left_s"] > 0
+    assert (told["state"], told["progress"]["left"], told["remaining_time"]["archs"]) == ("running", 352, 2)
+    assert told["remaining_time"]["left_s"] > 0
 
 
 def test_a_build_of_this_program_that_the_kernel_killed_is_told_and_explained_as_out_of_memory(

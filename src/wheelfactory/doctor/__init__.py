@@ -1,4 +1,4 @@
-"""A user's machine in; the wheel that fits it, or why none does, and what is wrong with the one it has, out.
+"""Examine a user's machine: print the matching wheel, explain why none matches, or diagnose a broken install.
 
-Needs nothing but the standard library of Python 3.9, and is also served as one file beside an index (`single_file`).
+Uses only the standard library of Python 3.9. `site.single_file` also publishes it as one file beside an index.
 """

@@ -1,7 +1,7 @@
-"""One Python on one machine -> all that the doctor knows of them, as a `Machine`.
+"""Examine a Python and its machine, and return a `Machine`.
 
-The Python is asked in processes of its own, as its user runs it, with user site-packages and PYTHONPATH, only not with
-the folder that one happens to be in. GPUs, their device files, ROCm and the container are told by the file system.
+Subprocesses query that Python with its user's environment (user site-packages, PYTHONPATH), but without the working
+directory on its path. GPUs, device files, ROCm and the container are read from the file system.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python
 
 IMPORT_TIMEOUT_S = 120.0
-"""The first import of ROCm's torch reads some gigabytes, from a network's disk sometimes."""
+"""The first import of torch for ROCm reads several GB, sometimes from a network disk."""
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _TOOL_SECONDS = 30
-"""For rocminfo and its like, which hang where the driver does."""
+"""Timeout for rocminfo and rocm_agent_enumerator, which hang if the driver hangs."""
 
 _TELLING = (
     *("HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
@@ -32,7 +32,7 @@ _TELLING = (
     *("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONNOUSERSITE"),
     *("VIRTUAL_ENV", "CONDA_PREFIX"),
 )
-"""Variables that change what ROCm, torch, flash-attn or Python do."""
+"""Variables that affect ROCm, torch, flash-attn or Python."""
 
 _ASK_PYTHON = r"""
 import json, os, platform, sys, sysconfig
@@ -65,7 +65,7 @@ print("answer:" + json.dumps({
     "machine": platform.machine(),
     "glibc": glibc(),
     "pip": version("pip"),
-    "managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
+    "externally_managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
     "torch": version("torch"),
     "torch_found": found("torch"),
     "packages": {name: version(name) for name in sys.argv[1:] if version(name) is not None},
@@ -81,10 +81,10 @@ def detect_machine(
     root: Path = Path("/"),
     seconds: float = IMPORT_TIMEOUT_S,
 ) -> Machine:
-    """Examine a Python, and the machine whose file system is at `root`; each import may take `seconds`.
+    """Examine the Python `executable` and the machine whose file system is at `root`.
 
-    `probe` is the program that asks torch (`scripts/probe_toolchain.py`), `tritons` are the distributions that bring
-    Triton for ROCm. Raises `InputError` if that Python cannot be run.
+    `probe`: source of the program that queries torch (`scripts/probe_toolchain.py`). `tritons`: names of the
+    distributions of Triton for ROCm. `seconds`: limit for each import. Raises InputError if the Python cannot run.
     """
     packages = ("triton", *tritons, "einops", "amd-aiter", "rocm-sdk-core", "rocm")
     python, torch, found = read_python(executable, packages, environ, seconds)
@@ -96,7 +96,9 @@ def detect_machine(
         torch=None if torch is None else read_torch(executable, torch, probe, environ, seconds),
         flash_attn=read_flash_attn(executable, environ, seconds),
         packages=found,
-        rocm=rocm or found.get("rocm-sdk-core") or found.get("rocm"),  # ROCm as wheels has no folder of its own
+        rocm=rocm
+        or found.get("rocm-sdk-core")
+        or found.get("rocm"),  # ROCm installed from wheels has no directory under /opt
         rocm_path=rocm_path,
         gpus=gpus,
         gpu_names=names,
@@ -111,29 +113,30 @@ def detect_machine(
 def read_python(
     executable: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
 ) -> tuple[Python, str | None, Mapping[str, str]]:
-    """What an interpreter is, the version of its torch (empty if it has no metadata), and of those `packages` it has.
+    """Return an interpreter's facts, its torch version, and the versions of those `packages` that it has.
 
-    Raises `InputError` if it cannot be asked.
+    The torch version is None without torch, and empty for a torch without metadata. Raises InputError if the
+    interpreter cannot run.
     """
     answer = query_program([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
     said = answer.answers
     if answer.error or not said:
-        which = f"{executable} ({answer.last_line or 'it said nothing'})"
-        raise InputError("cannot examine this Python", which, "name another with --python; 3.8 or newer")
+        which = f"{executable} ({answer.last_line or 'no output'})"
+        raise InputError("cannot examine this Python", which, "choose another one with --python (3.8 or newer)")
     torch = said["torch"] if said["torch"] is not None or not said["torch_found"] else ""
-    fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "managed")
+    fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
     return Python(**{name: said[name] for name in fields}), torch, said["packages"]
 
 
 def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
-    """What the torch of an interpreter says of itself to the program `probe`; `version` is what its metadata says.
+    """Query an interpreter's torch with the program `probe`; `version` is the one in torch's metadata.
 
-    The import and the question for GPUs may each crash or hang; what was said before that is kept.
+    The import or the GPU query can crash or hang. Everything that the program printed before that is used.
     """
     answer = query_program([executable, "-c", probe, "gpus"], environ, seconds)
     said = answer.answers
     if "torch" not in said:
-        return InstalledTorch(version, error=answer.last_line or "it ended without a word")
+        return InstalledTorch(version, error=answer.last_line or "the process ended without output")
     return InstalledTorch(
         version or said["torch"],
         hip=said["hip"],
@@ -145,25 +148,26 @@ def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, 
 
 
 def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The offload archs of the GPUs and their product names, empty where unknown: of the driver, else of ROCm's tools.
+    """Return the offload archs of the GPUs and their product names, from the driver or from ROCm's tools.
 
-    Under WSL there is no such driver, and only the tools know.
+    An unknown name is empty.
     """
     archs = read_gpu_archs(root / _NODES)
     if archs:
         names = list(_driver_names(root))
         return tuple(archs), tuple(names if len(names) == len(archs) else [""] * len(archs))
-    # of each agent that rocminfo prints, its name and, a line or two on, its marketing name
+    # WSL has no KFD driver, so only the tools list GPUs there. rocminfo prints the name of each agent, then one or two
+    # lines below it the marketing name.
     agents = re.compile(r"^\s*Name:\s*(gfx[0-9a-f]+)\s*$(?:(?!^\s*Name:).)*?Marketing Name:([^\n]*)", re.M | re.S)
     found = [(arch, name.strip()) for arch, name in agents.findall(_tool("rocminfo", rocm_path, environ))]
     if not found:
         listed = _tool("rocm_agent_enumerator", rocm_path, environ).split()
-        found = [(arch, "") for arch in listed if arch.startswith("gfx") and arch != "gfx000"]  # gfx000: a processor
+        found = [(arch, "") for arch in listed if arch.startswith("gfx") and arch != "gfx000"]  # gfx000 is a CPU
     return tuple(arch for arch, _ in found), tuple(name for _, name in found)
 
 
 def _driver_names(root: Path) -> Iterator[str]:
-    """Of each node that `read_gpu_archs` takes for a GPU, in its order, what the driver calls the product."""
+    """Yield the driver's product name of each GPU, in the order of `read_gpu_archs`."""
     for node in kfd_node_files(root / _NODES):
         text = _text_of(node)
         if re.search(r"^gfx_target_version [1-9]", text, re.MULTILINE):
@@ -173,7 +177,7 @@ def _driver_names(root: Path) -> Iterator[str]:
 
 
 def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:
-    """What one of ROCm's programs prints; nothing if there is none or it does not end well."""
+    """Return the output of one of ROCm's programs; empty if it is missing or fails."""
     search = os.pathsep.join(filter(None, [f"{rocm_path}/bin" if rocm_path else "", environ.get("PATH", "")]))
     program = shutil.which(name, path=search)
     answer = query_program([program], environ, _TOOL_SECONDS) if program else None
@@ -181,7 +185,7 @@ def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:
 
 
 def find_rocm(root: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The version and the folder of ROCm: as the environment says, ``/opt/rocm``, or the newest ``/opt/rocm-*``."""
+    """Return ROCm's version and directory: from the environment, ``/opt/rocm``, or the newest ``/opt/rocm-*``."""
     named = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
     versioned = sorted((root / "opt").glob("rocm-*"), key=lambda path: _numbers(path.name), reverse=True)
     for folder in [*named, root / "opt/rocm", *versioned]:
@@ -196,7 +200,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """``/dev/kfd``, and the render nodes that there are."""
+    """Return ``/dev/kfd``, even if missing, and all render nodes."""
     nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: _numbers(path.name))
     found = []
     for path in (root / "dev/kfd", *nodes):
@@ -212,7 +216,7 @@ def read_devices(root: Path) -> tuple[Device, ...]:
 
 
 def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
-    """What the machine is inside of, by the marks that each leaves; ``wsl`` for Windows' Linux."""
+    """Return the kind of container, from the marker that each engine leaves; ``wsl`` for WSL, None outside."""
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     if environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER"):
@@ -223,14 +227,14 @@ def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
         return "docker"
     if "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower():
         return "wsl"
-    return environ.get("container") or None  # systemd's mark, which lxc and nspawn set too
+    return environ.get("container") or None  # systemd's convention, used by lxc and nspawn
 
 
 def read_user() -> tuple[str, tuple[str, ...]]:
-    """The name of the user and of the groups; numbers where there are no names, as in a container."""
+    """Return the names of the user and their groups; numbers without a name, as in a container."""
     if os.name != "posix":
         return "", ()
-    import grp  # these two are not on Windows, where the doctor says at least that it is no place for ROCm's torch
+    import grp  # missing on Windows, where the doctor can still report that no wheel matches
     import pwd
 
     user, groups = str(os.geteuid()), []
@@ -247,5 +251,5 @@ def read_user() -> tuple[str, tuple[str, ...]]:
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not there, or kept from this container
+    except OSError:  # missing, or hidden from this container
         return ""

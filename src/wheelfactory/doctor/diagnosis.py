@@ -1,4 +1,4 @@
-"""A diagnosis, and the commands that cures are made of."""
+"""`Diagnosis`, and the helpers that build its texts and remedy commands."""
 
 from __future__ import annotations
 
@@ -11,61 +11,59 @@ from wheelfactory.core.installer import Installer, pip_for, uv_for
 from wheelfactory.doctor.machine import Machine
 
 TORCH_INDEX = "https://download.pytorch.org/whl"
-"""Below it PyTorch has an index for each ROCm: ``rocm6.4``."""
+"""Parent of PyTorch's indexes, one for each ROCm: ``rocm6.4``."""
 
 INSTALL_MATCHING_WHEEL = (
-    "install the wheel that fits: the doctor prints its line when it is given a site, and --install runs it"
+    "install the matching wheel: give the doctor a site and it prints the command, or runs it with --install"
 )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Something that is wrong with a machine or its flash-attn."""
+    """One problem of a machine or its flash-attn install."""
 
     name: str
-    """The kind, a few words; docs/how-to/mend-an-install.md has a section of that name."""
+    """The kind of problem; docs/how-to/mend-an-install.md has a section with this title."""
     what: str
-    """What was seen, and why that does not work."""
+    """What the doctor found, and why it does not work."""
     remedy: str
-    """The next command, or what to do if there is none."""
+    """The command that fixes it, or what to do if no single command does."""
 
 
 def choose_installer(machine: Machine) -> Installer:
-    """What installs into the Python of the machine: uv if that has no pip."""
+    """Return pip for the machine's Python, or uv if that Python has no pip."""
     python = machine.python
     return uv_for(python.executable) if python.pip is None else pip_for(python.executable)
 
 
 def uninstall_command(machine: Machine, *names: str) -> str:
-    """The command that removes packages from the Python of the machine."""
+    """Return the shell command that removes packages from the machine's Python."""
     return shlex.join([*choose_installer(machine).uninstall_command, *names])
 
 
 def find_torch_index(version: str) -> str | None:
-    """The index that a torch such as ``2.9.1+rocm6.4`` is from; None for one that is of another place.
-
-    PyTorch names two numbers, and three for ROCm 6.2.4 alone; AMD's own builds are ``2.9.1+rocm7.1.1.lw.git351ff442``
-    and ``2.9.1+rocm7.10.0``, and those of containers name no ROCm.
-    """
+    """Return the URL of the PyTorch index that has this torch, such as ``2.9.1+rocm6.4``; None for other builds."""
+    # PyTorch writes two numbers, except for ROCm 6.2.4. AMD's own builds look like ``2.9.1+rocm7.1.1.lw.git351ff442``
+    # or ``2.9.1+rocm7.10.0``; builds in containers name no ROCm. PyTorch's indexes have none of those.
     rocm = re.search(r"\+rocm(6\.2\.4|\d+\.\d+)$", version)
     return f"{TORCH_INDEX}/rocm{rocm[1]}" if rocm else None
 
 
 def find_major_minor(version: str) -> tuple[int, int] | None:
-    """The first two numbers of a version; None if it has none, as nobody promises what another machine says."""
+    """Return (major, minor) of a version; None if it does not start with a digit."""
     return major_minor(version) if re.match(r"\d", version, re.ASCII) else None
 
 
 def format_major_minor(version: tuple[int, int]) -> str:
-    """``2.9`` of (2, 9)."""
+    """Return ``2.9`` for (2, 9)."""
     return f"{version[0]}.{version[1]}"
 
 
 def format_torch(machine: Machine) -> str:
-    """The torch of the machine for a sentence: ``torch 2.10.0+rocm7.0``."""
+    """Return the machine's torch for a message: ``torch 2.10.0+rocm7.0``."""
     return f"torch {machine.torch.version or '(without metadata)'}" if machine.torch else "no torch"
 
 
 def abi_age(*, new: bool | None) -> str:
-    """The C++ ABI for a sentence."""
+    """Return ``new`` or ``old``, for a message about a C++ ABI."""
     return "new" if new else "old"

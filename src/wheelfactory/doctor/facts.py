@@ -1,4 +1,4 @@
-"""What the doctor needs of matrix.yaml and the gates, as it runs where neither they nor a reader of YAML are."""
+"""The facts from matrix.yaml and the gates that the doctor embeds, because users have neither the file nor PyYAML."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from wheelfactory.core.cell import major_minor
 
 @dataclass(frozen=True)
 class TorchFacts:
-    """One torch release as PyTorch builds it for ROCm."""
+    """One torch release, as PyTorch builds it for ROCm."""
 
     torch: tuple[int, int]
     pythons: tuple[tuple[int, int], tuple[int, int]]
-    """The oldest and the newest Python that it is built for."""
+    """The oldest and the newest Python with a build."""
     triton_package: str
-    """The distribution that brings its Triton, such as ``triton-rocm``."""
+    """The distribution of its Triton, such as ``triton-rocm``."""
 
 
 @dataclass(frozen=True)
 class DoctorFacts:
-    """All of it."""
+    """All embedded facts."""
 
     triton_windows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
-    """By flash-attn release, the first Triton that takes its kernels and the first one after that which does not."""
+    """By flash-attn release: the first Triton that compiles its kernels, and the first later one that does not."""
     torches: tuple[TorchFacts, ...]
-    """The newest first."""
+    """Newest first."""
     fallback_torch: tuple[int, int]
-    """The oldest torch that flash-attention-amd runs with."""
+    """The oldest torch that flash-attention-amd supports."""
     required_gates: Mapping[str, tuple[str, ...]]
-    """By backend, the gates that a wheel must pass to be verified."""
+    """By backend: the gates that a verified wheel has passed."""
 
     @classmethod
     def parse(cls, text: str) -> DoctorFacts:
-        """The facts of the JSON that `wheelfactory.site.doctor_facts` writes."""
+        """Parse the JSON that `wheelfactory.site.doctor_facts` writes."""
         found = json.loads(text)
         return cls(
             {release: _pair(window) for release, window in found["windows"].items()},
@@ -48,9 +48,9 @@ class DoctorFacts:
         )
 
     def find_triton_window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """The window of a release, labelled or not; or else of its post-release, or of what it is a post-release of.
+        """Return the supported Triton window [first, end) of a release, with or without label; None if unknown.
 
-        Post-releases have the same kernels.
+        A post-release shares the window of its release, because the kernels are the same.
         """
         release = release.partition("+")[0]
         base = release.partition(".post")[0]
@@ -58,12 +58,12 @@ class DoctorFacts:
         return self.triton_windows.get(release) or next(related, None)
 
     def find_torch(self, version: tuple[int, int]) -> TorchFacts:
-        """What is known of a torch: of a newer one than all what holds for the newest, of an older one the oldest."""
+        """Return the facts of the newest known torch that is not newer than `version`, or of the oldest known torch."""
         return next((known for known in self.torches if version >= known.torch), self.torches[-1])
 
     @property
     def rocm_triton_packages(self) -> tuple[str, ...]:
-        """The distributions that bring Triton for ROCm, that of the oldest torch first."""
+        """The distributions of Triton for ROCm, oldest torch first."""
         return tuple(dict.fromkeys(known.triton_package for known in reversed(self.torches)))
 
 

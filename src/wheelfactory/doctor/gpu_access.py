@@ -1,4 +1,4 @@
-"""The GPUs of a machine and their device files -> why torch does not reach them, or flash-attn has no code for them."""
+"""Check whether torch can use the machine's GPUs, and whether flash-attn has code for them."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ from wheelfactory.doctor.torch_checks import uses_triton
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
-"""Each leaves only the GPUs that it lists (ROCm, "GPU isolation techniques")."""
+"""Each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")."""
 _HIP_NUMBERS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""Those that count as HIP does; the second is HIP's too, for programs of CUDA."""
+"""These use HIP's numbering; HIP reads the second one for compatibility with CUDA."""
 
 
 def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
-    """GPUs that a compiled flash-attn has no code object for; Triton compiles for the GPU that is there."""
+    """Yield the GPUs that a compiled flash-attn has no code object for; Triton compiles for any GPU."""
     archs = list_compiled_archs(installed)
     if not is_compiled(installed) or uses_triton(machine, installed) or not archs:
         return
     if any(arch.endswith("generic") or arch == "amdgcnspirv" for arch in archs):
-        return  # code for whole families; which GPUs they take is ROCm's to say
+        return  # ROCm decides which GPUs can run code for a family or SPIR-V
     gpus = [arch for arch, _ in list_visible_gpus(machine)]
     lacking = [number for number, arch in enumerate(gpus) if arch not in archs]
     if not lacking:
         return
-    named = ", ".join(dict.fromkeys(format_gpu(gpus[number]) for number in lacking))
-    what = f"{format_flash_attn(installed)} has code for {', '.join(archs)}, and none for {named}"
+    names = ", ".join(dict.fromkeys(format_gpu(gpus[number]) for number in lacking))
+    what = f"{format_flash_attn(installed)} has code for {', '.join(archs)}, but not for {names}"
     override = machine.environ.get(_OVERRIDE)
     overridden = override is not None and any(gpus[number] not in machine.gpus for number in lacking)
     if overridden:
-        what = f"{what}, which {_OVERRIDE}={override} makes of {', '.join(dict.fromkeys(machine.gpus))}"
+        what = f"{what}; {_OVERRIDE}={override} makes {', '.join(dict.fromkeys(machine.gpus))} report that arch"
     if len(lacking) == len(gpus):
-        fits = overridden and all(arch in archs for arch in machine.gpus)
-        yield Diagnosis("no code for this GPU", what, f"unset {_OVERRIDE}" if fits else INSTALL_MATCHING_WHEEL)
+        matches_without = overridden and all(arch in archs for arch in machine.gpus)
+        yield Diagnosis(
+            "no code for this GPU", what, f"unset {_OVERRIDE}" if matches_without else INSTALL_MATCHING_WHEEL
+        )
     else:
         yield _one_of_several(machine, what, len(gpus), lacking)
 
 
 def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[int]) -> Diagnosis:
-    """Where some GPUs can be used, the others can be hidden; by the numbers of those that are visible already."""
+    """Report how to hide the GPUs at the positions `lacking`."""
+    # the numbers in a visibility variable that is set already count, because the new value replaces it
     places = next((machine.environ[name].split(",") for name in _HIP_NUMBERS if name in machine.environ), [])
     names = places if len(places) == count else [str(number) for number in range(count)]
-    what = f"{what} (GPU {', '.join(names[number] for number in lacking)}; {count} are seen, the first is 0)"
-    good = ",".join(names[number] for number in range(count) if number not in lacking)
-    return Diagnosis("no code for one of the GPUs", what, f"export HIP_VISIBLE_DEVICES={good}")
+    what = f"{what} (GPU {', '.join(names[number] for number in lacking)}; {count} visible, counted from 0)"
+    usable = ",".join(names[number] for number in range(count) if number not in lacking)
+    return Diagnosis("no code for one of the GPUs", what, f"export HIP_VISIBLE_DEVICES={usable}")
 
 
 def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
-    """What keeps torch from the GPUs; nothing if it sees one."""
+    """Yield what keeps torch from using the GPUs; nothing if it sees one."""
     if machine.torch and machine.torch.sees_gpu:
         return
     closed = [device for device in machine.devices if device.exists and not device.usable]
@@ -61,20 +64,22 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
     elif closed:
         yield _not_allowed(machine, closed)
     elif kfd and not machine.gpus:
-        what = "/dev/kfd can be opened, and the driver lists no GPU"
-        yield Diagnosis("no GPU", what, "rocminfo; or sudo dmesg | grep amdgpu, on the host if this is a container")
+        what = "/dev/kfd can be opened, but the driver lists no GPU"
+        yield Diagnosis(
+            "no GPU", what, "run rocminfo, or sudo dmesg | grep amdgpu (on the host if this is a container)"
+        )
     elif machine.gpus and machine.torch and machine.torch.hip and machine.torch.sees_gpu is False:
         yield _not_seen(machine)
 
 
 def _no_driver(machine: Machine) -> Diagnosis:
-    """Without ``/dev/kfd``, the amdgpu driver's device for computing, no program sees a GPU."""
-    what, container = "there is no /dev/kfd", machine.container
+    """Report a missing ``/dev/kfd``, the compute device of the amdgpu driver."""
+    what, container = "/dev/kfd does not exist", machine.container
     if container == "wsl":
-        what = f"{what}; in WSL the GPU is reached by /dev/dxg, for which ROCm has a runtime of its own"
+        what = f"{what}; WSL provides the GPU as /dev/dxg, which needs the ROCm runtime for WSL"
         return Diagnosis("no GPU in WSL", what, 'follow AMD\'s "Install Radeon software for WSL", then run rocminfo')
     if container is None:
-        what = f"{what}: the amdgpu driver is not loaded, or no GPU is its"
+        what = f"{what}: the amdgpu driver is not loaded, or it supports no GPU of this machine"
         return Diagnosis("no GPU driver", what, "sudo modprobe amdgpu && sudo dmesg | grep -E 'amdgpu|kfd'")
     return Diagnosis(
         "no GPU in the container", f"{what} in this container ({container})", _start(container, "/dev/kfd", "/dev/dri")
@@ -82,9 +87,9 @@ def _no_driver(machine: Machine) -> Diagnosis:
 
 
 def _start(container: str, *devices: str) -> str:
-    """How to start a container that may use the GPU."""
+    """Return how to start a container with GPU access."""
     if container == "kubernetes":
-        return "ask for a GPU in the pod's resources.limits (amd.com/gpu: 1); AMD's device plugin gives it"
+        return "request a GPU in the pod's resources.limits (amd.com/gpu: 1); this needs AMD's device plugin"
     if container == "apptainer":
         return "start the container with: apptainer exec --rocm ..."
     engine = "podman" if container == "podman" else "docker"
@@ -96,31 +101,30 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
     groups = list(dict.fromkeys(device.group for device in closed if device.group))
     lacking = [group for group in groups if group not in machine.groups]
     user, container = machine.user or "this user", None if machine.container == "wsl" else machine.container
-    what = f"{user} may not open {', '.join(paths)}"
+    what = f"{user} has no permission to open {', '.join(paths)}"
     if lacking and user not in ("root", "0"):
-        what = f"{what}, which the group{'s' * (len(lacking) > 1)} {' and '.join(lacking)} may"
+        what = f"{what}; this needs the group{'s' * (len(lacking) > 1)} {' and '.join(lacking)}"
         if container is None:
-            cure = f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
-            return Diagnosis("missing group", what, cure)
-        cure = f"start the container with {' '.join(f'--group-add {group}' for group in lacking)}"
-        named = not all(group.isdigit() for group in lacking)
-        return Diagnosis(
-            "missing group", what, cure + "; if the host numbers it otherwise, by its number there" * named
-        )
+            remedy = f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
+            return Diagnosis("missing group", what, remedy)
+        remedy = f"start the container with {' '.join(f'--group-add {group}' for group in lacking)}"
+        if not all(group.isdigit() for group in lacking):  # a name resolves to the image's number, not to the host's
+            remedy = f"{remedy} (use the host's group number if it differs)"
+        return Diagnosis("missing group", what, remedy)
     if container:
-        what = f"{what}: this container ({container}) was not given it"
+        what = f"{what}: this container ({container}) was started without access to it"
         return Diagnosis("no permission for the GPU", what, _start(container, *paths))
     if groups:
-        what = f"{what}, whose group {' and '.join(groups)} is theirs"
+        what = f"{what} (group {' and '.join(groups)})"
     return Diagnosis("no permission for the GPU", what, f"ls -l {' '.join(paths)}")
 
 
 def _not_seen(machine: Machine) -> Diagnosis:
     listed = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
-    what = f"the driver lists {listed}, {format_torch(machine)} sees no GPU"
+    what = f"the driver lists {listed}, but {format_torch(machine)} sees no GPU"
     hiding = [name for name in _HIDING if name in machine.environ]
     if hiding:
-        said = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)
-        return Diagnosis("the GPU is hidden", f"{what}: {said}", f"unset {' '.join(hiding)}")
+        settings = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)
+        return Diagnosis("GPU hidden", f"{what}: {settings}", f"unset {' '.join(hiding)}")
     more = f"AMD_LOG_LEVEL=3 {machine.python.executable} -c 'import torch; torch.cuda.init()'"
-    return Diagnosis("torch sees no GPU", what, f"see more with: {more}")
+    return Diagnosis("torch sees no GPU", what, f"for details, run: {more}")

@@ -1,4 +1,4 @@
-"""A Python -> the flash-attn it has, and whether that imports; asked of that Python in processes of their own."""
+"""Find the flash-attn of a Python and import it in a subprocess of that Python."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ sys.path[:] = [folder for folder in sys.path if folder]
 try:
     from flash_attn.flash_attn_interface import flash_attn_func
 except BaseException as error:
-    said = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
+    failure = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
 else:
-    said = ""
-print("\nanswer:" + json.dumps({"error": said}), flush=True)
+    failure = ""
+print("\nanswer:" + json.dumps({"error": failure}), flush=True)
 """
 
 _LONGEST_ERROR = 2000
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _PACKED_BUNDLE = re.compile(rb"CCOB[\x01-\x03]\0[\0\x01]\0")
-"""Magic, version and method of a packed bundle; the four letters alone may stand in any large file by chance."""
+"""Magic, version and method of a compressed bundle. The magic alone can occur by chance in a large file."""
 _ARCH_OF_ENTRY = re.compile(rb"amdgcn-amd-amdhsa-[a-z]*-(gfx[0-9a-z-]+|amdgcnspirv)")
 _MOST_ENTRIES_OF_BUNDLE = 256
-"""There are some forty archs."""
+"""A limit for damaged files; LLVM knows about forty archs."""
 
 
 def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60) -> InstalledFlashAttn | None:
-    """The flash-attn of the interpreter `python`, with what importing it says; None if it has none or cannot be asked.
+    """Return the flash-attn of the interpreter `python` and its import error; None if missing or unreadable.
 
-    The import may take `seconds`; that it crashed or took longer is told as its error.
+    A crash, or an import that takes longer than `seconds`, counts as an import error.
     """
     try:
         packages = find_packages([python], environ, seconds, ["flash_attn"])
         found = _of_metadata(packages)
-    except (InputError, OSError, ValueError, KeyError):  # of the latter three: metadata that cannot be read
+    except (InputError, OSError, ValueError, KeyError):  # the last three: unreadable metadata
         return None
     if found is None:
         return None
@@ -56,7 +56,7 @@ def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60
 
 
 def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
-    """The first flash-attn of a Python, as files tell it; None if there is none."""
+    """Return the flash-attn that Python imports, read from files only; None if missing."""
     found: dict[tuple[Path, str], Distribution] = {}
     for one in packages.distributions("flash-attn"):
         found.setdefault((_place(one, ""), one.version), one)
@@ -65,10 +65,12 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
     (place, _), dist = next(iter(found.items()))
     origin = packages.origins["flash_attn"]
     folder = Path(origin).resolve().parents[1] if origin else place
-    compiled = _compiled([*map(Path, packages.search_path), folder])  # an editable install may be found without a path
+    compiled = _compiled(
+        [*map(Path, packages.search_path), folder]
+    )  # the directory of an editable install may not be on the path
     listed = {path for path in compiled if path.parent == folder}
     if folder == place and dist.read_text("RECORD") is not None:
-        # that of an editable install lists no code, and an egg, as `setup.py install` makes it, its sources at best
+        # the RECORD of an editable install lists no code; an egg from `setup.py install` lists its sources at best
         listed = {_place(dist, str(file)) for file in dist.files or ()}
     own = [path for path in compiled if path in listed]
     requires = tuple(dist.requires or ())
@@ -97,7 +99,7 @@ def _place(dist: Distribution, file: str) -> Path:
 
 
 def _compiled(folders: Sequence[Path]) -> list[Path]:
-    """The compiled modules of flash-attn in folders."""
+    """Return the compiled flash-attn modules in some directories."""
     found: dict[Path, None] = {}
     for folder in (folder.resolve() for folder in folders if folder.is_dir()):
         for path in sorted(folder.iterdir()):
@@ -112,32 +114,32 @@ def _is_there(name: str, packages: Packages) -> bool:
 
 
 def find_import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:
-    """Why flash-attn does not import in the interpreter `python`, in one line; empty if it does."""
+    """Return the error of importing flash-attn with the interpreter `python`, in one line; empty if it imports."""
     answer = query_program([python, "-c", _ASK_IMPORT], environ, seconds)
     if "error" in answer.answers:
-        # what happens at its end, after the import, is another matter
+        # printed after the import, so a crash at exit does not count
         return str(answer.answers["error"])[:_LONGEST_ERROR]
-    return answer.last_line or "it ended without a word"
+    return answer.last_line or "the process ended without output"
 
 
 def read_extension_archs(extension: Path) -> tuple[str, ...]:
-    """The offload archs, without features, that an extension holds code for.
+    """Return the offload archs, without features, that an extension has code for.
 
-    Empty if it has none, cannot be read, or packs it: what is in a packed bundle, nobody can see without zstd.
+    Empty if it has no device code, cannot be read, or is compressed (the standard library has no zstd).
     """
     try:
         with extension.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if _PACKED_BUNDLE.search(data):
                 return ()
             return tuple(sorted(set(_archs_in(data))))
-    except (OSError, ValueError):  # ValueError: nothing is in it
+    except (OSError, ValueError):  # ValueError: an empty file
         return ()
 
 
 def _archs_in(data: mmap.mmap) -> Iterator[str]:
-    """Of each bundle, the archs for which it has code: magic, a count, then offset, size and id of each entry.
+    """Yield the archs of each offload bundle: magic, entry count, then offset, size, id length and id of each entry.
 
-    Source: LLVM, "Clang Offload Bundler".
+    Source: LLVM documentation, "Clang Offload Bundler".
     """
     at = data.find(_BUNDLE)
     while at >= 0:

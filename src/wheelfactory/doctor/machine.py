@@ -1,4 +1,4 @@
-"""What the doctor knows of a machine, as values; `detect` makes them, `fit` and `diagnose` judge by them."""
+"""The values that describe a machine: `detect` fills them in, `fit` and `diagnose` evaluate them."""
 
 from __future__ import annotations
 
@@ -8,105 +8,105 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Python:
-    """The Python that flash-attn is for; not always the one that the doctor runs in."""
+    """The Python that flash-attn is installed into; the doctor may run in another one."""
 
     executable: str
     version: str
     """``3.11.7``."""
     tag: str
-    """The python tag of the wheels it takes: ``cp311``, ``cp313t`` if free-threaded, ``pp311`` for PyPy."""
+    """The python tag of its wheels: ``cp311``, ``cp313t`` if free-threaded, ``pp311`` for PyPy."""
     system: str = "Linux"
     machine: str = "x86_64"
     glibc: str | None = None
-    """``2.36``; None where it is not glibc, as on Alpine."""
+    """``2.36``; None with another C library, as on Alpine."""
     pip: str | None = None
-    """Its version; None in an environment that uv made."""
+    """The version of pip; None if missing, as in environments created by uv."""
     externally_managed: bool = False
-    """Whether its distribution owns it (PEP 668), so that pip refuses to install into it."""
+    """Whether it belongs to the Linux distribution, so that pip refuses to install into it (PEP 668)."""
 
 
 @dataclass(frozen=True)
 class InstalledTorch:
-    """The torch of that Python."""
+    """The torch installed in that Python."""
 
     version: str
-    """As its metadata says: ``2.9.1+rocm6.4``, ``2.5.0a0+git1234567``."""
+    """From its metadata: ``2.9.1+rocm6.4``, ``2.5.0a0+git1234567``; empty if it has none."""
     hip: str | None = None
-    """``torch.version.hip``, such as ``6.4.43482-0f2d60242``; None for a torch that is not built for ROCm."""
+    """``torch.version.hip``, such as ``6.4.43482-0f2d60242``; None if not built for ROCm."""
     cuda: str | None = None
     cxx11_abi: bool | None = None
     sees_gpu: bool | None = None
-    """``torch.cuda.is_available()``; None if it was not asked or the question failed."""
+    """``torch.cuda.is_available()``; None if the call failed or was not made."""
     archs: tuple[str, ...] = ()
-    """``gcnArchName`` of each GPU that torch sees, without features."""
+    """The offload arch of each GPU that torch sees, without features."""
     error: str = ""
-    """The last line of what importing it printed, if that failed; the fields above but `version` are empty then."""
+    """The last line of the import error. If set, only `version` is known."""
 
 
 @dataclass(frozen=True)
 class InstalledFlashAttn:
-    """The flash-attn of that Python."""
+    """The flash-attn installed in that Python."""
 
     version: str
     """With its local version: ``2.8.3+rocm64torch2.9``."""
     location: str
-    """The folder that holds ``flash_attn``."""
+    """The directory that contains ``flash_attn``."""
     requires: tuple[str, ...] = ()
     """Its ``Requires-Dist`` lines."""
     build_record: Mapping[str, object] = field(default_factory=dict)
-    """The build record in its dist-info; empty for a wheel of another factory."""
+    """The build record in its dist-info; empty for wheels built elsewhere."""
     extension: str | None = None
-    """The compiled ``flash_attn_2_cuda`` beside it; None in a Triton wheel."""
+    """Path of its compiled ``flash_attn_2_cuda``; None in a Triton wheel."""
     extension_archs: tuple[str, ...] = ()
-    """Offload archs that the extension names; empty if it holds no device code, or packs it so that none is seen."""
+    """Offload archs that the extension has code for; empty if it has none or compresses it."""
     error: str = ""
-    """What importing it printed last, if that failed."""
+    """The import error in one line; empty if it imports."""
     has_triton_backend: bool = False
-    """Whether it holds upstream's Triton backend, as every wheel from 2.7.4 to 2.8.3 does, compiled ones too."""
+    """Whether it contains upstream's Triton backend. Every wheel from 2.7.4 to 2.8.3 does, compiled wheels too."""
     stray_modules: tuple[str, ...] = ()
-    """Compiled ``flash_attn_2_cuda`` files on Python's path that this flash-attn did not bring."""
+    """Compiled ``flash_attn_2_cuda`` files on Python's path that do not belong to this install."""
     other_installs: tuple[str, ...] = ()
-    """Further flash-attn on Python's path, as ``2.7.4.post1 in FOLDER``; Python takes the first."""
+    """Other flash-attn installs on Python's path, as ``2.7.4.post1 in DIR``; Python imports the first."""
     missing_requirements: tuple[str, ...] = ()
-    """What it requires that this Python does not have, by name."""
+    """Names of required packages that this Python lacks."""
     shadowing_dir: str = ""
-    """The folder the doctor was started in, if that has a ``flash_attn`` which Python would take when started there."""
+    """The working directory, if it has its own ``flash_attn`` that Python would import there; else empty."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device file that ROCm opens."""
+    """A device file that ROCm needs."""
 
     path: str
     exists: bool
     usable: bool
-    """Whether this user may read and write it."""
+    """Whether this user has read and write permission."""
     group: str = ""
-    """The group that it belongs to; a number where the group has no name, as in a container."""
+    """Its group: a name, or a number if the group has no name, as in a container."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """All that was found out. What could not be is None or empty, never guessed."""
+    """One machine. Unknown values are None or empty, never guessed."""
 
     python: Python
     torch: InstalledTorch | None = None
     flash_attn: InstalledFlashAttn | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Versions of what else matters: ``triton``, ``pytorch-triton-rocm``, ``triton-rocm``, ``einops`` ..."""
+    """Versions of related packages by name: ``triton``, ``pytorch-triton-rocm``, ``triton-rocm``, ``einops`` ..."""
     rocm: str | None = None
-    """``6.4.3``, of the machine; torch brings a ROCm of its own."""
+    """The machine's ROCm, ``6.4.3``; torch has its own libraries."""
     rocm_path: str | None = None
     gpus: tuple[str, ...] = ()
     """The offload arch of each GPU, in the driver's order."""
     gpu_names: tuple[str, ...] = ()
-    """The product name of each, where the driver tells it; else an empty text."""
+    """The product name of each GPU; an empty string if the driver has none."""
     devices: tuple[Device, ...] = ()
     """``/dev/kfd`` and the render nodes."""
     container: str | None = None
-    """``docker``, ``podman``, ``kubernetes``, ...; None outside of any."""
+    """``docker``, ``podman``, ``kubernetes``, ...; None outside a container."""
     user: str = ""
     groups: tuple[str, ...] = ()
-    """The groups of the user, by name."""
+    """The user's groups, by name."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """The variables that change what ROCm, torch or flash-attn do, as far as they are set."""
+    """The environment variables that affect ROCm, torch or flash-attn, if set."""

@@ -1,4 +1,4 @@
-"""What a user calls a site -> the address of its manifest and its bytes, over HTTP or from this machine."""
+"""Resolve the SITE argument to a manifest's address, and read the manifest over HTTP or from a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wheelfactory.core.errors import InputError
 
 MANIFEST_FILE = "manifest.jsonl"
 MAX_MANIFEST_BYTES = 1 << 28
-"""Bytes; a row has up to 10 KB, so that this is room for 25,000 wheels."""
+"""Room for 25,000 wheels at 10 KB each."""
 READ_TIMEOUT_S = 30.0
 DOWNLOAD_TIMEOUT_S = 300.0
 _CHUNK = 1 << 16
@@ -33,18 +33,18 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class ManifestSource:
-    """Where wheels are listed."""
+    """The location of a manifest."""
 
     manifest: str
-    """The address of the manifest."""
+    """The manifest's URL."""
     base: str
-    """The address of the folder that it is in, which ends in a slash."""
+    """The URL of its directory, with a trailing slash."""
 
 
 def resolve_site(site: str) -> ManifestSource:
-    """The manifest of a site's URL, a manifest's URL, a release directory, or a manifest file.
+    """Return the manifest of a site's URL, a manifest's URL, a release directory, or a manifest file.
 
-    Raises `InputError` for something else.
+    Raises InputError for anything else.
     """
     if _is_address(site):
         address = site.partition("#")[0].partition("?")[0]
@@ -55,7 +55,7 @@ def resolve_site(site: str) -> ManifestSource:
         return ManifestSource(base + MANIFEST_FILE, base)
     path = Path(site).absolute()
     if "://" in site or not path.exists():
-        hint = "name the address of a site, with https:// before it, a release directory, or a manifest file"
+        hint = "pass a site's address starting with https://, a release directory, or a manifest file"
         raise InputError("no such site", site, hint)
     manifest = path / MANIFEST_FILE if path.is_dir() else path
     return ManifestSource(manifest.as_uri(), manifest.parent.as_uri() + "/")
@@ -64,12 +64,12 @@ def resolve_site(site: str) -> ManifestSource:
 def _is_address(site: str) -> bool:
     try:
         return urlsplit(site).scheme in ("http", "https", "file") and "/" in site
-    except ValueError:  # brackets that hold no IPv6 address
+    except ValueError:  # for brackets without an IPv6 address
         return False
 
 
 def read_manifest_bytes(source: ManifestSource) -> bytes:
-    """The bytes of a manifest. Raises `InputError`, with the address, if they cannot be had whole."""
+    """Return the bytes of a manifest. Raises InputError with its address if it cannot be read completely."""
     try:
         if urlsplit(source.manifest).scheme == "file":
             with Path(url2pathname(urlsplit(source.manifest).path)).open("rb") as file:
@@ -77,7 +77,7 @@ def read_manifest_bytes(source: ManifestSource) -> bytes:
         return _download(source.manifest)
     except HTTPError as error:
         error.close()
-        reason = " ".join(str(error.reason).split())  # that of a loop has lines
+        reason = " ".join(str(error.reason).split())  # the reason of a redirect loop has several lines
         raise _unreadable(source, f"HTTP {error.code} {reason}") from None
     except URLError as error:
         raise _unreadable(source, str(error.reason)) from None
@@ -88,42 +88,47 @@ def read_manifest_bytes(source: ManifestSource) -> bytes:
 
 def _unreadable(source: ManifestSource, why: str) -> InputError:
     shown = unquote(source.manifest) if source.manifest.startswith("file:") else source.manifest
-    hint = "check the address and the network; a copy of manifest.jsonl can be named instead"
+    hint = "check the address and the network, or pass a downloaded copy of manifest.jsonl"
     return InputError("cannot read the manifest", f"{shown} ({why})", hint)
 
 
 class _SafeRedirects(HTTPRedirectHandler):
-    """Follows no redirection from https to http: the manifest is what says which bytes are right."""
+    """Refuses redirects from https to http.
+
+    The manifest holds the digests that wheels are checked against, so it must not be changed in transit.
+    """
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        """See `HTTPRedirectHandler`; raises `URLError`."""
+        """Follow a redirect. Raises URLError for one from https to anything else."""
         if req.type == "https" and urlsplit(newurl).scheme != "https":
             raise URLError(f"redirected to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     def http_error_308(self, req: Request, fp: IO[bytes], _code: int, msg: str, headers: HTTPMessage) -> object:
-        """As 307, from which it does not differ for what is only read; Python knows it from 3.11 on."""
+        """Handle 308 like 307; Python does so itself from 3.11 on."""
         return self.http_error_307(req, fp, 307, msg, headers)
 
 
 def _download(address: str) -> bytes:
-    opener = OpenerDirector()  # `build_opener` would speak FTP as well, and open files that a server redirects to
+    opener = (
+        OpenerDirector()
+    )  # not `build_opener`, which adds FTP and would open local files that a server redirects to
     for handler in (
         *(ProxyHandler(), HTTPHandler(), HTTPSHandler(), _SafeRedirects()),
         *(HTTPErrorProcessor(), HTTPDefaultErrorHandler()),
     ):
         opener.add_handler(handler)
     headers = {"User-Agent": "wheelfactory-doctor", "Cache-Control": "no-cache"}
-    request = Request(address, headers=headers)  # noqa: S310 (the handlers above speak http and https alone)
+    request = Request(address, headers=headers)  # noqa: S310 (the handlers above support only http and https)
     with opener.open(request, timeout=READ_TIMEOUT_S) as response:
         length = response.headers.get("Content-Length")
         return _bounded(response, int(length) if length else None)
 
 
 def _bounded(file: IO[bytes], length: int | None) -> bytes:
-    """All bytes of a file. Raises `ValueError` if they are too many, take too long, or are fewer than was said."""
+    """Read a whole file. Raises ValueError if it is too large, too slow, or shorter than `length` bytes."""
     parts, size, deadline = [], 0, time.monotonic() + DOWNLOAD_TIMEOUT_S
     while part := file.read(_CHUNK):
         parts.append(part)
@@ -131,7 +136,7 @@ def _bounded(file: IO[bytes], length: int | None) -> bytes:
         if size > MAX_MANIFEST_BYTES:
             raise ValueError(f"more than {MAX_MANIFEST_BYTES >> 20} MiB")
         if time.monotonic() > deadline:
-            raise ValueError(f"not there within {DOWNLOAD_TIMEOUT_S:g} s")
+            raise ValueError(f"took longer than {DOWNLOAD_TIMEOUT_S:g} s")
     if length is not None and size != length:
-        raise ValueError(f"cut off after {size} of {length} bytes")
+        raise ValueError(f"truncated: got {size} of {length} bytes")
     return b"".join(parts)

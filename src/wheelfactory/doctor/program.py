@@ -1,4 +1,4 @@
-"""The doctor as a program: its options, what it does, and what it installs; alone, or as ``wheelfactory doctor``."""
+"""The doctor's command line: options, examination and installation, as ``doctor.py`` or ``wheelfactory doctor``."""
 
 from __future__ import annotations
 
@@ -30,34 +30,36 @@ from wheelfactory.doctor.report import DoctorReport, Offer, as_json, externally_
 from wheelfactory.doctor.report_text import report_lines
 
 SITE = ""
-"""The address of the site beside whose index this file is served; filled in where the file is made (`single_file`)."""
+"""Default site; `single_file` fills in the address that ``doctor.py`` is served from."""
 
 FACTS = ""
-"""What matrix.yaml knows, as JSON; filled in beside the site."""
+"""The JSON of `site.doctor_facts`; filled in by `single_file`."""
 
 TORCH_PROBE = ""
-"""The program that asks torch, as text; filled in likewise."""
+"""The source of the program that queries torch; filled in by `single_file`."""
 
 EXIT_CODES = (
-    "exit codes: 0 flash-attn works, or a wheel fits; 1 something is wrong, or none fits; "
-    "2 bad arguments, or no manifest to be read"
+    "exit codes: 0 flash-attn works, or a wheel matches; 1 a problem was found, or no wheel matches; "
+    "2 bad arguments, or the manifest cannot be read"
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """All options of the doctor."""
+    """Add the doctor's options to a parser."""
     parser.add_argument(
         "site",
         nargs="?",
         metavar="SITE",
-        help="the address of a site, a manifest's address or file, or a release directory",
+        help="address of a site, address or file of a manifest, or a release directory",
     )
-    parser.add_argument("--python", metavar="PATH", help="the interpreter that flash-attn is for")
+    parser.add_argument("--python", metavar="PATH", help="examine and install into this interpreter")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="everything as one JSON object")
-    form.add_argument("--install", action="store_true", help="install the wheel that fits, after asking")
-    parser.add_argument("--backend", choices=[str(backend) for backend in Backend], help="wheels of this one only")
-    parser.add_argument("--flash-attn", metavar="VERSION", help="wheels of this release only, such as 2.8.3")
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument("--install", action="store_true", help="install the matching wheel after asking")
+    parser.add_argument(
+        "--backend", choices=[str(backend) for backend in Backend], help="consider only wheels of this backend"
+    )
+    parser.add_argument("--flash-attn", metavar="VERSION", help="consider only wheels of this release, such as 2.8.3")
 
 
 def diagnose_and_report(
@@ -72,15 +74,15 @@ def diagnose_and_report(
     tell: Callable[[str], None],
     root: Path = Path("/"),
 ) -> int:
-    """Examine the interpreter `python`, say what was found, and install if asked to; gives the exit code.
+    """Examine the interpreter `python`, print the report, and install a wheel if requested; return the exit code.
 
-    `probe` is the program that asks torch, `site` is where wheels are listed (empty for nowhere), `show` takes a line
-    of the result, `tell` one for a person who waits, `root` is the machine. Raises `InputError` if the Python cannot be
-    examined, or if there is no manifest to be read: then after everything else was said.
+    `probe`: source of the program that queries torch. `site`: where wheels are listed, empty for none. `show` prints a
+    line of the result, `tell` a line of progress. `root`: file system of the machine. Raises InputError if the Python
+    cannot be examined or, after printing the rest of the report, if the manifest cannot be read.
     """
     if options.install and not site:
-        raise InputError("no site to install from", "--install", "name the address of a site, or a release directory")
-    tell(f"examining {python}: this imports torch, which may take a minute")
+        raise InputError("no site to install from", "--install", "pass the address of a site, or a release directory")
+    tell(f"examining {python}: importing torch may take a minute")
     machine = detect_machine(python, environ, probe, facts.rocm_triton_packages, root)
     report, error = DoctorReport(machine, diagnose_machine(machine, facts), site or None), None
     try:
@@ -100,45 +102,47 @@ def diagnose_and_report(
 
 
 class _DoctorParser(argparse.ArgumentParser):
-    """A parser whose errors have the form of all others."""
+    """Reports errors as `FactoryError` does."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the arguments. Raises `InputError`."""
-        raise InputError("bad arguments", message, f"`{self.prog} --help` says what it takes")
+        """Raise `InputError`."""
+        raise InputError("bad arguments", message, f"run `{self.prog} --help` to list the options")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the doctor by itself; gives its exit code. A mistake ends as one error line and a hint."""
+    """Run ``doctor.py``; return its exit code. Errors end as one ``error:`` line and a hint."""
     parser = _DoctorParser(
-        prog="doctor.py", description="Find the flash-attn wheel that fits this machine.", epilog=EXIT_CODES
+        prog="doctor.py", description="Find the flash-attn wheel that matches this machine.", epilog=EXIT_CODES
     )
     add_options(parser)
     try:
         options = parser.parse_args(arguments)
-        own = globals().get("__file__")  # not there if the file is piped to Python
-        folder = Path(own).resolve().parent if own else None  # a release or a copy of a site, if a manifest is there
+        own = globals().get("__file__")  # unset if the file is piped to Python
+        folder = Path(own).resolve().parent if own else None  # with a manifest: a release, or a copy of a site
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
         show, tell = partial(_write_line, sys.stdout), partial(_write_line, sys.stderr)
         code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain when it ends
-        return 141
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise Python prints an error when it flushes at exit
+        return 141  # what a shell reports for SIGPIPE: 128 + 13
     except KeyboardInterrupt:
-        return _fail_with(FactoryError("interrupted", "by Ctrl-C", "nothing is half done; run it again"))
+        return _fail_with(FactoryError("interrupted", "by Ctrl-C", "run the same command again"))
     except FactoryError as error:
         return _fail_with(error)
     except OSError as error:
         which = error.filename or "while reading or writing"
-        hint = "when that is mended, run the same command again"
+        hint = "fix this and run the same command again"
         return _fail_with(FactoryError(error.strerror or type(error).__name__, str(which), hint))
     return code
 
 
 def _write_line(stream: TextIO, line: str) -> None:
     encoding = stream.encoding or "ascii"
-    stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")  # a driver's name of a GPU has (R) and (TM)
+    stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")  # GPU names hold (R) and (TM) signs
 
 
 def _fail_with(error: FactoryError) -> int:
@@ -151,55 +155,52 @@ def _fail_with(error: FactoryError) -> int:
 def install_best(
     report: DoctorReport, facts: DoctorFacts, environ: Mapping[str, str], show: Callable[[str], None]
 ) -> int:
-    """Run the command of the best wheel, if the answer on stdin is yes; gives the exit code.
+    """Ask on stdin, then install the best wheel; return `DONE` if flash-attn imports afterwards, otherwise `FAILED`.
 
-    That is `DONE` if the wheel is installed and imports in the end. Raises `FactoryError` if there is no answer,
-    nothing to install with, or the installation fails.
+    Raises FactoryError if stdin gives no answer, neither pip nor uv is available, or the installation fails.
     """
     if not report.offers:
         show("")
-        show("Nothing was installed, as no wheel fits.")
+        show("Nothing was installed: no wheel matches.")
         return FAILED
     if report.offers[0].installed:
         return DONE
     command = _command(report.machine, report.offers[0], environ)
     show("")
     show(shlex.join(command))
-    if not _is_wanted():
+    if not _confirm():
         show("Nothing was installed.")
         return FAILED
     code = subprocess.call(command, env=dict(environ))
     if code:
-        raise FactoryError("the installation failed", f"{command[0]} ended with exit code {code}", "it said why above")
+        raise FactoryError("the installation failed", f"{command[0]} exited with code {code}", "read its output above")
     installed = read_flash_attn(report.machine.python.executable, environ, IMPORT_TIMEOUT_S)
     if installed is None:
-        raise FactoryError("the installation failed", "flash-attn is not there afterwards", "it said why above")
+        raise FactoryError("the installation failed", "flash-attn is still missing", "read the output above")
     if not installed.error:
         show(f"flash-attn {installed.version} is installed and imports.")
         return DONE
-    show(f"flash-attn {installed.version} is installed and does not import: {installed.error}")
+    show(f"flash-attn {installed.version} is installed but does not import: {installed.error}")
     for diagnosis in diagnose_machine(replace(report.machine, flash_attn=installed), facts):
-        show(f"Wrong: {diagnosis.what}")
-        show(f"Cure:  {diagnosis.remedy}")
+        show(f"Problem: {diagnosis.what}")
+        show(f"Fix:     {diagnosis.remedy}")
     return FAILED
 
 
 def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> InstallCommand:
-    """By pip, or by uv in an environment without pip."""
+    """Return the offer's pip command, or its uv command if the Python has no pip. Raises FactoryError without both."""
     if machine.python.externally_managed:
         raise FactoryError("cannot install", *externally_managed_error(machine.python))
     if machine.python.pip is not None:
         return offer.pip
     if shutil.which("uv", path=environ.get("PATH")) is None:
-        hint = f"{machine.python.executable} -m ensurepip"
-        raise FactoryError(
-            "nothing to install with", f"neither pip in {machine.python.executable} nor uv on PATH", hint
-        )
+        hint = f"run `{machine.python.executable} -m ensurepip`"
+        raise FactoryError("no installer", f"neither pip in {machine.python.executable} nor uv on PATH", hint)
     return offer.uv
 
 
-def _is_wanted() -> bool:
-    """Whether the answer is yes. Raises `FactoryError` if nobody answers."""
+def _confirm() -> bool:
+    """Return whether the answer is yes. Raises FactoryError if stdin is closed."""
     sys.stdout.flush()
     sys.stderr.write("Install it? [y/N] ")
     sys.stderr.flush()
@@ -207,6 +208,6 @@ def _is_wanted() -> bool:
     if not answer:
         sys.stderr.write("\n")
         raise FactoryError(
-            "nothing was installed", "nobody answered", "run the line above, or pipe the answer: echo y |"
+            "nothing was installed", "no answer on stdin", "run the command above, or pipe the answer: echo y |"
         )
     return answer.strip().lower() in ("y", "yes")

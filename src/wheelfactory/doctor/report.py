@@ -1,4 +1,4 @@
-"""A machine, its diagnoses and the wheels of a site -> one report: what is offered, and how the command ends."""
+"""Combine a machine, its diagnoses and a site's wheels into one report: the offered wheels and the exit code."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from wheelfactory.doctor.fit import Fit, find_condition, find_missing_dependenci
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 
-FORMAT = 1
-"""Of the JSON; grows when a key changes its meaning or goes."""
+FORMAT = 2
+"""The version of the JSON document. Increase it when a key is renamed, removed or changes its meaning."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A wheel, and the commands that bring it about: that install it, or the torch that it needs."""
+    """A wheel and the commands that install it, or that install the torch it needs."""
 
     wheel: PublishedWheel
     pip: InstallCommand
     uv: InstallCommand
     installed: bool = False
-    """Whether that very wheel is installed and works, so that nothing is to be done."""
+    """Whether this version is installed and imports already."""
     condition: str = ""
-    """What must be done before a program uses it, on a machine some of whose GPUs it is not for."""
+    """How to hide the GPUs that the wheel has no code for; empty if not needed (`find_condition`)."""
     unverified: str = ""
     """Why the wheel is not verified; empty if it is."""
 
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All that the doctor has to say."""
+    """Everything that the doctor reports."""
 
     machine: Machine
     diagnoses: tuple[Diagnosis, ...] = ()
     site: str | None = None
-    """The address of the manifest, or what was named where that could not be read; None if nothing was."""
+    """The address of the manifest, or the given site if its manifest cannot be read; None without a site."""
     fit: Fit | None = None
     """None if no manifest was read."""
     offers: tuple[Offer, ...] = ()
-    """The best wheel that fits, and the best of the other backend."""
+    """The best matching wheel, then the best of the other backend."""
     torch: Offer | None = None
-    """The wheel that another torch would make fit, with the commands that install that torch."""
+    """The wheel that would match another torch, with the commands that install that torch."""
     fallback: Offer | None = None
-    """Where no wheel fits: what computes without one, if the site has it and the torch that is there can run it."""
+    """The pure-PyTorch fallback, if no wheel matches and the installed torch can run the fallback."""
 
     @property
     def blockers(self) -> tuple[str, ...]:
-        """Why the commands cannot be run as they are, each with what to do about it."""
+        """Why the commands cannot run unchanged, each with its remedy."""
         python, found = self.machine.python, []
         if python.externally_managed:
             found.append(": ".join(externally_managed_error(python, torch=self.machine.torch is not None)))
         if python.pip is None:
-            found.append(f"this Python has no pip: use the uv line, or first `{python.executable} -m ensurepip`")
+            found.append(f"this Python has no pip: use the uv command, or first run `{python.executable} -m ensurepip`")
         return tuple(found)
 
     @property
     def exit_code(self) -> int:
-        """By what is installed: whether nothing is wrong with it. With nothing installed: whether a wheel fits.
+        """`DONE` if the installed flash-attn has no problem or, without one, if a wheel matches; otherwise `FAILED`.
 
-        Where no site was named either, whether nothing is wrong with the machine.
+        Without flash-attn and without a site: `DONE` if the machine has no problem.
         """
         if self.machine.flash_attn or self.fit is None:
             return FAILED if self.diagnoses else DONE
@@ -81,11 +81,11 @@ def make_report(
     fit: Fit,
     facts: DoctorFacts,
 ) -> DoctorReport:
-    """The report of a machine and the wheels of the manifest at `site`, of which `fit` says which are for it."""
+    """Return the report for a machine and the manifest at `site`, whose `wheels` were matched as `fit`."""
     needed = find_missing_dependencies(wheels, machine)
     best: dict[Backend, PublishedWheel] = {}
     for wheel in fit.fitting:
-        assert wheel.label  # what fits is judged by it
+        assert wheel.label  # find_fit keeps only wheels with a label
         best.setdefault(wheel.label.backend, wheel)
     other, fallback = fit.with_other_torch, fit.fallback
     return DoctorReport(
@@ -100,14 +100,14 @@ def make_report(
 
 
 def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Machine, facts: DoctorFacts) -> Offer:
-    """A wheel is named by its address and digest: nothing is chosen, so nothing else can be taken."""
+    # with address and digest of every file, pip and uv have nothing to resolve and cannot install another file
     installed, python = machine.flash_attn, machine.python.executable
     again = installed is not None and installed.version == wheel.version
     wheels = [(one.project, url_with_sha256(one.url, one.sha256)) for one in (*needed, wheel)]
     return Offer(
         wheel,
         pip_for(python).install_without_dependencies(*(address for _, address in wheels), again=again),
-        # uv takes a file: address with a digest only after a name (uv 0.13.8)
+        # uv accepts a file: URL with a digest only in the form "name @ URL" (uv 0.13.8)
         uv_for(python).install_without_dependencies(
             *(f"{project} @ {address}" for project, address in wheels), again=again
         ),
@@ -118,7 +118,7 @@ def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Mac
 
 
 def _torch_offer(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: DoctorFacts) -> Offer:
-    """The torch of a cell with its local version, which a CUDA build that is there cannot satisfy."""
+    # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
     requirement, index = f"torch=={cell.torch}+rocm{cell.rocm}", f"{TORCH_INDEX}/rocm{cell.rocm}"
     pip, uv = (one(machine.python.executable).install_torch(requirement, index) for one in (pip_for, uv_for))
     return Offer(wheel, pip, uv, unverified=_unverified(wheel, facts))
@@ -129,20 +129,23 @@ def _unverified(wheel: PublishedWheel, facts: DoctorFacts) -> str:
 
 
 def externally_managed_error(python: Python, *, torch: bool = True) -> tuple[str, str]:
-    """Why nothing is installed into a Python that its distribution owns (PEP 668), and what to do; `torch`: it has one.
+    """Return why nothing can be installed into an externally managed Python (PEP 668), and the remedy.
 
-    Where a wheel fits, it has.
+    `torch`: whether that Python has a torch, which the new environment should then see.
     """
     environment = f"{python.executable} -m venv {'--system-site-packages ' * torch}flash-attn-env"
-    named = "an environment that sees its torch" if torch else "an environment"
+    kind = "an environment that sees its torch" if torch else "an environment"
     return (
-        f"the distribution owns {python.executable}, and pip installs nothing into it (PEP 668)",
-        f"make {named}, `{environment}`, and examine --python flash-attn-env/bin/python",
+        f"{python.executable} belongs to the Linux distribution, so pip refuses to install into it (PEP 668)",
+        f"create {kind} with `{environment}`, then run the doctor with --python flash-attn-env/bin/python",
     )
 
 
 def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str, object]:
-    """Everything for a program; docs/reference/doctor.md lists the keys. `error` is why there is no manifest."""
+    """Return the document of ``doctor --json``; `error` is why the manifest could not be read.
+
+    docs/reference/doctor.md lists the keys.
+    """
     fit = report.fit
     return {
         "format": FORMAT,
@@ -162,9 +165,9 @@ def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str
         "near_misses": [
             {**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in (fit.near_misses if fit else ())
         ],
-        "torch": _named("for", report.torch),
+        "torch": _named("wheel", report.torch),
         "fallback": _named("filename", report.fallback),
-        "hindrances": list(report.blockers),
+        "blockers": list(report.blockers),
         "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
         "exit_code": error.exit_code if error else report.exit_code,
     }

@@ -1,4 +1,4 @@
-"""What the doctor found -> the lines for a person."""
+"""Render a `DoctorReport` as lines of text."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from wheelfactory.doctor.machine import InstalledTorch, Machine
 from wheelfactory.doctor.report import DoctorReport, Offer
 
 MAX_NEAR_MISSES = 5
-_BACKENDS = {Backend.CK: "CK, compiled kernels", Backend.TRITON: "Triton, kernels that are compiled when first used"}
+_BACKENDS = {Backend.CK: "CK, kernels compiled ahead of time", Backend.TRITON: "Triton, kernels compiled on first use"}
 
 
 def report_lines(report: DoctorReport) -> Iterator[str]:
-    """Everything, in the order in which one asks: what is there, what is wrong, what fits, or why nothing does."""
+    """Yield the machine, the problems, then the matching wheels or why none matches."""
     yield from machine_lines(report.machine)
     for diagnosis in report.diagnoses:
         yield ""
-        yield f"Wrong: {diagnosis.what}"
-        # where the line for a better torch follows, a second one would only confuse
-        below = report.torch is not None and diagnosis.name in ("no torch", "torch is not for ROCm")
-        yield f"Cure:  {'install the torch that is named below' if below else diagnosis.remedy}"
+        yield f"Problem: {diagnosis.what}"
+        # the commands for the right torch follow below; a second command for another torch would confuse
+        below = report.torch is not None and diagnosis.name in ("no torch", "torch is not built for ROCm")
+        yield f"Fix:     {'install the torch named below' if below else diagnosis.remedy}"
     if report.site is None:
         yield ""
-        yield "No site was named, so no wheel is looked for: name the address of one, or a manifest.jsonl."
+        yield "No site given, so no wheel was looked up. Pass the address of a site or a manifest.jsonl."
     elif report.fit is not None:
         yield ""
-        yield from _fitting_lines(report) if report.offers else _nothing_fits_lines(report)
+        yield from _matching_lines(report) if report.offers else _no_match_lines(report)
 
 
 def machine_lines(machine: Machine) -> Iterator[str]:
-    """What was found out about the machine."""
+    """Yield one line for each component that the doctor examined."""
     python, installed = machine.python, machine.flash_attn
     library = f"glibc {python.glibc}" if python.glibc else "no glibc"
     inside = f", in {machine.container}" if machine.container else ""
@@ -51,45 +51,45 @@ def machine_lines(machine: Machine) -> Iterator[str]:
 def _torch_text(torch: InstalledTorch | None) -> str:
     if torch is None:
         return "none"
-    version = torch.version or "of unknown version"
+    version = torch.version or "unknown version"
     if torch.error:
         return f"{version}, does not import: {torch.error}"
-    built = f"HIP {torch.hip}" if torch.hip else f"CUDA {torch.cuda}" if torch.cuda else "for the CPU alone"
+    built = f"HIP {torch.hip}" if torch.hip else f"CUDA {torch.cuda}" if torch.cuda else "CPU only"
     abi = {True: ", new C++ ABI", False: ", old C++ ABI", None: ""}[torch.cxx11_abi]
-    sees = {True: ", sees a GPU", False: ", sees no GPU", None: ", gave no answer when asked for GPUs"}[torch.sees_gpu]
+    sees = {True: ", sees a GPU", False: ", sees no GPU", None: ", GPU query failed"}[torch.sees_gpu]
     return f"{version}, {built}{abi}{sees}"
 
 
 def _gpu_text(machine: Machine) -> str:
-    """Each kind once, with how many there are: ``8 x gfx942 (AMD Instinct MI300X)``."""
+    """List each GPU type once with its count: ``8 x gfx942 (AMD Instinct MI300X)``."""
     names = [*machine.gpu_names, *[""] * len(machine.gpus)]
     kinds = Counter(map(format_gpu, machine.gpus, names))
     return "; ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items()) or "none found"
 
 
-def _fitting_lines(report: DoctorReport) -> Iterator[str]:
+def _matching_lines(report: DoctorReport) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
-        yield from _wheel_lines("The wheel that fits is installed", best)
+        yield from _wheel_lines("Already installed", best)
     else:
-        yield from _wheel_lines("Fits", best)
+        yield from _wheel_lines("Matching wheel", best)
         yield from _command_lines(best)
-        yield from (f"But {text}" for text in report.blockers)
+        yield from (f"Note: {text}" for text in report.blockers)
     if best.condition:
-        yield f"But {best.condition}"
+        yield f"Note: {best.condition}"
     if not list_visible_gpus(report.machine):
-        yield "No GPU is seen here, so nobody has looked whether it has code for yours."
+        yield "No GPU detected, so GPU compatibility was not checked."
     for offer in others:
         yield ""
-        yield from _wheel_lines("Also fits", offer)
+        yield from _wheel_lines("Other matching wheel", offer)
         yield from _command_lines(offer)
         if offer.condition:
-            yield f"But {offer.condition}"
+            yield f"Note: {offer.condition}"
 
 
 def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
     wheel = offer.wheel
-    assert wheel.label  # dependencies are not offered
+    assert wheel.label  # make_report offers no dependencies
     yield f"{heading}: {wheel.filename}"
     yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
     yield f"  {offer.unverified or 'verified'}"
@@ -106,26 +106,30 @@ def _command_lines(offer: Offer) -> Iterator[str]:
     yield f"    {shlex.join(offer.uv)}"
 
 
-def _nothing_fits_lines(report: DoctorReport) -> Iterator[str]:
-    assert report.fit  # there would be no site
+def _no_match_lines(report: DoctorReport) -> Iterator[str]:
+    assert report.fit  # report_lines calls this only with a manifest
     misses = report.fit.near_misses
     if report.torch:
-        yield f"No wheel fits. {report.torch.wheel.filename} does with the torch that this installs:"
-        yield from [f"  {report.torch.unverified}"] if report.torch.unverified else []
+        yield "Your torch does not match any wheel." if report.machine.torch else "This Python has no torch."
+        yield "1. Install this torch:"
         yield from _command_lines(report.torch)
-        yield from (f"But {text}" for text in report.blockers)
+        yield from (f"Note: {text}" for text in report.blockers)
+        yield f"2. Install this wheel (run the doctor again for its command): {report.torch.wheel.filename}"
+        yield from [f"  {report.torch.unverified}"] if report.torch.unverified else []
         yield ""
-        yield "The nearest, and why they do not fit:"
+        yield "Closest wheels and why they do not match:"
+    elif misses:
+        yield "No matching wheel. Closest wheels and why they do not match:"
     else:
-        yield "No wheel fits. The nearest, and why they do not:" if misses else "There is no such wheel at all."
+        yield "This site lists no such wheel."
     for miss in misses[:MAX_NEAR_MISSES]:
         yield f"  {miss.wheel.filename}"
         yield from (f"    {reason}" for reason in miss.reasons)
     if len(misses) > MAX_NEAR_MISSES:
-        yield f"  and {len(misses) - MAX_NEAR_MISSES} more, which --json lists"
+        yield f"  and {len(misses) - MAX_NEAR_MISSES} more (listed by --json)"
     if report.fallback:
         yield ""
-        yield "Without a wheel: the same functions in pure PyTorch, for any GPU that your torch runs on."
+        yield "Alternative: the same functions in pure PyTorch, for any GPU that your torch supports."
         yield from _command_lines(report.fallback)
-        if not report.torch:  # with it they are said above
-            yield from (f"But {text}" for text in report.blockers)
+        if not report.torch:  # otherwise the notes stand above
+            yield from (f"Note: {text}" for text in report.blockers)

@@ -17,6 +17,9 @@ from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress, RemainingTime
 from wheelfactory.kernels.compiler.status import format_duration
 
+FORMAT = 2
+"""Of the JSON; grows when a key changes its meaning or goes away. Format 1 had no key `format`."""
+
 Document = dict[str, object]
 
 _LABEL, _FLAG, _LINE = 10, 42, 120
@@ -47,10 +50,10 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _head(explanation: Explanation) -> Iterator[str]:
-    progress, forecast = explanation.reading.progress, explanation.remaining_time
+    progress, remaining = explanation.reading.progress, explanation.remaining_time
     yield f"{explanation.log}: {_state(explanation.reading)}"
-    if progress and forecast and explanation.reading.state == RUNNING and progress.done < progress.total:
-        yield from _rows(_times(progress, forecast, explanation))
+    if progress and remaining and explanation.reading.state == RUNNING and progress.done < progress.total:
+        yield from _rows(_times(progress, remaining, explanation))
     if progress and progress.mixed:
         yield from _rows([("mixed", "several compiles at once are in this log, of which one is told: give each alone")])
     elif progress and progress.runs > 1:
@@ -75,23 +78,23 @@ def _state(reading: BuildLog) -> str:
     return ", ".join(filter(None, (words.get(reading.state, "a compile command"), far)))
 
 
-def _times(progress: Progress, forecast: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
+def _times(progress: Progress, remaining: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
     rate = progress.rate
-    with_jobs = f" with {forecast.jobs} job{'s' if forecast.jobs > 1 else ''} ({explanation.jobs_source})"
-    if forecast.measured and explanation.jobs_source == CORES:
+    with_jobs = f" with {remaining.jobs} job{'s' if remaining.jobs > 1 else ''} ({explanation.jobs_source})"
+    if remaining.measured and explanation.jobs_source == CORES:
         with_jobs = ""  # the rate is that of the jobs there were, not of a guess
     if rate:
         yield "rate", f"{rate:.1f} a minute"
     else:
-        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / forecast.total_s:.1f} a minute"
-    by = "by the rate so far" if forecast.measured else f"predicted: {forecast.cpu_hours_left:.1f} CPU hours"
-    yield "left", f"{progress.total - progress.done} sources, {format_duration(forecast.left_s)}{with_jobs}, {by}"
+        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / remaining.total_s:.1f} a minute"
+    by = "by the rate so far" if remaining.measured else f"predicted: {remaining.cpu_hours_left:.1f} CPU hours"
+    yield "left", f"{progress.total - progress.done} sources, {format_duration(remaining.left_s)}{with_jobs}, {by}"
     if progress.reported_left:
         yield "said", f"the build itself: {progress.reported_left} left"
-    if forecast.ends_at is None:
-        yield "ends", f"{format_duration(forecast.left_s)} after the last line of the log, which has no clock"
+    if remaining.ends_at is None:
+        yield "ends", f"{format_duration(remaining.left_s)} after the last line of the log, which has no clock"
     else:
-        yield "ends", f"{_clock(forecast.ends_at)} by the log's clock"
+        yield "ends", f"{_clock(remaining.ends_at)} by the log's clock"
     if progress.peak_mib:
         yield "memory", f"{progress.peak_mib} MiB the largest compile so far"
 
@@ -174,17 +177,16 @@ def as_json(explanation: Explanation) -> Document:
 
     What is not known is null, and every key is always there.
     """
-    reading, kernel = explanation.reading, explanation.kernel
+    reading, kernel, remaining = explanation.reading, explanation.kernel, explanation.remaining_time
     return {
+        "format": FORMAT,
         "log": explanation.log,
         "lines": reading.line_count,
         "state": reading.state,
         "torch": reading.torch or None,
         "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in reading.archs],
         "progress": _progress_document(reading.progress) if reading.progress else None,
-        "forecast": _forecast_document(explanation.remaining_time, explanation.jobs_source)
-        if explanation.remaining_time
-        else None,
+        "remaining_time": remaining and _remaining_time_document(remaining, explanation.jobs_source),
         "cause": asdict(reading.cause) if reading.cause else None,
         "failed_objects": reading.failed_objects,
         "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
@@ -202,24 +204,24 @@ def _progress_document(progress: Progress) -> Document:
         "current": progress.current or None,
         "rate_per_minute": progress.rate,
         "elapsed_s": progress.elapsed_s,
-        "told_left": progress.reported_left or None,
+        "reported_left": progress.reported_left or None,
         "peak_mib": progress.peak_mib,
         "runs": progress.runs,
         "mixed": progress.mixed,
     }
 
 
-def _forecast_document(forecast: RemainingTime, jobs_from: str) -> Document:
+def _remaining_time_document(remaining: RemainingTime, jobs_source: str) -> Document:
     return {
-        "jobs": forecast.jobs,
-        "jobs_from": jobs_from,
-        "archs": forecast.archs,
-        "cpu_hours": forecast.cpu_hours,
-        "cpu_hours_left": forecast.cpu_hours_left,
-        "left_s": forecast.left_s,
-        "measured": forecast.measured,
-        "ends": _clock(forecast.ends_at) if forecast.ends_at is not None else None,
-        "whole_s": forecast.total_s,
+        "jobs": remaining.jobs,
+        "jobs_source": jobs_source,
+        "archs": remaining.archs,
+        "cpu_hours": remaining.cpu_hours,
+        "cpu_hours_left": remaining.cpu_hours_left,
+        "left_s": remaining.left_s,
+        "measured": remaining.measured,
+        "ends": _clock(remaining.ends_at) if remaining.ends_at is not None else None,
+        "total_s": remaining.total_s,
     }
 
 
@@ -227,11 +229,11 @@ def _command_document(command: CompilerCommand) -> Document:
     return {
         "compiler": command.compiler,
         "rocm": command.rocm or None,
-        "before": list(command.launcher),
+        "launcher": list(command.launcher),
         "source": command.source,
         "object": command.output or None,
         "archs": list(command.archs),
-        "headers": [{"folder": folder, "of": whose} for folder, whose in command.headers],
+        "headers": [{"folder": folder, "owner": whose} for folder, whose in command.headers],
         "flags": [asdict(flag) for flag in command.flags],
         "unknown": list(command.unknown),
     }
