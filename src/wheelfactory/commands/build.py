@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {FALLBACK_NAME}"
     parser.epilog = (
+        "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
         "environment variables, with four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), MAX_JOBS=8 (parallel "
         "compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm (location of ROCm)"
     )

@@ -28,6 +28,7 @@ _MAX_SHOWN = 200
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory explain ~/.cache/wheelfactory/logs/fa2.8.3-rocm6.4-torch2.9.1-cp311-ck.log"
     parser.add_argument("subject", metavar="CELL|LOG", help="cell id, build log file, or - for a log on stdin")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--jobs", type=_jobs, metavar="N", help="parallel compiles (default: read from the log)")

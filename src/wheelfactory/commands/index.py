@@ -22,6 +22,7 @@ from wheelfactory.site.site import render_site
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory index github:OWNER/REPO --dest site"
     add_target(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--dest", type=Path, metavar="DIR", help="write a site into DIR that links to the wheels")

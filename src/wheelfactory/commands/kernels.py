@@ -33,7 +33,10 @@ from wheelfactory.matrix.load import load_matrix
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = "`wheelfactory plan` lists the kernel sets and a number of shards for each"
+    parser.epilog = (
+        "example: wheelfactory kernels fa2.8.3-rocm6.4-gfx942-cxx11 --shard 1/4 --budget 5; "
+        "`wheelfactory plan` lists the kernel sets and a number of shards for each"
+    )
     parser.add_argument("set", metavar="SET", help="id of a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile only shard I of N, such as 2/4")
     parser.add_argument(

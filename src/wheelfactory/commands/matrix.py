@@ -22,6 +22,7 @@ from wheelfactory.site.supported import supported_tables
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory matrix --only '*-cp312-*' --published wheelhouse --explain"
     add_matrix(parser)
     add_only(parser)
     parser.add_argument(

@@ -22,6 +22,7 @@ from wheelfactory.site.notes import release_notes
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory notes wheelhouse --since old/manifest.jsonl"
     add_read_target(parser)
     add_matrix(parser)
     add_site(parser)

@@ -42,6 +42,7 @@ from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory plan --only 'fa2.8.3-rocm7.2-*' --budget 2 --cores 16"
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)

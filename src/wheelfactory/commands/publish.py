@@ -41,12 +41,15 @@ from wheelfactory.verify.gates import verify as run_gates
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory publish github:OWNER/REPO dist/*.whl --tag v1.2 --dry-run"
     add_target(parser)
     what = "wheel to verify and publish, or release directory of wheels with recorded gate results"
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
     parser.add_argument("--tag", metavar="TAG", help="publish as this release tag (GitHub only)")
     parser.add_argument(
-        "--expect", metavar="CELLS", help="reject wheels of release directories whose cell is not in this list"
+        "--expect",
+        metavar="CELLS",
+        help="reject wheels of release directories whose cell is not in this list of ids, separated by spaces",
     )
     parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
     parser.add_argument(
@@ -107,7 +110,9 @@ def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> No
         hint = "pass wheels, or --yank NAME, or --evidence REPORT; only wheels can be combined with --stage"
         raise InputError("either publish, yank or add evidence", target, hint)
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
-        raise InputError("no tag to publish under", target, "pass a new one with --tag TAG; yanking and evidence need one too")
+        raise InputError(
+            "no tag to publish under", target, "pass a new one with --tag TAG; yanking and evidence need one too"
+        )
     if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name the release directory that has the published file")
 

@@ -47,6 +47,7 @@ from wheelfactory.verify.gates import parse_extended
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory run --only 'fa2.8.3-*-py3-triton' --dest wheelhouse"
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
@@ -141,5 +142,7 @@ def _print_failures(worklist: Worklist, failures: Sequence[Failure]) -> None:
         print_messages(f"hint: {find_hint(failure.error)}")
     for reason, count in Counter(refusal.error.which for refusal in worklist.unbuildable).items():
         first = next(refusal for refusal in worklist.unbuildable if refusal.error.which == reason)
-        print_messages(f"error: {count_text(count, 'selected cell')} cannot be built here: {reason} (such as {first.name})")
+        print_messages(
+            f"error: {count_text(count, 'selected cell')} cannot be built here: {reason} (such as {first.name})"
+        )
         print_messages(f"hint: {first.error.hint}; or select cells that build anywhere: --only '*-triton'")

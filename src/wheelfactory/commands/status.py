@@ -15,6 +15,7 @@ from wheelfactory.site.coverage import cell_lines, compute_coverage, coverage_js
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory status github:OWNER/REPO --only '*-torch2.9.1-*'"
     add_read_target(parser)
     add_matrix(parser)
     add_only(parser)

@@ -18,6 +18,7 @@ INSTALLED = "installed"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory validate dist/flash_attn-2.8.3-py3-none-any.whl --json"
     help_text = "wheel to install temporarily, or `installed` for the installed flash-attn (default)"
     parser.add_argument("target", nargs="?", default=INSTALLED, metavar="WHEEL|installed", help=help_text)
     parser.add_argument("--python", metavar="PATH", help="Python with torch (default: the active environment)")

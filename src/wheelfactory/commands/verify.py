@@ -33,6 +33,7 @@ from wheelfactory.verify.result import GateResult
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.epilog = "example: wheelfactory verify wheelhouse --extended gpu"
     help_text = "wheel, or release directory for every wheel of its manifest"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     parser.add_argument(
