@@ -1,10 +1,10 @@
-"""What compiling CK kernels once saves, and how evenly they are cut into shards.
+"""Print how much compile work kernel sets save, and how evenly their shards are balanced.
 
     python benchmarks/kernels.py [--cache DIR]
 
-Nothing is compiled or timed: the sources are those that upstream's generator makes for each release of matrix.yaml
-(downloaded once into the cache), the costs are the seed table of `wheelfactory.kernels.compiler.costs`. The same matrix
-gives the same tables everywhere. What they show is in docs/reference/plan.md.
+Compiles and times nothing: the sources are the output of upstream's generator for each release of matrix.yaml
+(downloaded once into the cache), the costs come from the built-in table of `wheelfactory.kernels.compiler.costs`. The
+same matrix gives the same tables on every machine. docs/reference/plan.md explains the tables.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ BY_SEED = CostModel(Ledger(), Ledger())
 Parts = Sequence[Sequence[str]]
 
 
-def censuses(matrix: Matrix, cache: Path) -> Iterator[tuple[str, SourceList]]:
-    """The releases whose sources can be had; of the others it says why not."""
+def available_sources(matrix: Matrix, cache: Path) -> Iterator[tuple[str, SourceList]]:
+    """Yield each release with its sources, and print why a release is left out."""
     for version, release in matrix.flash_attn.items():
         try:
             yield version, list_sources(version, release, cache, os.environ)
@@ -47,7 +47,7 @@ def censuses(matrix: Matrix, cache: Path) -> Iterator[tuple[str, SourceList]]:
 
 
 def by_head_dim(sources: Iterable[str]) -> Parts:
-    """One shard for each OPT_DIM, as another factory cuts them; what has no head dim goes to the first."""
+    """Split into one shard per OPT_DIM; sources without a head dim go to the first shard."""
     parts: dict[int, list[str]] = {}
     for source in sorted(sources, key=lambda name: parse_kernel_kind(name)[1] or 0):
         dim = parse_kernel_kind(source)[1]
@@ -56,7 +56,7 @@ def by_head_dim(sources: Iterable[str]) -> Parts:
 
 
 def by_hash(sources: Iterable[str], count: int) -> Parts:
-    """By a checksum of the name, as a rule that knows nothing of costs would."""
+    """Split by a checksum of the name, which ignores costs."""
     parts: list[list[str]] = [[] for _ in range(count)]
     for source in sources:
         parts[crc32(source.encode()) % count].append(source)
@@ -64,13 +64,13 @@ def by_hash(sources: Iterable[str], count: int) -> Parts:
 
 
 def balance(parts: Parts, costs: Mapping[str, float]) -> float:
-    """The largest shard over the mean one."""
+    """Return the cost of the largest shard divided by the mean."""
     loads = [sum(costs[source] for source in part) for part in parts]
     return max(loads) * len(loads) / sum(loads)
 
 
 def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> None:
-    """Compiles and CPU hours of the matrix, a row for each release and list of archs."""
+    """Print compiles and CPU hours of the matrix, a row for each release and list of archs."""
     print("| flash-attn | archs | cells | sets | compiles, each cell | once | CPU hours, each cell | once | ratio |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
     totals = [0.0] * 6
@@ -87,22 +87,22 @@ def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> No
 
 
 def print_row(version: str, archs: str, row: Sequence[float]) -> None:
-    """A row of `print_work`."""
+    """Print a row of `print_work`."""
     print(f"| {version} | {archs} | {' | '.join(f'{value:,.0f}' for value in row)} | {row[4] / row[5]:.1f} |")
 
 
 def off_by_up_to_two(costs: Mapping[str, float]) -> dict[str, float]:
-    """Each cost times something from a half to two, by a checksum of the name: predictions that are badly wrong."""
+    """Multiply each cost by 0.5 to 2, chosen by a checksum of the name, as if estimates were badly wrong."""
     return {source: cost * 2 ** (crc32(source[::-1].encode()) / (1 << 31) - 1) for source, cost in costs.items()}
 
 
 def backward_doubled(costs: Mapping[str, float]) -> dict[str, float]:
-    """All of the backward pass twice as dear as predicted: a compiler that is slow with one kind of kernel."""
+    """Double the cost of every backward kernel, as if a compiler were slow with one kind of kernel."""
     return {source: cost * (2 if "_bwd_" in source else 1) for source, cost in costs.items()}
 
 
 def print_balance(sources: Sequence[str]) -> None:
-    """The largest shard over the mean: cut by cost, by head dim (for the one number of shards it has) and by hash."""
+    """Print the balance of shards by cost, by head dim (for its only number of shards), and by hash."""
     costs = shard_costs(Ledger(), sources, ARCHS)
     wrong, slow = off_by_up_to_two(costs), backward_doubled(costs)
     dims = by_head_dim(sources)
@@ -116,7 +116,7 @@ def print_balance(sources: Sequence[str]) -> None:
 
 
 def print_wall(census: SourceList) -> None:
-    """Hours on 20 hosted runners of four cores, beside those that no schedule could beat."""
+    """Print the hours on 20 hosted runners of four cores, and the lower bound of any schedule."""
     runners = Runners()
     costs = shard_costs(Ledger(), census.sources, ARCHS)
     ideal = max(max(costs.values()), sum(costs.values()) / runners.count / runners.cores) / HOUR
@@ -138,7 +138,7 @@ def main() -> None:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--cache", type=Path, default=home / "wheelfactory")
     matrix = load_matrix(MATRIX)
-    known = dict(censuses(matrix, parser.parse_args().cache))
+    known = dict(available_sources(matrix, parser.parse_args().cache))
     print("Compile work of the CK cells of matrix.yaml:\n")
     print_work(group_kernel_sets(matrix, expand(matrix).cells), known)
     print(f"\nLargest shard over the mean, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")

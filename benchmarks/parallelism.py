@@ -1,14 +1,14 @@
-"""Seconds that kernels take under two rules for the number of compiles at once, in a control group that really kills.
+"""Time kernels under two rules for the number of parallel compiles, in a control group with a memory limit.
 
     python benchmarks/parallelism.py [--cores 4 16 16] [--memory 16 64 16] [--weights 1 2 4] [--rules RULE...]
 
-`halving` is the factory's rule, `admission` the one that it replaced. A stand-in for the compiler, in C, takes the
-memory and the time that kernels of flash-attn 2.8.3 take (`KINDS`), scaled down by `SMALLER` and `FASTER`. Its memory
-is real; it sleeps instead of computing, so two cores can play sixteen. Weight 4 is a compiler that needs four times the
-memory of Debian's clang 21. Kernels of one kind differ by 15 % (`NOISE`), which no prediction knows. The most expensive
-start first, and a killed compile starts again until it is done.
+`halving` is the factory's rule, `admission` its predecessor. A fake compiler in C takes the memory and time of the
+kernels of flash-attn 2.8.3 (`KINDS`), scaled down by `SMALLER` and `FASTER`. It uses real memory but sleeps instead of
+computing, so two cores can simulate sixteen. Weight 4 means a compiler that needs four times the memory of Debian's
+clang 21. Kernels of one kind differ by 15 % (`NOISE`), which no estimate includes. The most expensive kernels start
+first, and a killed compile starts again until it finishes.
 
-docs/explanation/parallelism.md has the results. Needs Linux, a control group of its own, and a C compiler.
+Results: docs/explanation/parallelism.md. Needs Linux, a control group of its own, and a C compiler.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from wheelfactory.build.recipe import default_jobs
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 
 SMALLER = 32
-"""Memory is divided by this: a gibibyte is 32 MiB."""
+"""Divisor of memory: a gibibyte becomes 32 MiB."""
 FASTER = 20
-"""Time is divided by this: a kernel of 36 s takes 1.8 s."""
+"""Divisor of time: a kernel of 36 s takes 1.8 s."""
 DRIVER_GIB = 0.1
-"""What hipcc and the clang driver hold beside the one large process of a compile, whatever its weight."""
+"""Memory of hipcc and the clang driver, in addition to the compiler process and regardless of its weight."""
 RESERVE_GIB = 1 / 16
-"""What `Admission` leaves free."""
+"""Memory that `Admission` leaves free."""
 
 COMPILER = r"""
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* MIB SECONDS: grows evenly for three quarters of the time, and holds what it has for the rest. */
+/* MIB SECONDS: allocates evenly for three quarters of the time, then holds the memory. */
 int main(int argc, char **argv)
 {
     size_t part = argc == 3 ? (size_t)(atof(argv[1]) * 1048576 / 30) : 0;
@@ -69,7 +69,7 @@ KINDS = (
     (96, 0.36, 9.0),  # bwd_convert_dq
     (48, 0.55, 14.7),  # bwd_dot_do_o
 )
-"""Files of a kind, GiB and CPU seconds for gfx942, measured with Debian's clang 21; means over the head dimensions."""
+"""Files, GiB and CPU seconds of each kind for gfx942, measured with Debian's clang 21; means over head dimensions."""
 
 
 NOISE = 0.15
@@ -78,7 +78,7 @@ NOISE = 0.15
 
 @dataclass(eq=False)
 class Kernel:
-    """A source on the machine that is played: what its compile takes, and its compile while it runs."""
+    """A source on the simulated machine: the cost of its compile, and its process while it runs."""
 
     predicted_gib: float
     gib: float
@@ -86,33 +86,33 @@ class Kernel:
     kills: int = 0
     process: int = 0
     allowed_gib: float = 0.0
-    """What `Admission` expects the compile to take."""
+    """Memory that `Admission` expects the compile to need."""
     jobs: int = 0
-    """How many `Halving` allowed when the compile started."""
+    """Parallel compiles that `Halving` allowed at the start of this one."""
 
 
 class Halving:
-    """The factory's rule: as many as have a core and 1.3 GiB, and after a kill half as many."""
+    """The factory's rule: one compile per core and 1.3 GiB; after a kill, half as many."""
 
     def __init__(self, cores: int, gib: float) -> None:
         self.jobs = default_jobs(cores, gib)
 
     def starts(self, kernel: Kernel, running: Collection[Kernel], _free_gib: float) -> bool:
-        """Whether one more compile starts."""
+        """Decide whether one more compile starts."""
         kernel.jobs = self.jobs
         return len(running) < self.jobs
 
     def ended(self, kernel: Kernel, _peak_gib: float, *, killed: bool) -> None:
-        """Learn from a compile that ended."""
+        """Adapt after a compile ended."""
         if killed:
             self.jobs = jobs_after_kill(self.jobs, kernel.jobs)
 
 
 class Admission:
-    """A compile starts if what it is expected to take fits beside what the running ones are still expected to take.
+    """Start a compile if its expected memory fits next to the expected growth of the running ones.
 
-    That is the prediction times the highest ratio of measured over predicted so far, and twice that after each kill.
-    Before anything was measured the ratio is 8.
+    Expected memory is the estimate times the highest measured-to-estimated ratio so far (8 before any measurement),
+    doubled after each kill.
     """
 
     def __init__(self, cores: int, _gib: float) -> None:
@@ -120,7 +120,7 @@ class Admission:
         self.ratio: float | None = None
 
     def starts(self, kernel: Kernel, running: Collection[Kernel], free_gib: float) -> bool:
-        """Whether one more compile starts."""
+        """Decide whether one more compile starts."""
         ratio = 8.0 if self.ratio is None else max(1.0, self.ratio)
         kernel.allowed_gib = (kernel.predicted_gib * ratio + DRIVER_GIB) * 2**kernel.kills
         to_come = sum(max(0.0, other.allowed_gib - resident_gib(other.process)) for other in running)
@@ -128,12 +128,12 @@ class Admission:
         return len(running) < self.cores and (fits or not running)
 
     def ended(self, kernel: Kernel, peak_gib: float, *, killed: bool) -> None:
-        """Learn from a compile that ended; one that was killed would have taken no less than it had."""
+        """Adapt after a compile ended; a killed one would have needed at least its peak."""
         self.ratio = max(self.ratio or float(killed), (peak_gib - DRIVER_GIB) / kernel.predicted_gib)
 
 
 def resident_gib(process: int) -> float:
-    """What a compile has now, in the sizes of the machine that is played."""
+    """Return the current memory of a compile, in GiB of the simulated machine."""
     pages = Path(f"/proc/{process}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGESIZE") * SMALLER / 2**30
 
@@ -144,14 +144,14 @@ RULES: dict[str, Callable[[int, float], Rule]] = {"halving": Halving, "admission
 
 @dataclass
 class Result:
-    """Seconds of the machine that is played, how many compiles were killed, and the most that ran at once."""
+    """Seconds of the simulated machine, killed compiles, and the maximum of parallel compiles."""
 
     seconds: float = 0.0
     kills: int = 0
     most: int = 0
 
 
-def play(rule: Rule, kernels: Sequence[Kernel], compiler: Path, limit: MemoryLimit) -> Result:
+def simulate(rule: Rule, kernels: Sequence[Kernel], compiler: Path, limit: MemoryLimit) -> Result:
     """Compile all kernels under the limit."""
     left, running, result, start = list(kernels), dict[int, Kernel](), Result(), perf_counter()
     while left or running:
@@ -176,9 +176,9 @@ def play(rule: Rule, kernels: Sequence[Kernel], compiler: Path, limit: MemoryLim
     return result
 
 
-def some_kernels(count: int, weight: float) -> list[Kernel]:
-    """All kinds in their proportions, the most expensive first; the same each time."""
-    order = random.Random(0)  # noqa: S311 - it must be repeatable
+def sample_kernels(count: int, weight: float) -> list[Kernel]:
+    """Draw kernels of all kinds in proportion, the same on every call; most expensive first."""
+    order = random.Random(0)  # noqa: S311 - must be repeatable
     kinds = order.choices(KINDS, weights=[files for files, _, _ in KINDS], k=count)
     kernels = [Kernel(gib, gib * weight * order.lognormvariate(0, NOISE), seconds) for _, gib, seconds in kinds]
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
@@ -187,11 +187,11 @@ def some_kernels(count: int, weight: float) -> list[Kernel]:
 def main(arguments: Sequence[str]) -> None:
     """Print one line for each machine, weight and rule."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, nargs="+", default=[4, 16, 16])
-    parser.add_argument("--memory", type=float, nargs="+", default=[16, 64, 16], help="GiB, one for each of --cores")
-    parser.add_argument("--weights", type=float, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--kernels", type=int, default=160)
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    parser.add_argument("--cores", type=int, nargs="+", default=[4, 16, 16], help="cores of each simulated machine")
+    parser.add_argument("--memory", type=float, nargs="+", default=[16, 64, 16], help="GiB of each simulated machine")
+    parser.add_argument("--weights", type=float, nargs="+", default=[1, 2, 4], help="memory factors")
+    parser.add_argument("--kernels", type=int, default=160, help="kernels to compile")
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), help="rules to compare")
     options = parser.parse_args(arguments)
     machines = zip(options.cores, options.memory, strict=True)
     with tempfile.TemporaryDirectory() as name:
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str]) -> None:
         subprocess.run(["cc", "-O1", "-static", "-x", "c", "-", "-o", compiler], input=COMPILER, text=True, check=True)
         for (cores, gib), weight, rule in product(machines, options.weights, options.rules):
             with memory_limited(int(gib * 1024 / SMALLER)) as limit:
-                result = play(RULES[rule](cores, gib), some_kernels(options.kernels, weight), compiler, limit)
+                result = simulate(RULES[rule](cores, gib), sample_kernels(options.kernels, weight), compiler, limit)
             machine = f"{cores} cores, {gib:g} GiB, weight {weight:g}"
             print(
                 f"{machine}: {rule:10}{result.seconds:6.0f} s, {result.kills} kills, {result.most} at once", flush=True

@@ -1,12 +1,11 @@
-"""What it costs to finish a wheel of 300 MB that unpacks to 900 MB, beside auditwheel alone on the same wheel.
+"""Measure finishing a 300 MB wheel (900 MB unpacked) against auditwheel alone on the same wheel.
 
     python benchmarks/repair.py [--megabytes 900]
 
-Two runs of each, by turns, each run a process of its own: `auditwheel repair` with our excludes, and `finish`, which
-calls auditwheel too and also gives METADATA, label and record. Of each the least seconds and the least memory are kept.
-Seconds of CPU and peak memory (RSS) are those that the kernel counted for the process and all that it started. The
-ratios are the figures to watch, and must not pass 0.5 at that size. Takes a minute or two, 4 GB below $TMPDIR, and a C
-compiler.
+Alternates two runs of each in separate processes: `auditwheel repair` with our excludes, and our finishing step, which
+runs auditwheel too and also writes METADATA, label and record. Keeps the least seconds and memory of each. The kernel
+counts CPU seconds and peak memory (RSS) of the process and its children. Watch the ratios: at the default size they
+must stay below 0.5. Takes a minute or two, needs 4 GB in $TMPDIR and a C compiler.
 
 Measured, CPython 3.11.7, auditwheel 6.8.2, two shared cores, November 2026: auditwheel alone 15.2 to 15.7 s and
 1,520 MB, finish 2.9 to 3.5 s and 172 MB; ratios 0.19 to 0.22 (time), 0.19 to 0.20 (CPU), 0.11 (memory).
@@ -39,14 +38,14 @@ from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES
 RUNS = 2
 MEGABYTE = 1_000_000
 UNPACKED, HOST_SHARE = 900, 1 / 15
-"""The size in megabytes, and the share of it that is not device code."""
+"""Unpacked size in megabytes, and its share of host code."""
 BLOCK = 8 * MEGABYTE
 NAME = "flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
 RECORD = BuildRecord(
     cell="fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
     label="rocm64torch2.9",
     offload_archs=("gfx942",),
-    source="made for this benchmark",
+    source="benchmark",
     toolchain=Toolchain(glibc=platform.libc_ver()[1]),
 )
 EXTENSION = """
@@ -60,7 +59,7 @@ __asm__(".section .hip_fatbin,\\"a\\",@progbits\\n.p2align 12\\n.incbin \\"devic
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took, and all that it started."""
+    """Cost of a process and its children."""
 
     seconds: float
     cpu: float
@@ -68,8 +67,8 @@ class Cost:
 
 
 def write_code(path: Path, size: int) -> None:
-    """Bytes that deflate packs 3:1, as it does code: words of 8 bytes, few of them often."""
-    draw = random.Random(size)  # noqa: S311 - the same bytes each time are what is wanted
+    """Write bytes that deflate compresses 3:1 like code: words of 8 bytes from a small set."""
+    draw = random.Random(size)  # noqa: S311 - must be repeatable
     words = [draw.randbytes(8) for _ in range(1700)]
     block = b"".join(draw.choices(words, k=BLOCK // 8))
     with path.open("wb") as file:
@@ -77,8 +76,8 @@ def write_code(path: Path, size: int) -> None:
             file.write(block[: size - start])
 
 
-def make(folder: Path, megabytes: int) -> None:
-    """Write the wheel: one extension, most of it device code, and the least of dist-info."""
+def make_wheel(folder: Path, megabytes: int) -> None:
+    """Write a wheel with one extension, mostly device code, and a minimal dist-info."""
     host = round(megabytes * MEGABYTE * HOST_SHARE)
     write_code(folder / "device.bin", megabytes * MEGABYTE - host)
     write_code(folder / "host.bin", host)
@@ -97,23 +96,23 @@ def make(folder: Path, megabytes: int) -> None:
 
 
 def audit(folder: Path) -> None:
-    """auditwheel alone."""
+    """Run auditwheel alone."""
     excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
     command = [sys.executable, "-m", "auditwheel", "repair", *excludes, "--wheel-dir", "audited", NAME]
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, check=True)
 
 
-def finish_it(folder: Path) -> None:
-    """All that we do."""
+def finish(folder: Path) -> None:
+    """Run our finishing step."""
     finish_raw_wheel(folder / NAME, RECORD, folder / "finished", os.environ)
 
 
-STEPS: dict[str, Callable[..., None]] = {"make": make, "auditwheel": audit, "finish": finish_it}
+STEPS: dict[str, Callable[..., None]] = {"make": make_wheel, "auditwheel": audit, "finish": finish}
 
 
 def measure(step: str, *arguments: str) -> Cost:
-    """Run a step in a process of its own, so that no other one's memory is counted."""
+    """Run a step in its own process, so that only its memory counts."""
     start = perf_counter()
     process = subprocess.Popen([sys.executable, __file__, step, *arguments])
     _, status, used = os.wait4(process.pid, 0)
@@ -125,14 +124,14 @@ def measure(step: str, *arguments: str) -> Cost:
 
 
 def least(costs: Sequence[Cost]) -> Cost:
-    """The least of each."""
+    """Return the minimum of each field."""
     return Cost(
         min(cost.seconds for cost in costs), min(cost.cpu for cost in costs), min(cost.megabytes for cost in costs)
     )
 
 
 def main() -> None:
-    """Print what each costs, and the ratios."""
+    """Print both costs and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--megabytes", type=int, default=UNPACKED, help="size of the unpacked wheel")
     megabytes = parser.parse_args().megabytes

@@ -1,15 +1,14 @@
-"""What a further wheel costs once its kernels are compiled: everything but the compilers.
+"""Measure building one more wheel after its kernels are compiled: everything except the compilers.
 
     python benchmarks/second_cell.py [--small]
 
-The real sdist of flash-attn 2.8.3, its setup.py, generate.py, torch's cpp_extension and hipify, ninja, the linker and
-auditwheel, at full size: 2,775 kernels and 7 bindings, three archs. hipcc is the stand-in of the tests, which takes no
-time: what is measured is the factory's and upstream's own work. The first build compiles all; then a machine that
-has the archive alone builds the same cell. What is printed: seconds of both, of the parts of the second, and ratios.
-The second must stay below 60 s on two cores. Takes some minutes and 2 GB below $TMPDIR.
-With --small, the release of the tests in place of the real one: eight kernels, and no hipify.
+Runs the real sdist of flash-attn 2.8.3, its setup.py and generate.py, torch's cpp_extension and hipify, ninja, the
+linker and auditwheel at full size: 2,775 kernels, 7 bindings, three archs. hipcc is the fake compiler of the tests and
+takes no time, so the result is the factory's and upstream's own work. The first build compiles everything; then a
+machine with only the archive builds the same cell. Prints the seconds of both and their ratios. The second must stay
+below 60 s on two cores. Takes some minutes and 2 GB in $TMPDIR. --small uses a test release of eight kernels.
 
-Measured, CPython 3.11.7, torch 2.13, two cores with nothing else to do, November 2026: kernels 128.2 s (wall), 173.6 s
+Measured, CPython 3.11.7, torch 2.13, two idle cores, November 2026: kernels 128.2 s (wall), 173.6 s
 (CPU); a wheel with the archive 49.5 s and 48.4 s; with the store 53.0 s and 47.6 s; ratios 0.39 and 0.28. hipify, one
 thread of torch's, is about half of it.
 """
@@ -34,7 +33,7 @@ CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 
 
 def timed(machine: Machine, *arguments: str | Path) -> tuple[float, float]:
-    """Wall and CPU seconds of a command of the factory."""
+    """Run a factory command and return its wall and CPU seconds."""
     before, start = os.times(), perf_counter()
     done = machine.run(*arguments)
     after = os.times()
@@ -45,9 +44,9 @@ def timed(machine: Machine, *arguments: str | Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Build once with and once without compiled kernels, and print what each took."""
+    """Compile the kernels, build a wheel with them twice, and print the seconds of each."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--small", action="store_true", help="a release of eight kernels")
+    parser.add_argument("--small", action="store_true", help="use the test release of eight kernels")
     small = parser.parse_args().small
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     with tempfile.TemporaryDirectory() as name:
@@ -57,7 +56,7 @@ def main() -> None:
         first, second = (make_machine(folder / name, home / "wheelfactory", environ) for name in ("first", "second"))
         options: tuple[str | Path, ...] = ()
         for machine in (first, second) if small else ():
-            (machine.cache / "sources").unlink()  # its own, as the small release has no place in the shared one
+            (machine.cache / "sources").unlink()  # not shared, because the small release replaces the real sources
             options = ("--matrix", make_small_release(machine.cache, folder))
         kernels = timed(first, "kernels", KERNEL_SET, "--dest", folder / "archives", *options)
         report("all kernels", *kernels, first)
@@ -72,7 +71,7 @@ def main() -> None:
 
 
 def report(what: str, wall: float, cpu: float, machine: Machine) -> None:
-    """A line of the result."""
+    """Print a line of the result."""
     print(f"{what:34} {wall:6.1f} s wall, {cpu:6.1f} s CPU, {len(machine.compiled())} compiles")
 
 

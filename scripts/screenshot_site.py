@@ -1,8 +1,8 @@
-"""Take the picture of the search page that README.md shows, of the real matrix.yaml and of wheels made up for it.
+"""Take the screenshot of the search page in README.md, from the real matrix.yaml and example wheels.
 
     python scripts/screenshot_site.py [docs/pictures/search.png]
 
-The page says in the picture that it is an example. Needs Debian's chromium, and the tests' stand-ins for rows.
+The page in the screenshot is marked as an example. Needs Debian's chromium and the test helpers for rows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from wheelfactory.site.site import search_page_files
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/pictures/search.png"
 SITE = "https://example.org/"
-CHOSEN = "?gpu=RX 7900 XTX&rocm=7.2"
+QUERY = "?gpu=RX 7900 XTX&rocm=7.2"
 SIZE = {"width": 1280, "height": 720}
-MOST_BYTES = 150_000
+MAX_BYTES = 150_000
 MARK = """() => {
   const mark = document.createElement("p");
   mark.className = "small";
@@ -36,7 +36,7 @@ MARK = """() => {
 
 
 def main(path: Path) -> None:
-    """Write the picture."""
+    """Write the screenshot as PNG."""
     matrix = load_matrix(ROOT / "matrix.yaml")
     files = search_page_files(matrix, example_rows(matrix), docs=True)
 
@@ -48,12 +48,13 @@ def main(path: Path) -> None:
     with chromium() as browser:
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         page.route("**/*", answer)
-        page.goto(SITE + CHOSEN)
+        page.goto(SITE + QUERY)
         page.evaluate(MARK)
         path.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=path)
     size = path.stat().st_size
-    assert size < MOST_BYTES, f"{path} has {size} bytes"
+    # README.md loads it on every visit
+    assert size < MAX_BYTES, f"{path} has {size} bytes, the limit is {MAX_BYTES}"
     print(f"{path}: {size} bytes")
 
 

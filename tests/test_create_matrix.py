@@ -115,8 +115,8 @@ def test_more_cells_than_github_takes_give_a_warning(default: Done) -> None:
     count = len(entries(default))
     assert count > GITHUB_MATRIX_LIMIT
     assert default.stderr == (
-        f"warning: {count} cells are more than the 256 that GitHub takes in one matrix; "
-        "use --shards, or select with --only\n"
+        f"warning: {count} cells exceed GitHub's limit of 256 jobs in one matrix; "
+        "use --shards, or select fewer with --only\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks behind the figures of the documentation still run, and print the figures that they are quoted for."""
+"""The benchmarks that the documentation quotes still run and print the quoted figures."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def figures(line: str) -> list[float]:
     return [float(number) for number in NUMBER.findall(line)]
 
 
-def test_the_tables_of_plan_md_are_what_kernels_prints(cache: Path) -> None:
+def test_plan_md_quotes_the_tables_of_kernels_py(cache: Path) -> None:
     page = (ROOT / "docs/reference/plan.md").read_text().partition("## The whole matrix")[2].partition("\n## ")[0]
     shown = [line for line in page.splitlines() if line.startswith("|") and not line.startswith("| all ")]
     assert len(shown) > 20
     assert set(shown) - set(run("kernels.py", "--cache", cache).splitlines()) == set()
 
 
-def test_finishing_a_wheel_takes_less_memory_than_auditwheel_alone() -> None:
+def test_finishing_needs_less_memory_than_auditwheel() -> None:
     size, auditwheel, finish, ratio = run("repair.py", "--megabytes", "90").splitlines()
     assert size.endswith("90 MB unpacked")
     theirs, ours = figures(auditwheel), figures(finish)
@@ -47,7 +47,7 @@ def test_finishing_a_wheel_takes_less_memory_than_auditwheel_alone() -> None:
     assert quotients[2] < 1
 
 
-def test_a_further_wheel_compiles_no_kernel() -> None:
+def test_one_more_wheel_compiles_no_kernel() -> None:
     kernels, archive, store, unpacking, ratio = run("second_cell.py", "--small").splitlines()
     compiles = [figures(line)[2] for line in (kernels, archive, store)]
     assert compiles[0] >= 8
@@ -58,7 +58,7 @@ def test_a_further_wheel_compiles_no_kernel() -> None:
     assert figures(ratio) == pytest.approx([seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1]], rel=0.1)
 
 
-def test_machines_are_played_under_both_rules_for_compiles_at_once(skip: Callable[[str], NoReturn]) -> None:
+def test_both_rules_for_parallel_compiles_run_under_a_memory_limit(skip: Callable[[str], NoReturn]) -> None:
     if reason := why_not():
         skip(reason)
     halving, admission = run(

@@ -1,4 +1,4 @@
-"""`ci jobs`, `ci collect` and `ci reconcile` on a directory: the lines that workflows hand on, and the exit codes."""
+"""`wheelfactory ci jobs`, `collect`, `reconcile` and `plain` on a directory: step outputs and exit codes."""
 
 from __future__ import annotations
 
@@ -33,197 +33,158 @@ SOURCES = tuple(f"fmha_fwd_d64_fp16_x{number}" for number in range(4000))
 
 
 class Outputs(Shown):
-    """What came of a command that gives outputs to a workflow."""
+    """Result of a command that prints step outputs."""
 
     @property
     def outputs(self) -> dict[str, str]:
-        """What a step that runs it gives to later ones."""
+        """The step outputs by name."""
         return dict(line.split("=", 1) for line in self.out.splitlines())
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """What a job is expanded to whose matrix is this output."""
+        """The entries of a job matrix in an output."""
         found = json.loads(self.outputs[name])["include"]
         assert isinstance(found, list)
         return found
 
 
-class Desk(NamedTuple):
-    """Commands on a directory, and the files that they hand on."""
+class Steps(NamedTuple):
+    """The commands of one workflow run, on a release directory, and the files that they exchange."""
 
     run: Callable[..., Outputs]
     release: Path
-    plan: Path
+    jobs: Path
     kernels: Path
     built: Path
 
+    def collect(self, *arguments: str) -> Outputs:
+        return self.run("collect", "--kernels", str(self.kernels), *arguments)
+
+    def reconcile(self, *arguments: str) -> Outputs:
+        return self.run("reconcile", "--built", str(self.built), *arguments)
+
+    def publish(self, cell: str) -> None:
+        make_release(self.release, [flash_attn_wheel(self.built / cell, cell)])
+
+    def build(self, cell: str) -> None:
+        make_release(self.built / f"rows-{cell}", [flash_attn_wheel(self.built / cell, cell)])
+
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
-    """The small matrix, whose release 2.8.3 has known sources."""
+def steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Steps:
+    """Run with the small matrix, whose release 2.8.3 has known sources."""
     matrix, cache = tmp_path / "matrix.yaml", tmp_path / "cache"
     matrix.write_text(edited())
     write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
-    release, plan = tmp_path / "release", tmp_path / "plan.json"
+    release, jobs = tmp_path / "release", tmp_path / "jobs.json"
 
     def run(command: str, *arguments: str) -> Outputs:
         more = ("--matrix", str(matrix), "--cache", str(cache)) if command == "jobs" else ()
-        return Outputs(*run_command(capsys, "ci", command, str(release), "--plan", str(plan), *more, *arguments))
+        return Outputs(*run_command(capsys, "ci", command, str(release), "--jobs", str(jobs), *more, *arguments))
 
-    return Desk(run, release, plan, tmp_path / "kernels", tmp_path / "built")
-
-
-def gather(desk: Desk, *arguments: str) -> Outputs:
-    return desk.run("gather", "--kernels", str(desk.kernels), *arguments)
+    return Steps(run, release, jobs, tmp_path / "kernels", tmp_path / "built")
 
 
-def account(desk: Desk, *arguments: str) -> Outputs:
-    return desk.run("account", "--built", str(desk.built), *arguments)
-
-
-def publish(desk: Desk, *cells: str) -> None:
-    make_release(desk.release, [flash_attn_wheel(desk.built / cell, cell) for cell in cells])
-
-
-def build(desk: Desk, cell: str) -> None:
-    make_release(desk.built / f"rows-{cell}", [flash_attn_wheel(desk.built / cell, cell)])
-
-
-def test_jobs_says_what_to_compile_and_writes_the_plan(desk: Desk) -> None:
-    shown = desk.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
+def test_jobs_prints_the_shards_to_compile_and_writes_the_jobs_file(steps: Steps) -> None:
+    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
     assert (shown.code, shown.outputs["count"]) == (DONE, "2")
     shards = shown.entries("kernels")
     assert {entry["set"] for entry in shards} == {CK_SET}
     assert shown.outputs["kernel-count"] == str(len(shards))
-    assert len(shards) > 1, "4,000 kernels are more than four hours of four cores"
-    plan = WorkflowJobs.read(desk.plan)
-    assert [(cell.id, cell.kernel_set) for cell in plan.cells] == [(TRITON, ""), (CK, CK_SET)]
+    assert len(shards) > 1, "4,000 kernels take more than four hours on four cores"
+    jobs = WorkflowJobs.read(steps.jobs)
+    assert [(cell.id, cell.kernel_set) for cell in jobs.cells] == [(TRITON, ""), (CK, CK_SET)]
     assert f"{CK_SET}, " in shown.err
 
 
-def test_jobs_leaves_out_what_is_published_and_says_when_nothing_is_left(desk: Desk) -> None:
-    publish(desk, TRITON)
-    assert desk.run("jobs", "--only", "fa2.8.3-rocm6.4-*").outputs["count"] == "1"
-    shown = desk.run("jobs", "--only", TRITON)
-    assert (shown.code, shown.outputs["count"], shown.outputs["kernel-count"]) == (DONE, "0", "0")
-    assert "nothing to build" in shown.err
-
-
-def test_jobs_compiles_no_set_that_is_on_the_shelf(desk: Desk) -> None:
-    archive = desk.plan.with_name(f"{CK_SET}-0123456789abcdef.tar.zst")
+def test_jobs_skips_published_cells_and_uploaded_kernel_sets(steps: Steps) -> None:
+    archive = steps.jobs.with_name(f"{CK_SET}-0123456789abcdef.tar.zst")
     archive.write_bytes(b"kernels")
-    DirectoryArchiveHost(desk.release).upload(stored_set_name(small_matrix(), SETS[CK_SET]), archive)
-    shown = desk.run("jobs", "--only", CK)
-    assert shown.outputs["kernel-count"] == "0"
-    assert WorkflowJobs.read(desk.plan).kernel_sets[0].stored
+    DirectoryArchiveHost(steps.release).upload(stored_set_name(small_matrix(), SETS[CK_SET]), archive)
+    steps.publish(TRITON)
+    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
+    assert (shown.outputs["count"], shown.outputs["kernel-count"]) == ("1", "0")
+    assert WorkflowJobs.read(steps.jobs).kernel_sets[0].stored
+    nothing = steps.run("jobs", "--only", TRITON)
+    assert (nothing.code, nothing.outputs["count"], nothing.outputs["kernel-count"]) == (DONE, "0", "0")
+    assert "nothing to build" in nothing.err
 
 
-def test_jobs_of_four_versions_gives_their_cells_and_compiles_in_their_own_jobs(desk: Desk) -> None:
+def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) -> None:
     versions = ("--versions", "2.8.3", "3.11", "2.9.1", "6.4")
-    one = desk.run("jobs", *versions)
+    one = steps.run("jobs", *versions)
     assert one.entries("cells") == [{"id": CK, "group": "0", "kernel-set": ""}]
     assert "kernels" not in one.outputs
-    both = desk.run("jobs", *versions, "--triton-too", "true")
+    both = steps.run("jobs", *versions, "--with-triton", "true")
     assert [entry["id"] for entry in both.entries("cells")] == [CK, TRITON]
     assert both.entries("groups") == [{"group": "0", "cells": f"{CK} {TRITON}"}]
 
 
-def test_jobs_of_versions_that_cannot_work_is_refused_with_the_reason(desk: Desk) -> None:
-    shown = desk.run("jobs", "--versions", "2.8.3", "3.12", "2.9.1", "6.4")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("jobs", "--versions", "2.8.3", "3.12", "2.9.1", "6.4"), "the compiler of this image stops"),
+        (("jobs", "--only", TRITON, "--with-triton", "true"), "--with-triton without --versions"),
+        (("collect", "--kernels", "kernels"), "cannot read the jobs file"),
+        (("collect", "--kernels", "kernels", "--round", "9"), "--round"),
+        (("reconcile", "--built", "built"), "cannot read the jobs file"),
+    ],
+    ids=["excluded cell", "Triton without versions", "collect before jobs", "round 9", "reconcile before jobs"],
+)
+def test_bad_input_prints_no_output(steps: Steps, arguments: tuple[str, ...], error: str) -> None:
+    shown = steps.run(*arguments)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert "the compiler of this image stops" in shown.err
+    assert error in shown.err
 
 
-def test_gather_gives_triton_cells_when_there_was_nothing_to_compile(desk: Desk) -> None:
-    desk.run("jobs", "--only", TRITON)
-    shown = gather(desk)
-    assert (shown.outputs["count"], shown.outputs["later"]) == ("1", "false")
+def test_collect_prints_the_cells_to_build_unless_they_were_published_meanwhile(steps: Steps) -> None:
+    steps.run("jobs", "--only", TRITON)
+    shown = steps.collect("--round", "3")
+    assert {name: shown.outputs[name] for name in ("count", "kernels-pending", "next-round")} == {
+        "count": "1",
+        "kernels-pending": "false",
+        "next-round": "4",
+    }
     (shard,) = shown.entries("shards")
     assert json.loads(shard["cells"]) == {"include": [{"id": TRITON, "group": "0", "kernel-set": ""}]}
     assert shown.entries("groups") == [{"group": "0", "cells": TRITON}]
+    steps.publish(TRITON)
+    assert steps.collect().outputs["count"] == "0"
 
 
-def test_gather_leaves_out_what_was_published_since_the_plan(desk: Desk) -> None:
-    desk.run("jobs", "--only", TRITON)
-    publish(desk, TRITON)
-    assert gather(desk).outputs["count"] == "0"
+def test_collect_skips_the_cells_of_a_set_without_shards_and_reports_why(steps: Steps) -> None:
+    steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
+    shown = steps.collect()
+    assert (shown.code, shown.outputs["count"], shown.outputs["kernels-pending"]) == (DONE, "1", "false")
+    assert f"{CK_SET}: failed\n" in shown.err
+    assert "  hint: " in shown.err
 
 
-def test_gather_leaves_out_the_cells_of_a_set_that_nobody_compiled_and_says_so(desk: Desk) -> None:
-    desk.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
-    shown = gather(desk)
-    assert (shown.code, shown.outputs["count"], shown.outputs["later"]) == (DONE, "1", "false")
-    assert f"{CK_SET}: failed" in shown.err
-    assert "no shards to join" in shown.err
+def test_reconcile_fails_until_every_selected_cell_is_published(steps: Steps) -> None:
+    steps.run("jobs", "--only", TRITON)
+    lost = steps.reconcile()
+    assert (lost.code, TRITON in lost.out) == (FAILED, True)
+    assert "no verified wheel reached the upload" in lost.err
+    assert steps.reconcile("--kernels-pending", "true").code == DONE
+    steps.build(TRITON)
+    assert "not published" in steps.reconcile("--kernels-pending", "true").err, "a built cell has its kernels"
+    steps.publish(TRITON)
+    shown = steps.reconcile()
+    assert (shown.code, TRITON in shown.out) == (DONE, True)
+    (row,) = read_manifest(steps.release)
+    yank(DirectoryPublisher(steps.release), row.filename, "wrong numbers")
+    assert steps.reconcile().code == FAILED, "nobody can install a yanked wheel"
 
 
-def test_gather_counts_rounds_and_takes_no_number_beyond_the_last(desk: Desk) -> None:
-    desk.run("jobs", "--only", TRITON)
-    assert gather(desk, "--round", "3").outputs["next-round"] == "4"
-    assert gather(desk, "--round", "9").code == BAD_INPUT
-
-
-def test_account_is_content_when_all_that_was_planned_is_published(desk: Desk) -> None:
-    desk.run("jobs", "--only", TRITON)
-    build(desk, TRITON)
-    publish(desk, TRITON)
-    shown = account(desk)
-    assert shown.code == DONE
-    assert TRITON in shown.out
-
-
-@pytest.mark.parametrize(
-    ("was_built", "told"), [(False, "no verified wheel reached the upload"), (True, "is not published")]
-)
-def test_account_names_a_cell_that_is_missing_and_where_it_was_lost(desk: Desk, was_built: bool, told: str) -> None:
-    desk.run("jobs", "--only", TRITON)
-    if was_built:
-        build(desk, TRITON)
-    shown = account(desk)
-    assert shown.code == FAILED
-    assert TRITON in shown.out
-    assert told in shown.err
-
-
-def test_account_waits_for_cells_whose_kernels_are_compiled_in_a_later_run(desk: Desk) -> None:
-    desk.run("jobs", "--only", TRITON)
-    assert account(desk, "--later", "true").code == DONE
-    assert account(desk, "--later", "false").code == FAILED
-
-
-def test_account_of_nothing_says_that_there_was_nothing(desk: Desk) -> None:
-    publish(desk, TRITON)
-    desk.run("jobs", "--only", TRITON)
-    shown = account(desk)
-    assert shown.code == DONE
-    assert "Nothing to build" in shown.out
-
-
-@pytest.mark.parametrize("command", ["gather", "account"])
-def test_without_a_plan_nothing_is_said_to_be_done(desk: Desk, command: str) -> None:
-    folder = ("--kernels", str(desk.kernels)) if command == "gather" else ("--built", str(desk.built))
-    shown = desk.run(command, *folder)
-    assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert "cannot read the plan" in shown.err
-
-
-def test_triton_too_is_for_versions(desk: Desk) -> None:
-    shown = desk.run("jobs", "--only", TRITON, "--triton-too", "true")
-    assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert "--triton-too without --versions" in shown.err
-
-
-def test_account_does_not_take_a_yanked_wheel_for_a_published_one(desk: Desk) -> None:
-    desk.run("jobs", "--only", TRITON)
-    build(desk, TRITON)
-    publish(desk, TRITON)
-    (name,) = (row.filename for row in read_manifest(desk.release))
-    yank(DirectoryPublisher(desk.release), name, "wrong numbers")
-    assert account(desk).code == FAILED
+def test_reconcile_of_an_empty_run_succeeds(steps: Steps) -> None:
+    steps.publish(TRITON)
+    steps.run("jobs", "--only", TRITON)
+    shown = steps.reconcile()
+    assert (shown.code, "Nothing to build" in shown.out) == (DONE, True)
 
 
 @pytest.fixture
 def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outputs]:
-    """`ci plain` with a cache that keeps what it would build."""
+    """Run `ci plain` with a cache that already has the plain builds."""
     matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_fallback_project()
     matrix.write_text(edited())
     keep_plain(cache, matrix=small_matrix())
@@ -236,28 +197,26 @@ def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., O
     return run
 
 
-def test_plain_builds_are_handed_on_with_digests_that_no_other_job_can_change(
-    plain: Callable[..., Outputs], tmp_path: Path
-) -> None:
+def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., Outputs], tmp_path: Path) -> None:
     made = plain("--groups", json.dumps({"include": [{"group": "0", "cells": f"{TRITON} {CK}"}]}))
     assert made.code == DONE, made.err
-    sums = made.outputs["sums"]
-    assert len(json.loads(sums)) == 2
-    assert plain("--sums", sums) == (DONE, "", "")
+    digests = made.outputs["digests"]
+    assert len(json.loads(digests)) == 2
+    assert plain("--digests", digests) == (DONE, "", "")
 
     added = tmp_path / "cache/plain/a.whl"
-    added.write_bytes(b"of somebody")
-    refused = plain("--sums", sums)
-    assert (refused.code, "other plain builds than the job made" in refused.err) == (VERIFICATION_REFUSED, True)
+    added.write_bytes(b"another wheel")
+    refused = plain("--digests", digests)
+    assert (refused.code, "plain builds differ" in refused.err) == (VERIFICATION_REFUSED, True)
 
     added.unlink()
-    first = tmp_path / "cache/plain" / min(json.loads(sums))
+    first = tmp_path / "cache/plain" / min(json.loads(digests))
     first.write_bytes(first.read_bytes() + b"\n")
-    assert plain("--sums", sums).code == VERIFICATION_REFUSED
+    assert plain("--digests", digests).code == VERIFICATION_REFUSED
 
 
-@pytest.mark.parametrize("groups", ["", "[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])
-def test_text_that_is_no_groups_of_cells_is_an_input_error(plain: Callable[..., Outputs], groups: str) -> None:
+@pytest.mark.parametrize("groups", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])
+def test_text_other_than_groups_of_cells_is_refused(plain: Callable[..., Outputs], groups: str) -> None:
     shown = plain("--groups", groups)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert "error: " in shown.err

@@ -1,4 +1,4 @@
-"""`wheelfactory plan`: the cells, then what each kernel set will take, and nothing downloaded that is not needed."""
+"""`wheelfactory plan`: the cells, then an estimate for each kernel set; downloads only what it needs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SLIM_ENTRY = f"""\
       python-path: /usr/bin/python3
       rocm-path: /opt/rocm
       disk: 26 GB
-      source: a size that somebody measured
+      source: measured
     source: index of ROCm 6.2
 """
 SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
 
 
-class Planned(Shown):
-    """What came of `plan`."""
+class PlanOutput(Shown):
+    """Result of `plan`."""
 
     @property
     def sets(self) -> list[dict[str, Any]]:
@@ -48,20 +48,20 @@ class Planned(Shown):
         return found
 
 
-Plan = Callable[..., Planned]
+Plan = Callable[..., PlanOutput]
 
 
 @pytest.fixture
 def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
-    """Plans the cells of 2.8.3 in the small matrix, whose sources are known; those of 2.6.3 cannot be had."""
+    """Run `plan` on the small matrix, where 2.8.3 has known sources and those of 2.6.3 are not available."""
     matrix, cache = tmp_path / "matrix.yaml", tmp_path / "cache"
     absent = ("https://github.com/Dao-AILab/flash-attention", (tmp_path / "absent").as_uri())
     size = ("torch: '2.9.1'\n        source: documentation of ROCm 6.4\n    source", SIZE)
     matrix.write_text(edited(absent, size, ("    source: index of ROCm 6.2\n", SLIM_ENTRY)))
     write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
 
-    def run(*arguments: str, only: str = "fa2.8.3-*") -> Planned:
-        return Planned(
+    def run(*arguments: str, only: str = "fa2.8.3-*") -> PlanOutput:
+        return PlanOutput(
             *run_command(capsys, "plan", "--matrix", str(matrix), "--cache", str(cache), "--only", only, *arguments)
         )
 
@@ -69,22 +69,22 @@ def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
 
 
 def write_ledger(path: Path, cpu_s: float, compiler: str = "clang") -> Path:
-    """A ledger in which each source took this long for one arch."""
+    """Write a ledger in which every source took `cpu_s` seconds for one arch."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(Measurement(name, ("gfx942",), compiler, cpu_s, 500, 9000).to_line() for name in SOURCES))
     return path
 
 
-def test_a_line_a_cell_then_a_block_a_kernel_set(run_plan: Plan) -> None:
+def test_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> None:
     shown = run_plan()
     lines = shown.out.splitlines()
     assert shown.code == DONE
     assert [line.split()[0] for line in lines[:3]] == CELLS
     assert [line for line in lines[3:] if not line.startswith("  ")] == [*SETS, "images, on a disk of 14 GB"]
-    assert shown.err.startswith("3 cells, 1 of them can be built here")
+    assert shown.err.startswith("3 cells, 1 of them build here")
 
 
-def test_a_block_says_what_the_set_will_take_and_from_what_it_is_predicted(run_plan: Plan) -> None:
+def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan) -> None:
     shown = run_plan("--shards", "2", "--runners", "1", only=CK_CELL)
     assert shown.out.splitlines()[1:17] == [
         SETS[0],
@@ -106,12 +106,13 @@ def test_a_block_says_what_the_set_will_take_and_from_what_it_is_predicted(run_p
     ]
 
 
-def test_a_limit_that_does_not_hold_is_seen(run_plan: Plan) -> None:
-    shown = run_plan("--shards", "1", "--cores", "1", only=CK_CELL)
-    assert "  FAIL       longest shard: 6.42 of 6 h" in shown.out.splitlines()
+def test_exceeded_limits_fail(run_plan: Plan) -> None:
+    lines = run_plan("--shards", "1", "--cores", "1", "--disk", "0.5", only=CK_CELL).out.splitlines()
+    assert "  FAIL       longest shard: 6.42 of 6 h" in lines
+    assert "  FAIL       disk of a runner: 0.59 of 0.5 GB" in lines
 
 
-def test_json_is_nothing_but_json(run_plan: Plan) -> None:
+def test_json_prints_only_json(run_plan: Plan) -> None:
     shown = run_plan("--json", "--shards", "3")
     document = json.loads(shown.out)
     assert shown.err == ""
@@ -126,7 +127,7 @@ def test_json_is_nothing_but_json(run_plan: Plan) -> None:
     assert all(item["passed"] for item in first["limits"])
 
 
-def test_the_disk_of_a_runner_says_which_image_fits(run_plan: Plan) -> None:
+def test_an_image_fits_only_with_the_kernels_on_the_runners_disk(run_plan: Plan) -> None:
     (head, line) = run_plan("--disk", "40", "--shards", "1", only=CK_CELL).out.splitlines()[-2:]
     assert head == "images, on a disk of 40 GB"
     assert line == "  fits       rocm/pytorch:torch-and-python: 30 GB, and 0.6 GB beside it"
@@ -134,7 +135,7 @@ def test_the_disk_of_a_runner_says_which_image_fits(run_plan: Plan) -> None:
     assert line.startswith("  too big    rocm/pytorch:torch-and-python: 30 GB")
 
 
-def test_json_has_the_slim_image_and_whether_each_fits(run_plan: Plan) -> None:
+def test_json_has_each_image_and_whether_it_fits(run_plan: Plan) -> None:
     document = json.loads(run_plan("--json", "--disk", "20").out)
     images = [(cell["image"], cell["slim"]) for cell in document["cells"]]
     assert images == [
@@ -150,40 +151,31 @@ def test_json_has_the_slim_image_and_whether_each_fits(run_plan: Plan) -> None:
     assert document["images"][0]["beside-gb"] == 0.59
 
 
-def test_the_disk_of_a_runner_limits_the_compile_as_well(run_plan: Plan) -> None:
-    assert "  FAIL       disk of a runner: 0.59 of 0.5 GB" in run_plan("--disk", "0.5", only=CK_CELL).out.splitlines()
-
-
-def test_the_budget_of_a_shard_says_how_many_there_are(run_plan: Plan) -> None:
-    counts = {hours: len(run_plan("--json", "--budget", hours).sets[1]["shards"]) for hours in ("5", "2", "0.5")}
-    assert counts == {"5": 1, "2": 2, "0.5": 7}
-    assert len(run_plan("--json").sets[1]["shards"]) == counts["5"]
-
-
-def test_fewer_cores_or_less_memory_need_more_shards(run_plan: Plan) -> None:
+def test_the_number_of_shards_follows_from_hours_cores_and_memory(run_plan: Plan) -> None:
     def count(*arguments: str) -> int:
-        return len(run_plan("--json", "--budget", "1", *arguments).sets[0]["shards"])
+        return len(run_plan("--json", *arguments).sets[0]["shards"])
 
-    assert count() == 2
-    assert count("--cores", "1") == 7
-    assert count("--memory", "3") == 4
+    assert count() == count("--budget", "5") == 1
+    assert count("--budget", "1") == 2
+    assert count("--budget", "1", "--cores", "1") == 7
+    assert count("--budget", "1", "--memory", "3") == 4
 
 
-def test_more_runners_end_sooner(run_plan: Plan) -> None:
+def test_more_runners_finish_sooner_up_to_one_per_shard(run_plan: Plan) -> None:
     hours = [run_plan("--json", "--shards", "4", "--runners", n).sets[0]["wall-hours"] for n in ("1", "2", "4", "99")]
     assert hours[0] > 1.9 * hours[1] > 3.6 * hours[2]
     assert hours[2] == hours[3]
 
 
-def test_the_cache_has_a_ledger_to_predict_by(run_plan: Plan, tmp_path: Path) -> None:
+def test_the_ledger_of_the_cache_changes_estimates_but_not_shards(run_plan: Plan, tmp_path: Path) -> None:
     write_ledger(tmp_path / "cache" / "ledger.jsonl", 36)
     (first, _) = run_plan("--json", "--shards", "2").sets
     assert first["cpu-hours"] == 10.01
     assert first["predicted-from"] == "ledger with 1001 measurements of compiler clang"
-    assert first["imbalance"] > 1.001, "cut as the seed table says, in which the API is heavier"
+    assert first["imbalance"] > 1.001, "split by built-in costs, in which the API is more expensive"
 
 
-def test_a_ledger_that_is_named_is_to_cut_by_too(run_plan: Plan, tmp_path: Path) -> None:
+def test_a_named_ledger_changes_estimates_and_shards(run_plan: Plan, tmp_path: Path) -> None:
     named = write_ledger(tmp_path / "named.jsonl", 36)
     write_ledger(tmp_path / "cache" / "ledger.jsonl", 72)
     (first, _) = run_plan("--json", "--shards", "7", "--ledger", str(named)).sets
@@ -191,14 +183,14 @@ def test_a_ledger_that_is_named_is_to_cut_by_too(run_plan: Plan, tmp_path: Path)
     assert first["imbalance"] == 1, "1,001 equal costs in 7 shards"
 
 
-def test_without_ck_cells_nothing_is_said_or_fetched(run_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ck_cells_nothing_is_estimated_or_downloaded(run_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(set_estimates, "list_sources", None)
     shown = run_plan(only="*-triton")
     assert (shown.code, shown.out.count("\n")) == (DONE, 1)
     assert run_plan("--json", only="*-triton").sets == []
 
 
-def test_sources_that_cannot_be_had_leave_the_cells(run_plan: Plan) -> None:
+def test_unavailable_sources_leave_the_cells_without_an_estimate(run_plan: Plan) -> None:
     shown = run_plan(only="fa2.6.3-rocm6.4-*")
     assert shown.code == DONE
     first, second, third, last, _, image = shown.out.splitlines()
@@ -209,28 +201,26 @@ def test_sources_that_cannot_be_had_leave_the_cells(run_plan: Plan) -> None:
     assert image.endswith("30 GB, and 0.0 GB beside it")
 
 
-def test_sources_that_cannot_be_had_are_a_reason_in_json(run_plan: Plan) -> None:
+def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:
     (item,) = run_plan("--json", only="fa2.6.3-rocm6.4-*").sets
     assert item["shards"] == []
     assert item["unavailable"].startswith("command failed: git fetch")
     (item,) = run_plan("--json", "--shards", "2", only="fa2.6.3-rocm6.4-*").sets
-    assert item["shards"] == ["1/2", "2/2"], "as they were asked for"
+    assert item["shards"] == ["1/2", "2/2"], "the requested number"
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (("--shards", "0"), "argument --shards: not a number from 1 to 999999: '0'"),
-        (("--shards", "two"), "argument --shards: not a number"),
-        (("--shards", "257"), "argument --shards: 257 is more than the 256 that a GitHub matrix takes"),
+        (("--shards", "257"), "argument --shards: 257 exceeds GitHub's limit of 256 jobs in one matrix"),
         (("--shards", "2", "--budget", "4"), "argument --budget: not allowed with argument --shards"),
-        (("--budget", "0"), "argument --budget: not an amount above zero: '0'"),
-        (("--budget", "nan"), "argument --budget: not an amount"),
+        (("--budget", "0"), "argument --budget: not a number above zero: '0'"),
+        (("--budget", "nan"), "argument --budget: not a number"),
         (("--budget", "0.01"), "no number of shards is enough for: --budget 0.01: one compile takes"),
-        (("--runners", "-1"), "argument --runners: not a number"),
         (("--cores", "1.5"), "argument --cores: not a number"),
-        (("--memory", "16GB"), "argument --memory: not an amount"),
-        (("--disk", "0"), "argument --disk: not an amount above zero: '0'"),
+        (("--memory", "16GB"), "argument --memory: not a number"),
+        (("--disk", "0"), "argument --disk: not a number above zero: '0'"),
         (("--ledger", "/absent.jsonl"), "no such file: /absent.jsonl"),
     ],
 )

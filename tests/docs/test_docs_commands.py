@@ -76,9 +76,9 @@ def test_the_parser_accepts_every_command_of_every_page() -> None:
         ("./factory bench", "bad arguments: the following arguments are required: BENCHMARK"),
         ("./factory ci", "bad arguments: the following arguments are required: COMMAND"),
         ("./factory ci jobs TARGET --onyl '*'", "bad arguments: unrecognized arguments: --onyl *"),
-        ("./factory ci collect TARGET --plan FILE --kernels DIR", ""),
+        ("./factory ci collect TARGET --jobs FILE --kernels DIR", ""),
         (
-            "./factory ci reconcile TARGET --plan FILE --build DIR",
+            "./factory ci reconcile TARGET --jobs FILE --build DIR",
             "bad arguments: the following arguments are required: --built",
         ),
         ("./factory bench training --head-dim 64", "bad arguments: unrecognized arguments: --head-dim 64"),

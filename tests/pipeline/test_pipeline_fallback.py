@@ -1,4 +1,4 @@
-"""flash-attention-amd goes the way of every wheel: built the same each time, verified, published, in every index."""
+"""flash-attention-amd is built reproducibly, verified, published, and listed in every index."""
 
 from __future__ import annotations
 
@@ -45,54 +45,53 @@ Refused = Callable[[Path], tuple[str, str]]
 
 @pytest.fixture(scope="module", autouse=True)
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FallbackProject]:
-    """The distribution of this checkout, as it is when the tests begin: someone may be at work on it."""
+    """Copy the project of this checkout once, so that edits during the tests change nothing."""
     found, folder = read_fallback_project(), tmp_path_factory.mktemp("checkout")
     found.write_sources(folder)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sources, "FALLBACK", folder)
+        patched.setattr(sources, "FALLBACK_SOURCES", folder)
         yield found
 
 
 @pytest.fixture
 def given(tmp_path: Path, project: FallbackProject) -> Given:
-    """A small one, in which nothing can be built or run, with a plain build that was written by hand."""
+    """A small machine that can build and run nothing, with a plain build as a test double."""
     small = small_machine(tmp_path / "cache")
-    made(PlainBuilds(small["cache"], {}).wheel_folder(f"{NAME} {project.version}", project.identity), project)
+    write_wheel(PlainBuilds(small["cache"], {}).wheel_folder(f"{NAME} {project.version}", project.identity), project)
     return small
 
 
 @pytest.fixture(scope="module")
 def wheel(cache: Path, project: FallbackProject, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as this factory makes it."""
+    """The wheel as the factory builds it."""
     return build_fallback(project, tmp_path_factory.mktemp("built"), cache)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The sources in a folder of the test's own, taken for those of the checkout."""
+    """A copy of the sources that stands in for the checkout's."""
     folder = tmp_path / "packages/flash_attention_amd"
     read_fallback_project().write_sources(folder)
-    monkeypatch.setattr(sources, "FALLBACK", folder)
+    monkeypatch.setattr(sources, "FALLBACK_SOURCES", folder)
     return folder
 
 
-def in_package(checkout: Path, text: str) -> None:
-    """Put lines before the end of the package's first file."""
+def append_to_package(checkout: Path, text: str) -> None:
     path = checkout / "src/flash_attention_amd/__init__.py"
     path.write_text(f"{path.read_text()}\n{text}\n")
 
 
-def made(folder: Path, project: FallbackProject, **changes: Any) -> Path:
-    """A wheel written by hand that is right in everything but what is given."""
+def write_wheel(folder: Path, project: FallbackProject, **changes: Any) -> Path:
+    """Write a wheel that is correct except for the changes."""
     version = changes.get("version", project.version)
-    truth: dict[str, Any] = {
+    correct: dict[str, Any] = {
         "name": "flash_attention_amd",
         "version": version,
         "members": project.members,
         "metadata": metadata(project, version=version),
         "dist_info_members": {"licenses/LICENSE": project.build_files["LICENSE"]},
     }
-    return make_wheel(folder, **{**truth, **changes})
+    return make_wheel(folder, **{**correct, **changes})
 
 
 def metadata(project: FallbackProject, **changes: Any) -> str:
@@ -103,15 +102,16 @@ def metadata(project: FallbackProject, **changes: Any) -> str:
 # -- built
 
 
-def test_the_path_of_the_wheel_is_the_only_line_on_stdout(cli: Cli, cache: Path, project: FallbackProject) -> None:
+def test_build_prints_only_the_path_of_the_wheel(cli: Cli, cache: Path, project: FallbackProject) -> None:
     shown = cli("build", NAME, "--cache", cache, "--dest", "dist")
     assert (shown.code, shown.out) == (0, f"{Path.cwd()}/dist/{project.filename}\n")
 
 
+@pytest.mark.slow
 def test_two_builds_of_the_same_sources_give_the_same_bytes(
     checkout: Path, wheel: Path, project: FallbackProject, cache: Path, tmp_path: Path
 ) -> None:
-    """In another folder, with other times and another umask, among what builds and tests leave in a checkout."""
+    """The second build has another folder, file times and umask, and leftovers of builds and tests in the checkout."""
     for name in ("build/lib/flash_attention_amd/old.py", "src/flash_attention_amd.egg-info/SOURCES.txt"):
         (checkout / name).parent.mkdir(parents=True)
         (checkout / name).write_text("flash_attention_amd/old.py\n")
@@ -128,22 +128,20 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
     assert file_sha256(again) == file_sha256(wheel)
 
 
-def test_the_wheel_is_made_from_all_files_of_the_package_and_holds_no_others(
-    wheel: Path, project: FallbackProject
-) -> None:
-    held = {name: data for name, data in read_zip(wheel).items() if ".dist-info/" not in name}
-    assert held == project.members
-    assert "flash_attention_amd/py.typed" in held
+def test_the_wheel_contains_exactly_the_files_of_the_package(wheel: Path, project: FallbackProject) -> None:
+    contained = {name: data for name, data in read_zip(wheel).items() if ".dist-info/" not in name}
+    assert contained == project.members
+    assert "flash_attention_amd/py.typed" in contained
 
 
-def test_what_was_built_is_kept_until_a_source_changes(
+def test_a_build_is_cached_until_a_source_changes(
     checkout: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[Path] = []
 
     def pip_wheel(_environment: object, source: Path, folder: Path, _epoch: int, _environ: object) -> Path:
         built.append(source)
-        return made(folder, read_fallback_project())
+        return write_wheel(folder, read_fallback_project())
 
     monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
     own = make_machine(tmp_path / "own", cache, {}).cache
@@ -156,16 +154,16 @@ def test_what_was_built_is_kept_until_a_source_changes(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "reason"),
     [
         pytest.param('version = "0.1.0"', "", "version", id="no version"),
-        pytest.param('version = "0.1.0"', 'dynamic = ["version"]', "version", id="a version that must be computed"),
+        pytest.param('version = "0.1.0"', 'dynamic = ["version"]', "version", id="dynamic version"),
         pytest.param('name = "flash-attention-amd"', 'name = "flash-attn"', "name", id="another project"),
         pytest.param('dependencies = ["torch>=2.5"]', 'dependencies = [\n  "torch",\n]', "", id="several lines"),
     ],
 )
-def test_a_project_that_does_not_say_what_it_is_is_an_error_that_names_the_file(
-    checkout: Path, old: str, new: str, said: str
+def test_a_project_file_without_static_metadata_is_an_error_that_names_it(
+    checkout: Path, old: str, new: str, reason: str
 ) -> None:
     path = checkout / "pyproject.toml"
     text = path.read_text()
@@ -174,10 +172,10 @@ def test_a_project_that_does_not_say_what_it_is_is_an_error_that_names_the_file(
     with pytest.raises(InputError, match="cannot read the project") as refused:
         read_fallback_project()
     assert refused.value.which.startswith(f"{path}: ")
-    assert said in refused.value.which
+    assert reason in refused.value.which
 
 
-def test_a_source_that_is_missing_is_named(cli: Cli, checkout: Path) -> None:
+def test_a_missing_source_is_named(cli: Cli, checkout: Path) -> None:
     (checkout / "README.md").unlink()
     shown = cli("build", NAME)
     assert (shown.code, shown.out) == (2, "")
@@ -187,7 +185,7 @@ def test_a_source_that_is_missing_is_named(cli: Cli, checkout: Path) -> None:
 # -- verified
 
 
-def test_every_gate_passes_and_says_what_it_looked_at(cli: Cli, wheel: Path, cache: Path) -> None:
+def test_every_required_gate_passes(cli: Cli, wheel: Path, cache: Path) -> None:
     shown = cli("verify", wheel, "--cache", cache, "--json")
     assert shown.code == 0, shown.out
     gates = {gate["gate"]: gate for gate in json.loads(shown.out)["gates"]}
@@ -198,7 +196,7 @@ def test_every_gate_passes_and_says_what_it_looked_at(cli: Cli, wheel: Path, cac
 
 @pytest.fixture
 def refused(given: Given) -> Refused:
-    """The one gate that refuses a wheel, of those that run nothing of it, and its one finding."""
+    """Return the only static gate that refuses a wheel, and its only finding."""
 
     def find(path: Path) -> tuple[str, str]:
         results = verify_fallback(path, FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
@@ -208,11 +206,9 @@ def refused(given: Given) -> Refused:
     return find
 
 
-def test_a_wheel_written_by_hand_that_is_right_is_not_refused(
-    given: Given, project: FallbackProject, tmp_path: Path
-) -> None:
+def test_the_unchanged_test_double_passes(given: Given, project: FallbackProject, tmp_path: Path) -> None:
     results = verify_fallback(
-        made(tmp_path, project), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"]
+        write_wheel(tmp_path, project), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"]
     )
     assert {result.status for result in results} == {Status.PASSED}
 
@@ -228,16 +224,16 @@ def test_a_wheel_written_by_hand_that_is_right_is_not_refused(
         pytest.param({"version": "0.0.9"}, "found 'Version: 0.0.9'", id="another version"),
     ],
 )
-def test_metadata_other_than_the_sources_state_is_refused(
+def test_metadata_that_differs_from_the_sources_is_refused(
     changes: Mapping[str, Any], found: str, refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
-    gate, finding = refused(made(tmp_path, project, metadata=metadata(project, **changes)))
+    gate, finding = refused(write_wheel(tmp_path, project, metadata=metadata(project, **changes)))
     assert gate == "contents"
     assert found in finding
 
 
-def test_the_sources_ask_for_torch_alone(project: FallbackProject) -> None:
-    """ROCm's torch brings its own Triton, and pip would put the CUDA one over it."""
+def test_the_sources_require_only_torch(project: FallbackProject) -> None:
+    """ROCm's torch has its own Triton, and pip would replace it with the CUDA one."""
     assert project.requires == ("torch>=2.5",)
 
 
@@ -249,27 +245,30 @@ def test_the_sources_ask_for_torch_alone(project: FallbackProject) -> None:
         pytest.param({"tags": "cp311-none-any"}, "cp311-none-any", id="for one Python"),
     ],
 )
-def test_a_name_other_than_the_sources_give_it_is_refused(
+def test_another_file_name_is_refused(
     changes: Mapping[str, str], found: str, given: Given, project: FallbackProject, tmp_path: Path
 ) -> None:
     results = verify_fallback(
-        made(tmp_path, project, **changes), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"]
+        write_wheel(tmp_path, project, **changes),
+        FALLBACK_PUBLISH_GATES,
+        environ=given["environ"],
+        cache=given["cache"],
     )
     findings = {result.gate: result.findings for result in results if result.findings}
-    assert set(findings) == {"identity", "contents"}  # METADATA or WHEEL says it too
+    assert set(findings) == {"identity", "contents"}  # METADATA or WHEEL differs too
     assert findings["identity"][0].expected == project.filename
     assert found in findings["identity"][0].found
 
 
-def test_tags_other_than_those_of_its_name_are_refused(
+def test_tags_that_differ_from_the_file_name_are_refused(
     refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
-    gate, finding = refused(made(tmp_path, project, wheel=wheel_text("cp311-none-any")))
+    gate, finding = refused(write_wheel(tmp_path, project, wheel=wheel_text("cp311-none-any")))
     assert (gate, "/WHEEL: expected 'Tag: py3-none-any' on line 4, found 'Tag: cp311" in finding) == ("contents", True)
 
 
-def test_a_wheel_that_was_renamed_is_refused(refused: Refused, project: FallbackProject, tmp_path: Path) -> None:
-    older = made(tmp_path / "older", project, version="0.0.9", metadata=metadata(project))
+def test_a_renamed_wheel_is_refused(refused: Refused, project: FallbackProject, tmp_path: Path) -> None:
+    older = write_wheel(tmp_path / "older", project, version="0.0.9", metadata=metadata(project))
     gate, finding = refused(older.rename(tmp_path / project.filename))
     assert (gate, "found flash_attention_amd-0.0.9.dist-info" in finding) == ("identity", True)
 
@@ -279,41 +278,41 @@ def test_a_wheel_that_was_renamed_is_refused(refused: Refused, project: Fallback
     [
         pytest.param("flash_attention_amd/__init__.py", b"print('hello')\n", "hello", id="a file changed"),
         pytest.param("flash_attention_amd/more.py", b"", "expected no such file", id="a file added"),
-        pytest.param("flash_attn/__init__.py", b"", "expected no such file", id="a package of others"),
+        pytest.param("flash_attn/__init__.py", b"", "expected no such file", id="another package"),
         pytest.param("flash_attention_amd/fast.so", library(), "expected no such file", id="compiled code"),
         pytest.param("flash_attention_amd/py.typed", None, "found no such file", id="a file missing"),
     ],
 )
-def test_a_package_other_than_that_of_the_checkout_is_refused(
+def test_a_package_that_differs_from_the_checkout_is_refused(
     name: str, data: bytes | None, found: str, refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
     members = {key: value for key, value in {**project.members, name: data}.items() if value is not None}
-    gate, finding = refused(made(tmp_path, project, members=members))
+    gate, finding = refused(write_wheel(tmp_path, project, members=members))
     assert gate == "contents"
     assert name in finding
     assert found in finding
 
 
 @pytest.mark.parametrize("member", [BUILD_RECORD_NAME, "entry_points.txt"])
-def test_dist_info_has_nothing_that_the_build_does_not_write(
+def test_dist_info_has_only_the_files_that_the_build_writes(
     member: str, refused: Refused, project: FallbackProject, tmp_path: Path
 ) -> None:
-    """A build record would say that it is of a cell; entry points would put programs on PATH."""
+    """A build record would claim a cell; entry points would put programs on PATH."""
     license_text = project.build_files["LICENSE"]
-    path = made(tmp_path, project, dist_info_members={"licenses/LICENSE": license_text, member: b"x"})
+    path = write_wheel(tmp_path, project, dist_info_members={"licenses/LICENSE": license_text, member: b"x"})
     gate, finding = refused(path)
     assert (gate, member in finding) == ("contents", True)
 
 
-def test_a_wheel_far_larger_than_its_sources_is_refused(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+def test_an_oversized_wheel_is_refused(given: Given, project: FallbackProject, tmp_path: Path) -> None:
     description = os.urandom(MAX_FALLBACK_SIZE + 10_000).hex()
-    path = made(tmp_path, project, metadata=metadata(project) + description)
+    path = write_wheel(tmp_path, project, metadata=metadata(project) + description)
     results = verify_fallback(path, FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
     (contents,) = [result for result in results if result.status is Status.FAILED]
     assert contents.findings[-1].expected == "0 to 1,000,000 bytes"
 
 
-def test_a_member_changed_after_the_build_is_refused_twice(wheel: Path, given: Given, tmp_path: Path) -> None:
+def test_a_changed_member_is_refused_by_record_and_contents(wheel: Path, given: Given, tmp_path: Path) -> None:
     path = tamper(Path(shutil.copy(wheel, tmp_path)), {"flash_attention_amd/__init__.py": b""})
     found = {
         result.gate
@@ -323,44 +322,42 @@ def test_a_member_changed_after_the_build_is_refused_twice(wheel: Path, given: G
     assert found == {"record", "contents"}
 
 
-def test_nothing_of_a_refused_wheel_is_run(given: Given, project: FallbackProject, tmp_path: Path) -> None:
-    path = made(tmp_path, project, members={"flash_attention_amd/__init__.py": b""})
+def test_code_of_a_refused_wheel_never_runs(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+    path = write_wheel(tmp_path, project, members={"flash_attention_amd/__init__.py": b""})
     *_, imported, computed = verify(path, **given)
     assert {imported.status, computed.status} == {Status.NOT_RUN}
     with pytest.raises(VerificationError):
         as_addition(path, (imported, computed))
 
 
-def test_a_release_directory_is_verified_with_it(cli: Cli, wheel: Path, cache: Path) -> None:
+def test_verify_includes_it_in_a_release_directory(cli: Cli, wheel: Path, cache: Path) -> None:
     publish(DirectoryPublisher(Path("release")), [as_addition(wheel, PASSED)])
     shown = cli("verify", "release", "--cache", cache)
     assert (shown.code, shown.out.splitlines()[0]) == (0, f"{wheel.name}: verified")
 
 
-def test_one_of_another_version_in_a_release_is_left_out_and_named(
-    cli: Cli, checkout: Path, wheel: Path, cache: Path
-) -> None:
-    """The sources that it is held against are not here; the cells beside it can be verified."""
+def test_verify_skips_another_version_with_a_warning(cli: Cli, checkout: Path, wheel: Path, cache: Path) -> None:
     publish(DirectoryPublisher(Path("release")), [as_addition(wheel, PASSED)])
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     shown = cli("verify", "release", "--cache", cache)
     assert (shown.code, shown.out) == (2, "")
-    assert f"left out, this checkout cannot verify another version of it: {wheel.name}" in shown.err
+    assert f"left out, this checkout cannot verify its version: {wheel.name}" in shown.err
     assert "error: no wheels: the manifest of release names none" in shown.err
 
 
-def test_it_is_of_no_cell(cli: Cli, wheel: Path) -> None:
+def test_it_has_no_cell(cli: Cli, wheel: Path) -> None:
     shown = cli("verify", wheel, "--cell", TRITON.id)
     assert (shown.code, shown.out) == (2, "")
     assert f"error: of no cell: {wheel.name}" in shown.err
 
 
-def test_a_package_that_needs_more_than_torch_does_not_import(
+@pytest.mark.slow
+def test_a_package_that_imports_more_than_torch_is_refused(
     cli: Cli, checkout: Path, cache: Path, project: FallbackProject
 ) -> None:
-    """The environment has einops for other wheels, and so would hide it."""
-    in_package(checkout, "import einops")
+    """The environment has einops for other wheels, which must not hide the missing requirement."""
+    append_to_package(checkout, "import einops")
     built = cli("build", NAME, "--cache", cache).out.strip()
     shown = cli("verify", built, "--cache", cache)
     assert shown.code == 3
@@ -368,10 +365,9 @@ def test_a_package_that_needs_more_than_torch_does_not_import(
     assert "not run  numbers (an earlier gate refused the wheel)" in shown.out
 
 
-def test_a_wrong_number_is_refused_with_its_error_and_bound_and_nothing_is_published(
-    cli: Cli, checkout: Path, cache: Path
-) -> None:
-    in_package(
+@pytest.mark.slow
+def test_publish_refuses_wrong_numbers(cli: Cli, checkout: Path, cache: Path) -> None:
+    append_to_package(
         checkout,
         "_right = flash_attn_func\n"
         "def flash_attn_func(q, k, v, *more, **options):\n"
@@ -385,10 +381,10 @@ def test_a_wrong_number_is_refused_with_its_error_and_bound_and_nothing_is_publi
     assert not Path("release/manifest.jsonl").exists()
 
 
-def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
+def test_a_cached_proof_is_used_only_while_it_passes(
     wheel: Path, project: FallbackProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bounds may be narrowed after it was kept; and what was not good is asked again."""
+    """Bounds may have become stricter since; a failure is never cached."""
     asked: list[str] = []
     answers = ["9.9.9", project.version]
 
@@ -413,12 +409,12 @@ def test_only_a_proof_that_is_still_good_is_taken_for_an_answer(
 
 
 @pytest.fixture
-def handed(project: FallbackProject, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a release directory as a job hands it on: the wheel, and a row that says how verifying it went."""
+def job_release(project: FallbackProject, tmp_path: Path) -> Callable[..., Path]:
+    """Write a release directory as a job uploads it: the wheel, and a row with its gate results."""
 
     def make(gates: tuple[GateResult, ...] = PASSED, **changes: Any) -> Path:
-        folder = tmp_path / "handed"
-        path = made(tmp_path / "made", project)
+        folder = tmp_path / "job_release"
+        path = write_wheel(tmp_path / "made", project)
         row = read_wheel_row(path, gates)
         publish(DirectoryPublisher(folder), [(row, path)])
         (folder / "manifest.jsonl").write_bytes(manifest_bytes([row.model_copy(update=changes)]))
@@ -427,38 +423,40 @@ def handed(project: FallbackProject, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_its_row_is_of_no_cell_and_no_label_and_so_in_every_index(wheel: Path) -> None:
+def test_its_row_belongs_to_every_index(wheel: Path) -> None:
     row = read_wheel_row(wheel, PASSED)
     assert (row.project, row.cell, row.label, row.index_key) == (NAME, None, None, None)
 
 
-def test_a_row_whose_gates_all_passed_is_taken_from_a_release_directory(
-    handed: Callable[..., Path], given: Given, project: FallbackProject
+def test_a_verified_row_is_accepted_from_a_release_directory(
+    job_release: Callable[..., Path], given: Given, project: FallbackProject
 ) -> None:
-    ((row, path),) = read_additions(handed(), expected=(), **given)
+    ((row, path),) = read_additions(job_release(), expected=(), **given)
     assert (row.filename, path and path.name) == (project.filename, project.filename)
 
 
-@pytest.mark.parametrize("name", FALLBACK_REQUIRED_GATES)
-@pytest.mark.parametrize("said", ["nothing", "not run", "failed"])
-def test_a_row_with_a_gate_that_did_not_pass_is_refused(
-    name: str, said: str, handed: Callable[..., Path], given: Given
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [*((name, "missing") for name in FALLBACK_REQUIRED_GATES), ("archive", "not run"), ("numbers", "failed")],
+)
+def test_a_row_with_a_required_gate_that_did_not_pass_is_refused(
+    name: str, status: str, job_release: Callable[..., Path], given: Given
 ) -> None:
-    """Whatever it says of which gates are required."""
+    """The row itself claims that no gate is required, which is ignored."""
     finding = Finding(file="a", expected="b", found="c", remedy="d")
-    instead = {
-        "nothing": [],
+    replacement = {
+        "missing": [],
         "not run": [GateResult.not_run(name, "")],
         "failed": [GateResult.from_findings(name, [finding])],
     }
     others = [gate for gate in PASSED if gate.gate != name]
-    gates = tuple(gate.model_copy(update={"required": False}) for gate in (*others, *instead[said]))
+    gates = tuple(gate.model_copy(update={"required": False}) for gate in (*others, *replacement[status]))
     with pytest.raises(VerificationError, match=f"(not checked|failed): {name}"):
-        read_additions(handed(gates), **given)
+        read_additions(job_release(gates), **given)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "error"),
     [
         pytest.param(
             {"project": "flash-attention", "filename": "flash_attention-0.1.0-py3-none-any.whl"},
@@ -469,29 +467,29 @@ def test_a_row_with_a_gate_that_did_not_pass_is_refused(
         pytest.param({"requires_python": ">=3.8"}, "its row and the file differ in requires_python", id="for more"),
     ],
 )
-def test_a_row_that_is_not_what_its_file_says_is_refused(
-    changes: Mapping[str, object], said: str, handed: Callable[..., Path], given: Given
+def test_a_row_that_contradicts_its_file_is_refused(
+    changes: Mapping[str, object], error: str, job_release: Callable[..., Path], given: Given
 ) -> None:
-    with pytest.raises(VerificationError, match=said):
-        read_additions(handed(**changes), **given)
+    with pytest.raises(VerificationError, match=error):
+        read_additions(job_release(**changes), **given)
 
 
-def test_a_row_is_not_believed_where_its_file_can_be_asked(
-    checkout: Path, handed: Callable[..., Path], given: Given
+def test_the_gates_of_a_row_are_checked_again_on_its_file(
+    checkout: Path, job_release: Callable[..., Path], given: Given
 ) -> None:
-    folder = handed()
-    in_package(checkout, "# changed since, or there")
+    folder = job_release()
+    append_to_package(checkout, "# changed later")
     newer = read_fallback_project()
-    made(PlainBuilds(given["cache"], {}).wheel_folder(f"{NAME} {newer.version}", newer.identity), newer)
+    write_wheel(PlainBuilds(given["cache"], {}).wheel_folder(f"{NAME} {newer.version}", newer.identity), newer)
     with pytest.raises(VerificationError, match=r"contents: "):
         read_additions(folder, **given)
 
 
-def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
-    checkout: Path, handed: Callable[..., Path], given: Given, caplog: pytest.LogCaptureFixture
+def test_a_row_of_an_older_checkout_is_skipped(
+    checkout: Path, job_release: Callable[..., Path], given: Given, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its cells can still be published; the sources of another version are not here to compare it with."""
-    folder = handed()
+    """This checkout lacks the sources to compare it with; the cells of the directory are published without it."""
+    folder = job_release()
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     with caplog.at_level("INFO"):
@@ -499,21 +497,21 @@ def test_a_release_directory_of_an_older_checkout_is_taken_without_it(
     assert "left out, this checkout cannot verify another version of it: flash_attention_amd-0.1.0" in caplog.text
 
 
-def test_another_wheel_of_a_published_version_is_refused(project: FallbackProject, tmp_path: Path) -> None:
+def test_a_published_version_cannot_be_replaced(project: FallbackProject, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
-    first, second = made(tmp_path / "1", project), made(tmp_path / "2", project, members={"a.py": b""})
+    first, second = write_wheel(tmp_path / "1", project), write_wheel(tmp_path / "2", project, members={"a.py": b""})
     publish(publisher, [as_addition(first, PASSED)])
     with pytest.raises(PublishError, match="already published with other bytes"):
         publish(publisher, [as_addition(second, PASSED)])
     assert file_sha256(publisher.wheels_dir / project.filename) == file_sha256(first)
 
 
-def test_it_is_missing_until_a_release_holds_its_version(
+def test_it_is_missing_until_a_release_has_its_version(
     checkout: Path, project: FallbackProject, tmp_path: Path
 ) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     assert find_missing_fallback(publisher) == project
-    publish(publisher, [as_addition(made(tmp_path / "made", project), PASSED)])
+    publish(publisher, [as_addition(write_wheel(tmp_path / "made", project), PASSED)])
     assert find_missing_fallback(publisher) is None
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
@@ -523,15 +521,15 @@ def test_it_is_missing_until_a_release_holds_its_version(
     assert find_missing_fallback(publisher) == project
 
 
-# -- brought
+# -- part of a run
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The cells whose build began; none is built."""
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cells whose build started; nothing is built."""
     found: list[str] = []
 
-    def build_none(_line: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    def build_none(_pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
         found.extend(cell.id for cell in cells)
         return []
 
@@ -539,21 +537,21 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_where_it_cannot_be_built_the_cells_are_and_the_failure_is_told(
-    given: Given, begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_its_failure_is_reported_and_does_not_stop_the_cells(
+    given: Given, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_torch(_cache: Path) -> None:
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
     monkeypatch.setattr("wheelfactory.build.fallback.make_build_environment", no_torch)
-    job = Worklist(to_build=(TRITON,), published=(), unbuildable=())
-    failures = run_worklist(local(given), job, DirectoryPublisher(tmp_path / "release"), **given)
-    assert begun == [TRITON.id]
+    worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
+    failures = run_worklist(local(given), worklist, DirectoryPublisher(tmp_path / "release"), **given)
+    assert started == [TRITON.id]
     assert [(failure.name, failure.error.what) for failure in failures] == [(NAME, "no CPU torch")]
     assert exit_code(failures) == BUILD_FAILED
 
 
-def test_nothing_is_brought_where_no_cell_is_to_be_built(given: Given, tmp_path: Path) -> None:
+def test_it_is_not_built_for_a_run_without_cells(given: Given, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     nothing = Worklist(to_build=(), published=(TRITON,), unbuildable=())
     assert run_worklist(local(given), nothing, publisher, **given) == ()

@@ -1,4 +1,4 @@
-"""The account of a run: a planned cell is published, waits for kernels, or is a gap that says where it is missing."""
+"""Reconciliation of a run: a selected cell is published, waits for kernels, or is a gap."""
 
 from __future__ import annotations
 
@@ -10,83 +10,58 @@ from wheelfactory.pipeline.reconcile import Gap, reconcile
 A, B, C = (f"fa2.8.3-rocm6.4-torch2.9.1-cp31{minor}-ck" for minor in range(3))
 
 
-def test_what_was_planned_built_and_published_is_complete() -> None:
-    account = reconcile([A, B], [B, A], [A, B])
-    assert account.complete
-    assert account.published == (A, B)
-    assert account.lines() == ["planned 2, published 2, missing 0"]
-
-
-@pytest.mark.parametrize(
-    ("built", "published", "missing"),
-    [
-        ([A], [A], "no verified wheel reached the upload"),
-        ([A, B], [A], "its wheel was verified and is not published"),
-    ],
-    ids=["not built", "not published"],
-)
-def test_a_gap_says_where_the_cell_is_missing(built: list[str], published: list[str], missing: str) -> None:
-    account = reconcile([A, B], built, published)
-    assert account.gaps == (Gap(B, missing),)
-    assert not account.complete
-    assert f"missing  {B}: {missing}" in account.lines()
-    assert f"{B}: {missing}" in shown(account.markdown())
+def test_a_run_with_every_selected_cell_published_is_complete() -> None:
+    outcome = reconcile([B, A], [B, A], [A, B])
+    assert outcome.complete
+    assert outcome.published == (A, B)
+    assert outcome.lines() == ["selected 2, published 2, missing 0"]
+    text = outcome.markdown()
+    assert text.startswith("**No selected cell is missing.**\n")
+    assert "Re-run" not in text
+    assert reconcile([], [], []).complete
 
 
 def test_a_cell_published_by_an_earlier_attempt_is_no_gap() -> None:
-    account = reconcile([A], [], [A])
-    assert (account.complete, account.published, account.published_unselected) == (True, (A,), ())
+    outcome = reconcile([A], [], [A])
+    assert (outcome.complete, outcome.published, outcome.published_unselected) == (True, (A,), ())
 
 
-def test_nothing_built_of_a_plan_is_a_gap_for_each_cell() -> None:
+@pytest.mark.parametrize(
+    ("built", "reason"),
+    [([A], "no verified wheel reached the upload"), ([A, B], "its wheel was verified but not published")],
+    ids=["not built", "not published"],
+)
+def test_a_gap_names_the_cell_the_reason_and_the_next_steps(built: list[str], reason: str) -> None:
+    outcome = reconcile([A, B], built, [A])
+    assert outcome.gaps == (Gap(B, reason),)
+    assert not outcome.complete
+    assert outcome.lines() == ["selected 2, published 1, missing 1", f"missing  {B}: {reason}"]
+    verdict, _, *rest = outcome.markdown().splitlines()
+    assert verdict == "**Missing: 1 selected cell.**"
+    assert rest[0].startswith("1. ")
+    assert "Re-run failed jobs" in outcome.markdown()
+    assert f"{B}: {reason}" in shown(outcome.markdown())
+
+
+def test_gaps_are_sorted() -> None:
     assert [gap.cell for gap in reconcile([C, A, B], [], []).gaps] == [A, B, C]
 
 
-def test_an_empty_plan_is_complete() -> None:
-    assert reconcile([], [], []).lines() == ["planned 0, published 0, missing 0"]
+def test_a_selected_cell_may_wait_for_kernels_until_it_is_built() -> None:
+    outcome = reconcile([A, B], [A], [A], pending=[B, C])
+    assert (outcome.complete, outcome.pending, outcome.gaps) == (True, (B,), ())
+    assert outcome.lines() == ["selected 2, published 1, missing 0, pending 1 (kernels not compiled yet)"]
+    built = reconcile([A, B], [A, B], [A], pending=[A, B])
+    assert (built.pending, [gap.cell for gap in built.gaps]) == ((), [B])
 
 
-def test_a_cell_whose_kernels_are_still_compiled_waits_and_is_no_gap() -> None:
-    account = reconcile([A, B], [A], [A], pending=[B])
-    assert (account.complete, account.pending, account.gaps) == (True, (B,), ())
-    assert account.lines() == ["planned 2, published 1, missing 0, later 1 (kernels are still to be compiled)"]
-
-
-def test_a_later_cell_that_was_built_must_be_published() -> None:
-    account = reconcile([A, B], [A, B], [A], pending=[A, B])
-    assert (account.pending, account.gaps) == ((), (Gap(B, "its wheel was verified and is not published"),))
-
-
-def test_later_cells_that_were_not_planned_are_of_no_concern() -> None:
-    assert reconcile([A], [A], [A], pending=[B]).pending == ()
-
-
-def test_what_was_not_planned_is_told_and_what_was_built_so_is_not_accepted() -> None:
-    account = reconcile([A], [A, B], [A, B, C])
-    assert not account.complete
-    assert account.gaps == ()
-    assert (account.built_unselected, account.published_unselected) == ((B,), (C,))
-    assert account.lines()[1:] == [
-        f"not planned, yet built  {B}",
-        "published without being planned, as by earlier runs: 1 cell",
-    ]
-    assert f"{B}: not planned, yet built" in shown(account.markdown())
-
-
-def test_the_verdict_and_what_to_do_come_first_in_a_summary() -> None:
-    first, _, *steps = reconcile([A], [], []).markdown().splitlines()
-    assert first == "**Missing: 1 planned cell.**"
-    assert steps[0].startswith("1. ")
-    assert "Re-run failed jobs" in reconcile([A], [], []).markdown()
-
-
-def test_a_complete_run_needs_no_steps() -> None:
-    text = reconcile([A], [A], [A]).markdown()
-    assert text.startswith("**Nothing that was planned is missing.**\n")
-    assert "Re-run" not in text
-
-
-def test_what_nobody_planned_is_no_reason_to_run_anything_again() -> None:
-    text = reconcile([A], [A, B], [A]).markdown()
-    assert text.startswith("**1 cell built that nobody planned.**")
+def test_a_built_cell_outside_the_selection_fails_the_run_without_advice_to_rerun_it() -> None:
+    outcome = reconcile([A], [A, B], [A, B, C])
+    assert not outcome.complete
+    assert outcome.gaps == ()
+    assert (outcome.built_unselected, outcome.published_unselected) == ((B,), (C,))
+    assert outcome.lines()[1:] == [f"built but not selected  {B}", "published by earlier runs: 1 cell"]
+    text = outcome.markdown()
+    assert text.startswith("**1 cell built but not selected.**")
+    assert f"{B}: built but not selected" in shown(text)
     assert "Re-run failed jobs" not in text

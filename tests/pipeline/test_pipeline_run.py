@@ -117,7 +117,7 @@ def test_by_default_what_quick_left_out_is_verified_now_and_nothing_else_changes
     (own / "proofs").unlink()
     quick = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
     assert quick.returncode == 0, quick.stderr
-    assert "1 wheel not checked: kernels compiled for its GPUs, numbers; run again without --quick" in quick.stdout
+    assert "1 wheel not checked: kernels compiled for its GPUs, numbers; rerun without --quick" in quick.stdout
     assert "verified" not in quick.stdout
     assert "not checked: kernels compiled" in (folder / "packages.md").read_text()
     again = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
@@ -163,7 +163,7 @@ def test_the_same_command_again_builds_nothing_and_changes_no_byte(release: Path
     before = snapshot(release)
     done = run(release, cache, TRITON)
     assert done.returncode == 5
-    assert "nothing to build: 2 of the cells selected are published already" in done.stderr
+    assert "nothing to build: 2 selected cells already published" in done.stderr
     assert snapshot(release) == before
 
 

@@ -1,4 +1,4 @@
-"""Which cells are built first, so that no two of those that are built at once make the same thing."""
+"""Waves and parallel builds: no two cells that build at once make the same thing, and a time limit stops the rest."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ def triton(torch: str = "2.13.0", flash_attn: str = "2.8.3") -> Cell:
     return Cell.from_axes(flash_attn, "3.12", torch, "7.2", Backend.TRITON)
 
 
-def test_one_cell_of_each_kernel_set_goes_before_those_that_only_link(matrix: Matrix) -> None:
-    cells = [ck("3.12"), ck("3.11"), ck("3.12", torch="2.12.1"), ck("3.12", rocm="7.1"), ck("3.11", rocm="7.1")]
-    first, second = split_into_waves(matrix, cells)
-    assert first == (cells[0], cells[3])
-    assert second == (cells[1], cells[2], cells[4])
-
-
-def test_triton_wheels_are_made_before_the_machine_is_divided_among_kernel_sets(matrix: Matrix) -> None:
-    cells = [ck("3.12"), triton(), ck("3.12", rocm="7.1")]
-    assert split_into_waves(matrix, cells) == ((cells[1],), (cells[0], cells[2]))
-
-
-def test_one_triton_cell_of_each_release_goes_before_those_that_only_get_a_label(matrix: Matrix) -> None:
-    cells = [triton(), triton(torch="2.12.1"), triton(flash_attn="2.7.4.post1")]
-    assert split_into_waves(matrix, cells) == ((cells[0], cells[2]), (cells[1],))
+def test_shared_builds_go_first(matrix: Matrix) -> None:
+    """First a Triton cell of each release, then a cell of each kernel set, then the cells that link or label."""
+    cells = [
+        ck("3.12"),
+        ck("3.11"),
+        ck("3.12", torch="2.12.1"),
+        ck("3.12", rocm="7.1"),
+        triton(),
+        triton(torch="2.12.1"),
+        triton(flash_attn="2.7.4.post1"),
+    ]
+    assert split_into_waves(matrix, cells) == (
+        (cells[4], cells[6]),
+        (cells[0], cells[3]),
+        (cells[1], cells[2], cells[5]),
+    )
 
 
 def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
@@ -60,68 +61,58 @@ def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
     assert split_into_waves(matrix, cells) == (tuple(cells),)
 
 
-def test_no_cell_is_lost_or_built_twice(matrix: Matrix) -> None:
-    cells = [ck(python, torch) for python in ("3.10", "3.11") for torch in ("2.11.0", "2.13.0")] + [triton()]
-    assert sorted((cell for wave in split_into_waves(matrix, cells) for cell in wave), key=str) == sorted(
-        cells, key=str
-    )
+def test_nothing_to_build_is_no_wave(matrix: Matrix) -> None:
     assert split_into_waves(matrix, []) == ()
-    assert build_in_parallel(cast(Any, Line()), cast(Any, TwoAtOnce()), []) == []
+    assert build_in_parallel(cast(Any, FakePipeline()), cast(Any, FakeExecutor()), []) == []
 
 
 @dataclass(frozen=True)
-class TwoAtOnce:
-    """As much of an executor as choosing what is built next asks for."""
+class FakeExecutor:
+    """Builds two cells at once, and has no image for torch 2.12.1."""
 
-    at_once: int = 2
+    parallel_cells: int = 2
 
-    def place(self, cell: Cell, part: object) -> None:
+    def prepare_host(self, cell: Cell, part: object) -> None:
         if cell.torch == "2.12.1":
-            raise BuildError("no such image", cell.id, "take another")
+            raise BuildError("no such image", cell.id, "choose another")
 
-    def divided(self, count: int) -> TwoAtOnce:
+    def split(self, count: int) -> FakeExecutor:
         return self
 
     def stop(self) -> None:
         """Nothing runs."""
 
 
-class Line:
-    """Takes cells without building them; the time is up at the second, while the first is under way."""
+class FakePipeline:
+    """Builds nothing; the second cell runs out of time while the first still builds."""
 
     def __init__(self) -> None:
-        self.begun: list[Cell] = []
-        self.up = threading.Event()
+        self.started: list[Cell] = []
+        self.out_of_time = threading.Event()
 
-    def run(self, executor: object, cell: Cell) -> None:
-        self.begun.append(cell)
-        if len(self.begun) == 2:
-            self.up.set()
-            raise RunAgainError("the time is up", cell.id, "run it again")
-        self.up.wait(10)
+    def build_and_publish(self, executor: object, cell: Cell) -> None:
+        self.started.append(cell)
+        if len(self.started) == 2:
+            self.out_of_time.set()
+            raise RunAgainError("time limit reached", cell.id, "run it again")
+        self.out_of_time.wait(10)
         time.sleep(0.2)
 
 
-def test_after_one_whose_time_is_up_no_other_is_begun_and_those_under_way_are_waited_for(matrix: Matrix) -> None:
-    line, cells = Line(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
-    (failure,) = build_in_parallel(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+def test_out_of_time_starts_no_other_cell_and_waits_for_running_ones(matrix: Matrix) -> None:
+    pipeline, cells = FakePipeline(), [ck("3.12"), ck("3.11"), ck("3.10"), triton()]
+    (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
     assert isinstance(failure.error, RunAgainError)
-    assert line.begun == cells[:2]
+    assert pipeline.started == cells[:2]
 
 
-def test_a_cell_whose_image_cannot_be_had_is_not_begun_and_the_others_are(matrix: Matrix) -> None:
-    line, cells = Line(), [ck("3.12", torch="2.12.1"), ck("3.12")]
-    line.up.set()
-    (failure,) = build_in_parallel(cast(Any, line), cast(Any, TwoAtOnce()), cells)
+def test_only_a_ck_cell_without_an_image_is_not_started(matrix: Matrix) -> None:
+    """Most Triton cells only get a label and need no image."""
+    pipeline, cells = FakePipeline(), [ck("3.12", torch="2.12.1"), triton(torch="2.12.1")]
+    pipeline.out_of_time.set()
+    (failure,) = build_in_parallel(cast(Any, pipeline), cast(Any, FakeExecutor()), cells)
     assert (failure.name, failure.error.what) == (cells[0].id, "no such image")
-    assert line.begun == cells[1:]
-
-
-def test_no_place_is_made_for_wheels_that_may_only_get_a_label(matrix: Matrix) -> None:
-    line, cells = Line(), [triton(torch="2.12.1"), triton()]
-    line.up.set()
-    build_in_parallel(cast(Any, line), cast(Any, TwoAtOnce()), cells)
-    assert line.begun == cells
+    assert pipeline.started == cells[1:]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +122,7 @@ def test_no_place_is_made_for_wheels_that_may_only_get_a_label(matrix: Matrix) -
         ((BuildError("a", "b", "c"), VerificationError("a", "b", "c")), BUILD_FAILED),
         ((BuildError("a", "b", "c"), RunAgainError("a", "b", "c"), VerificationError("a", "b", "c")), RUN_AGAIN),
     ],
-    ids=["none", "the first in the order of the matrix", "time was up for one"],
+    ids=["none", "the first in matrix order", "one ran out of time"],
 )
-def test_what_failures_come_to_does_not_depend_on_which_ended_last(errors: tuple[FactoryError, ...], code: int) -> None:
+def test_the_exit_code_of_failures(errors: tuple[FactoryError, ...], code: int) -> None:
     assert exit_code([Failure(ck("3.12").id, error) for error in errors]) == code

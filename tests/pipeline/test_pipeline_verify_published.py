@@ -1,4 +1,4 @@
-"""`run` verifies wheels that are published and were not checked in full; a wheel that fails stays as it was."""
+"""`run` verifies published wheels that are unverified; a wheel that fails keeps its row."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def given(tmp_path: Path) -> Given:
 
 @pytest.fixture
 def publisher(tmp_path: Path) -> DirectoryPublisher:
-    """A release with a wheel that ``run --quick`` made."""
+    """A release with a wheel of ``run --quick``."""
     wheel = finished_wheel(tmp_path / "made", TRITON)
     made = DirectoryPublisher(tmp_path / "release")
     publish(made, [(read_wheel_row(wheel, quick_gates(TRITON.id)), wheel)])
     return made
 
 
-def job_of(publisher: DirectoryPublisher) -> Worklist:
+def worklist_of(publisher: DirectoryPublisher) -> Worklist:
     return Worklist(to_build=(), published=(), unbuildable=(), to_verify=publisher.rows())
 
 
-def test_the_published_file_is_verified_and_its_row_and_pages_say_so(
+def test_a_verified_wheel_gets_a_new_row_and_new_pages(
     given: Given, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Path] = []
+    verified: list[Path] = []
 
     def passing(path: Path, *_: object, **__: object) -> tuple[GateResult, ...]:
-        asked.append(path)
+        verified.append(path)
         return passed_gates(TRITON.id)
 
     monkeypatch.setattr(running, "verify", passing)
     (before,) = publisher.rows()
 
-    assert run_worklist(local(given), job_of(publisher), publisher, **given) == ()
+    assert run_worklist(local(given), worklist_of(publisher), publisher, **given) == ()
 
-    assert asked == [publisher.wheels_dir / before.filename]
+    assert verified == [publisher.wheels_dir / before.filename]
     assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
     assert "not checked" not in (publisher.folder / "packages.md").read_text()
 
@@ -68,11 +68,11 @@ def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
 @pytest.mark.parametrize(
     ("gates", "kind", "hint"),
     [
-        pytest.param(failing, VerificationError, "it stays published as it was; if ", id="wrong numbers"),
+        pytest.param(failing, VerificationError, "the published wheel was not changed; if ", id="wrong numbers"),
         pytest.param(unable, BuildError, "run with another Python", id="cannot be checked here"),
     ],
 )
-def test_a_wheel_that_is_not_verified_now_either_is_a_failure_and_its_row_stays(
+def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
     given: Given,
     publisher: DirectoryPublisher,
     monkeypatch: pytest.MonkeyPatch,
@@ -83,7 +83,7 @@ def test_a_wheel_that_is_not_verified_now_either_is_a_failure_and_its_row_stays(
     monkeypatch.setattr(running, "verify", gates)
     before: tuple[WheelRow, ...] = publisher.rows()
 
-    (failure,) = run_worklist(local(given), job_of(publisher), publisher, **given)
+    (failure,) = run_worklist(local(given), worklist_of(publisher), publisher, **given)
 
     assert (failure.name, type(failure.error)) == (TRITON.id, kind)
     assert failure.error.hint.startswith(hint)

@@ -64,7 +64,7 @@ def test_a_site_of_files_of_this_machine_says_so(
     release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
-    assert f"warning: this site leads to files of this machine, {release / 'wheels'}" in capsys.readouterr().err
+    assert f"warning: this site links to local files in {release / 'wheels'}" in capsys.readouterr().err
 
 
 def test_the_doctor_of_a_release_directory_knows_the_address_that_it_is_told(release: Path) -> None:

@@ -15,7 +15,7 @@ from workflows.document import as_list, read_document
 RELEASE_WRITERS = {
     "_build_rocm.yml": {"publish"},
     "_publish.yml": {"stage", "publish"},
-    "build.yml": {"gather", "publish"},
+    "build.yml": {"collect", "publish"},
     "refresh.yml": {"refresh"},
 }
 """The only jobs that may have contents: write, by file: those that publish, and the one that opens a pull request."""

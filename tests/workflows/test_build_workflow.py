@@ -64,9 +64,9 @@ def edit(place: Place, name: str, old: str, new: str) -> None:
 def red(run: Run, *missing: str) -> None:
     """The run failed, and its account names these cells."""
     assert run.result == "failure"
-    assert run.job("account").result == "failure"
+    assert run.job("reconcile").result == "failure"
     for cell in missing:
-        assert f"missing  {cell}" in run.job("account").said
+        assert f"missing  {cell}" in run.job("reconcile").said
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +84,15 @@ def test_a_tag_ends_in_a_release_with_index_and_site(released: tuple[Place, Run]
     assert len(list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_attn-*.whl"))) == 2
     assert len(list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_attention_amd-*.whl"))) == 1
     assert any((run.artifacts / "github-pages-1").rglob("index.html"))
-    assert "planned 2, published 2, missing 0" in run.job("account").said
+    assert "selected 2, published 2, missing 0" in run.job("reconcile").said
 
 
 def test_the_next_tag_has_nothing_to_build_and_is_green(released: tuple[Place, Run]) -> None:
     place, run = released
     again = run_workflow(place, "build.yml", push_tag("v1.0.1"), earlier=run)
     assert again.result == "success", again.said()
-    assert "nothing to build" in again.job("plan").said
-    assert {path for path, results in again.results().items() if results != ["skipped"]} == {"plan", "account"}
+    assert "nothing to build" in again.job("select").said
+    assert {path for path, results in again.results().items() if results != ["skipped"]} == {"select", "reconcile"}
     assert tuple(published(place)) == CELLS
 
 
@@ -100,7 +100,7 @@ def test_only_the_jobs_that_publish_may_write(released: tuple[Place, Run]) -> No
     _, run = released
     leaves = [job for job in run.all() if not job.called and job.result == "success"]
     assert {job.path: job.permissions for job in leaves if "write" in job.permissions.values()} == {
-        "gather": {"contents": "write"},
+        "collect": {"contents": "write"},
         "publish/stage": {"attestations": "write", "contents": "write", "id-token": "write"},
         "publish/publish": {"contents": "write"},
         "pages/deploy": {"id-token": "write", "pages": "write"},
@@ -123,7 +123,7 @@ def test_what_fails_leaves_the_others_published_and_the_account_red(triton: Plac
     assert run.results()["fallback"] == ["failure"]
     assert published(triton) == [CELLS[1]]
     red(run, CELLS[0])
-    assert CELLS[1] not in run.job("account").said
+    assert CELLS[1] not in run.job("reconcile").said
 
 
 def test_a_wheel_that_is_lost_between_jobs_is_noticed_although_each_was_content(triton: Place) -> None:
@@ -134,7 +134,7 @@ def test_a_wheel_that_is_lost_between_jobs_is_noticed_although_each_was_content(
         before + verify + steps.replace("      - uses: actions/upload-artifact", lost)
     )
     run = run_workflow(triton, "build.yml", push_tag("v1.0.0"))
-    assert {path for path, results in run.results().items() if "failure" in results} == {"account"}
+    assert {path for path, results in run.results().items() if "failure" in results} == {"reconcile"}
     red(run, CELLS[0])
 
 
@@ -154,8 +154,8 @@ def test_more_cells_than_one_matrix_takes_are_all_built_once(triton: Place) -> N
     assert sorted(built) == sorted(cell.id for cell in cells)
     assert {job.matrix["kernel-set"] != "" for job in run.of("cells/cell") if "-ck" in str(job.matrix["id"])} == {True}
     assert max(len(shard.called) for shard in run.of("cells")) <= GITHUB_MATRIX_LIMIT
-    assert f"missing {len(cells)}" in run.job("account").said
-    assert run.job("account").result == "failure"
+    assert f"missing {len(cells)}" in run.job("reconcile").said
+    assert run.job("reconcile").result == "failure"
 
 
 def test_a_shard_out_of_time_goes_on_in_a_new_run_which_takes_what_it_left(kernels: Place) -> None:
@@ -163,18 +163,18 @@ def test_a_shard_out_of_time_goes_on_in_a_new_run_which_takes_what_it_left(kerne
     edit(kernels, BUILD_WORKFLOW, "--budget 5", "--budget 0.0556")  # as in test_kernels_cells: enough for some kernels
     first = run_workflow(kernels, "build.yml", push_tag("v1.0.0"))
     assert first.of("kernels")[0].result == "success", first.said()
-    assert first.job("gather").outputs["later"] == "true"
+    assert first.job("collect").outputs["kernels-pending"] == "true"
     assert first.job("cells").result == "skipped"
     (call,) = first.calls("gh")
     assert call.job == "continue"
     given = dict(word.split("=", 1) for word in call.argv if "=" in word)
-    assert given == {"only": CK, "round": "2", "continues": str(first.id)}
+    assert given == {"only": CK, "round": "2", "previous-run": str(first.id)}
     assert published(kernels) == []
 
     edit(kernels, BUILD_WORKFLOW, "--budget 0.0556", "--budget 5")
     second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, earlier=first)
     assert second.of("kernels")[0].result == "success", second.said()
-    assert second.job("gather").outputs["later"] == "false"
+    assert second.job("collect").outputs["kernels-pending"] == "false"
     assert second.calls("gh") == []
     assert second.job("cells/cell/build").result == "success", second.said()
     log = (Path(kernels.environ["ROCM_PATH"]) / "hipcc.log").read_text()

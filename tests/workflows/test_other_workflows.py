@@ -54,7 +54,7 @@ def test_the_triton_cell_comes_with_it_if_asked_for_and_stays_on_a_hosted_runner
 def test_versions_that_cannot_work_end_the_run_with_the_reason(place: Place) -> None:
     run = by_hand(place, **{"torch-version": "2.5.1"})
     assert run.result == "failure"
-    assert "torch 2.5.1 is not on the ROCm 7.2 index" in run.job("plan").said
+    assert "torch 2.5.1 is not on the ROCm 7.2 index" in run.job("select").said
     assert run.job("cells").result == "skipped"
 
 

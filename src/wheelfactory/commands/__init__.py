@@ -1,1 +1,1 @@
-"""The commands, one module each: `add` describes its options, `execute` runs it and gives the exit code."""
+"""The commands, one module each: `add` adds its options to a parser, `execute` runs it and returns the exit code."""

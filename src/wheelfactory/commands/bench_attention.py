@@ -23,34 +23,46 @@ from wheelfactory.gpu.torch_python import (
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_python(parser)
     shown = ",".join(map(str, SEQLENS))
-    parser.add_argument("--seqlens", type=_seqlens, metavar="LIST", help=f"sequence lengths (default: {shown})")
-    for name, default, what in (("--batch", 2, "sequences"), ("--heads", 8, "heads"), ("--head-dim", 64, "head dim")):
+    parser.add_argument(
+        "--seqlens",
+        type=_seqlens,
+        metavar="LIST",
+        help=f"comma-separated sequence lengths in tokens (default: {shown})",
+    )
+    for name, default, what in (
+        ("--batch", 2, "sequences in a batch"),
+        ("--heads", 8, "query heads"),
+        ("--head-dim", 64, "size of a head"),
+    ):
         parser.add_argument(name, type=positive_int, default=default, metavar="N", help=f"{what} (default: {default})")
     parser.add_argument(
-        "--kv-heads", type=positive_int, metavar="N", help="heads of keys and values (default: as many)"
+        "--kv-heads",
+        type=positive_int,
+        metavar="N",
+        help="heads of keys and values; must divide --heads (default: the value of --heads)",
     )
     parser.add_argument(
         "--dtype",
         choices=("float16", "bfloat16", "float32"),
         default="float16",
-        help="of all tensors (default: float16)",
+        help="dtype of all tensors (default: float16)",
     )
     parser.add_argument(
-        "--causal", action=argparse.BooleanOptionalAction, default=True, help="whether a query sees no later key"
+        "--causal", action=argparse.BooleanOptionalAction, default=True, help="mask later keys (default: --causal)"
     )
-    parser.add_argument("--backward", action="store_true", help="time forward and backward; else it is forward")
+    parser.add_argument("--backward", action="store_true", help="time forward plus backward (default: forward only)")
     parser.add_argument(
         "--implementations",
         type=name_list(ATTENTION_IMPLEMENTATIONS),
         default=ATTENTION_IMPLEMENTATIONS,
         metavar="LIST",
-        help=f"some of {','.join(ATTENTION_IMPLEMENTATIONS)} (default: all)",
+        help=f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} (default: all)",
     )
     add_output(parser)
-    add_plot(parser, "time and memory over the sequence length")
+    add_plot(parser, "time and memory against sequence length")
 
 
 def _seqlens(text: str) -> tuple[int, ...]:
@@ -58,15 +70,15 @@ def _seqlens(text: str) -> tuple[int, ...]:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Measure, print the table, then write what is asked for.
+    """Measure, print the table, and write the requested files.
 
-    1 if something failed that should have run, or nothing was measured; what is not installed, or needs more memory
-    than there is, is told and is no failure.
+    Returns FAILED if an implementation failed or none was measured. An implementation that is not installed or runs out
+    of memory is reported in the table and does not fail the command.
     """
     plots = read_plot_paths(options)
     if options.heads % (options.kv_heads or options.heads):
-        groups = f"{options.heads} heads, {options.kv_heads} of keys and values"
-        raise InputError("heads in unequal groups", groups, "let --kv-heads divide --heads")
+        groups = f"{options.heads} query heads, {options.kv_heads} heads of keys and values"
+        raise InputError("--kv-heads does not divide --heads", groups, "choose a divisor, such as --kv-heads 1")
     python = find_torch_python(options.python, environ)
     if options.non_amd_gpu:
         require_non_amd_gpu(python)
@@ -77,7 +89,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     print_results(*attention_lines(report))
     failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
     if failed and report.hardware.vendor == "nvidia" and not options.non_amd_gpu:
-        print_messages("a Triton wheel for AMD runs on this GPU in a test mode only: --non-amd-gpu")
+        print_messages("hint: an AMD Triton wheel runs on this GPU only in test mode: add --non-amd-gpu")
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
     plot_attention(report, plots)
@@ -88,9 +100,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig:
     if options.seqlens is None and not python.device:
         raise InputError(
-            "the whole sweep is for a GPU",
-            f"torch of {python.python} has none",
-            "say which lengths to time on the CPU: wheelfactory bench attention --seqlens 128,256,512",
+            "the default sequence lengths need a GPU",
+            f"the torch of {python.python} has none",
+            "name shorter lengths for the CPU: wheelfactory bench attention --seqlens 128,256,512",
         )
     return AttentionConfig(
         seqlens=options.seqlens or SEQLENS,

@@ -1,4 +1,4 @@
-"""Options that the benchmarks share."""
+"""Options shared by the benchmarks."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from wheelfactory.gpu.bench.plot import SUFFIXES, require_matplotlib
 def add_python(parser: argparse.ArgumentParser) -> None:
     """``--python PYTHON`` and ``--non-amd-gpu``"""
     parser.add_argument(
-        "--python", metavar="PYTHON", help="the Python that measures, which has torch (default: the one you work with)"
+        "--python", metavar="PYTHON", help="Python with torch to measure with (default: the active environment)"
     )
     parser.add_argument(
         "--non-amd-gpu",
         action="store_true",
-        help="test mode: drop the launch options for AMD, so that Triton's kernels run on the GPU of another vendor",
+        help="test mode: drop AMD launch options, so that Triton kernels run on another vendor's GPU",
     )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """``--output-json FILE``"""
-    parser.add_argument("--output-json", type=parse_output_path, metavar="FILE", help="write the report there, as JSON")
+    parser.add_argument("--output-json", type=parse_output_path, metavar="FILE", help="write the report as JSON")
 
 
 def add_plot(parser: argparse.ArgumentParser, what: str) -> None:
-    """``--plot FILE``, of which there may be several"""
+    """``--plot FILE``, repeatable"""
     parser.add_argument(
         "--plot",
         type=_plot_file,
         action="append",
         default=[],
         metavar="FILE",
-        help=f"draw {what} into this .png or .svg; may be given twice, for both",
+        help=f"plot {what} into FILE (.png or .svg); repeat it for both formats",
     )
 
 
 def read_plot_paths(options: argparse.Namespace) -> list[Path]:
-    """The plots that are asked for. Raises `InputError` if there are some, and nothing to draw them with."""
+    """Return the paths of ``--plot``. Raises `InputError` if there are any and matplotlib is missing."""
     paths: list[Path] = options.plot
     if paths:
         require_matplotlib()
@@ -48,24 +48,25 @@ def read_plot_paths(options: argparse.Namespace) -> list[Path]:
 
 
 def parse_output_path(text: str) -> Path:
-    """A file to write when all is measured, so that a name that cannot be one is refused before."""
+    """Check that a file can be written, before hours of measuring. Raises `argparse.ArgumentTypeError` if not."""
     path = Path(text)
     if path.is_dir():
-        raise argparse.ArgumentTypeError(f"it is a directory: {text!r}")
-    there = next(parent for parent in path.absolute().parents if os.path.lexists(parent))  # what lacks is made
-    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise argparse.ArgumentTypeError(f"nothing can be written in {str(there)!r}: {text!r}")
+        raise argparse.ArgumentTypeError(f"is a directory: {text!r}")
+    # missing parents are created when the file is written, so the nearest existing one decides
+    parent = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+        raise argparse.ArgumentTypeError(f"cannot write in {str(parent)!r}: {text!r}")
     return path
 
 
 def _plot_file(text: str) -> Path:
     if Path(text).suffix not in SUFFIXES:
-        raise argparse.ArgumentTypeError(f"not the name of a {' or '.join(SUFFIXES)}: {text!r}")
+        raise argparse.ArgumentTypeError(f"must end in {' or '.join(SUFFIXES)}: {text!r}")
     return parse_output_path(text)
 
 
 def name_list(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
-    """The type of an argument that lists some of the known names, each once."""
+    """Return an argument type that parses a comma-separated list of known names and drops repeated ones."""
 
     def names(text: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(text.split(",")))

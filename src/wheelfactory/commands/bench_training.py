@@ -19,13 +19,13 @@ from wheelfactory.gpu.validate.report import as_hardware
 
 _BACKENDS = ("ck", "triton")
 _SMALL = (1, 128, 64, 2, 2, 1, 5)
-"""Sizes, in the order of `SIZES`, that a CPU trains in seconds."""
+"""Sizes that a CPU trains in seconds, in the order of `SIZES`."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_python(parser)
-    parser.add_argument("--preset", choices=PRESETS, help="the sizes that are not given (default: mi300x)")
+    parser.add_argument("--preset", choices=PRESETS, help="take missing sizes from this preset (default: mi300x)")
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
         parser.add_argument(_option(name), type=positive_int, metavar="N", help=presets)
@@ -33,26 +33,31 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=("bfloat16", "float16"),
         default="bfloat16",
-        help="of products (default: bfloat16); weights are in float32",
+        help="dtype of matrix products (default: bfloat16); weights stay float32",
     )
     parser.add_argument(
         "--implementations",
         type=name_list(TRAINING_IMPLEMENTATIONS),
         default=_BACKENDS,
         metavar="LIST",
-        help=f"some of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
+        help=f"comma-separated subset of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
     )
-    parser.add_argument("--autotune", action="store_true", help="let the Triton backend look for its best settings")
+    parser.add_argument(
+        "--autotune", action="store_true", help="let the Triton backend search for its fastest settings"
+    )
     add_output(parser)
     parser.add_argument(
-        "--compare", type=Path, metavar="FILE", help="an earlier report; exit code 1 if something is worse than there"
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="compare with this earlier report; exit code 1 if a result is worse",
     )
     parser.add_argument(
         "--threshold",
         type=positive_number,
         default=5.0,
         metavar="PERCENT",
-        help="worse is by more than that (default: 5)",
+        help="with --compare: tolerate results worse by up to PERCENT (default: 5)",
     )
 
 
@@ -61,10 +66,10 @@ def _option(size: str) -> str:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Train, print the table, write the report, compare.
+    """Train, print the table, write the report, and compare.
 
-    1 if a training failed that should have run, if none was measured, or if something became worse. A backend that the
-    wheel does not have is told and is no failure.
+    Returns FAILED if a training failed, none was measured, or a result is worse than before. A backend that the wheel
+    lacks is reported in the table and does not fail the command.
     """
     old = read_training_report(options.compare) if options.compare else None
     python = find_torch_python(options.python, environ)
@@ -93,16 +98,16 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _preset(options: argparse.Namespace, python: TorchPython) -> str | None:
-    """What sizes are taken from; None if all are given. Raises `InputError` on the CPU, where one takes hours."""
+    """Return the preset for missing sizes, or None. Raises `InputError` on the CPU, where a preset takes hours."""
     missing = [_option(name) for name in PRESET_FIELDS if getattr(options, name) is None]
     if not missing:
         return None
     if not python.device:
         example = " ".join(f"{_option(name)} {size}" for name, size in zip(PRESET_FIELDS, _SMALL, strict=True))
         raise InputError(
-            "the presets are for a GPU",
-            f"torch of {python.python} has none, and these sizes are not given: {', '.join(missing)}",
-            f"give all of them: wheelfactory bench training --implementations fallback,sdpa {example}",
+            "the presets need a GPU",
+            f"the torch of {python.python} has none, and these sizes are missing: {', '.join(missing)}",
+            f"set all of them: wheelfactory bench training --implementations fallback,sdpa {example}",
         )
     return options.preset or next(iter(PRESETS))
 
@@ -113,5 +118,5 @@ def _config(options: argparse.Namespace, python: TorchPython) -> TrainingConfig:
     sizes = {name: size or PRESETS[preset or ""][name] for name, size in given.items()}
     if sizes["d_model"] % sizes["n_heads"]:
         which = f"--d-model {sizes['d_model']} and --n-heads {sizes['n_heads']}"
-        raise InputError("no whole head dim", which, "let --n-heads divide --d-model")
+        raise InputError("--n-heads does not divide --d-model", which, "choose a divisor of --d-model")
     return TrainingConfig(**sizes, dtype=options.dtype, autotune=options.autotune, foreign_gpu=options.non_amd_gpu)

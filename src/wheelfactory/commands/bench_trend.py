@@ -15,15 +15,15 @@ from wheelfactory.gpu.bench.reports import read_training_report
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument(
         "reports",
         nargs="+",
         type=Path,
         metavar="REPORT",
-        help="of `bench training --output-json`, in any order",
+        help="report of `bench training --output-json`; any order",
     )
-    add_plot(parser, "the median step over time")
+    add_plot(parser, "the median step time against the date")
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:

@@ -37,15 +37,18 @@ from wheelfactory.pipeline.build import build_cell
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {FALLBACK_NAME}"
     parser.epilog = (
-        "environment, with four versions: PYTORCH_ROCM_ARCH (archs, separated by ;), MAX_JOBS (compiles at once), "
-        "BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH (where ROCm is)"
+        "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
+        "environment variables, with four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), MAX_JOBS=8 (parallel "
+        "compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm (location of ROCm)"
     )
-    parser.add_argument("cell", nargs="*", help=f"a cell id, four versions (ROCM may be auto), or {FALLBACK_NAME}")
-    parser.add_argument("--backend", choices=["ck", "triton"], default=None, help="with four versions (default: ck)")
-    add_dest(parser, "dist", "where to put it")
+    parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or {FALLBACK_NAME}")
+    parser.add_argument(
+        "--backend", choices=["ck", "triton"], default=None, help="with four versions: kernels to build (default: ck)"
+    )
+    add_dest(parser, "dist", "write the wheel to this directory")
     add_kernels(parser)
     add_executor(parser)
     add_matrix(parser)
@@ -53,23 +56,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Build one cell (two with BUILD_TRITON_BACKEND=true), or flash-attention-amd; print the paths of the wheels."""
+    """Build one cell (two with BUILD_TRITON_BACKEND=true) or flash-attention-amd; print the path of each wheel."""
     started = time.time()
     cache, dest = prepare_cache(options, environ), as_directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
         with log_to_stderr():
             print_results(str(build_fallback(read_fallback_project(), dest, cache)))
         return DONE
-    wanted = read_scope(options, started)
+    scope = read_scope(options, started)
     matrix, host = load_matrix(options.matrix), read_host(environ)
-    cells, by_hand = _cells_to_build(options, environ, matrix, host)
+    cells, local_build = _cells_to_build(options, environ, matrix, host)
     remove_scratch(dest)
     paths = []
     with open_executor(
         options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
     ) as executor:
-        for cell in cells:  # refuse all before the first download
-            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=by_hand)
+        for cell in cells:  # check every cell before the first download
+            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
         with Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as part:
@@ -81,8 +84,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                         matrix=matrix,
                         environ=environ,
                         cache=cache,
-                        local_build=by_hand,
-                        scope=wanted,
+                        local_build=local_build,
+                        scope=scope,
                     )
                     paths.append(str(path))
     print_results(*paths)
@@ -92,7 +95,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _cells_to_build(
     options: argparse.Namespace, environ: Environ, matrix: Matrix, host: Host
 ) -> tuple[list[Cell], bool]:
-    """The cells that the arguments of `build` name, and whether they were named by hand (four versions)."""
+    """Return the cells that the arguments name, and whether they name four versions: a build for this machine."""
     expansion = expand(matrix)
     if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
         return [require_cell(expansion, options.cell[0])], False
@@ -100,12 +103,12 @@ def _cells_to_build(
         raise InputError(
             "not a cell",
             " ".join(options.cell) or "no argument",
-            f"give a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {FALLBACK_NAME}",
+            f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {FALLBACK_NAME}",
         )
     flash_attn, python, torch, rocm = options.cell
     rocm = resolve_rocm_version(matrix, host, rocm)
     backends = [Backend(options.backend or "ck")]
-    if _triton_too(environ) and Backend.TRITON not in backends:
+    if _has_triton_flag(environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)
     return [
         require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)
@@ -113,8 +116,8 @@ def _cells_to_build(
     ], True
 
 
-def _triton_too(environ: Environ) -> bool:
-    asked = environ.get("BUILD_TRITON_BACKEND", "").lower()
-    if asked not in ("", "true", "false"):
-        raise InputError("BUILD_TRITON_BACKEND is not true or false", asked, "set it to true, or leave it unset")
-    return asked == "true"
+def _has_triton_flag(environ: Environ) -> bool:
+    value = environ.get("BUILD_TRITON_BACKEND", "").lower()
+    if value not in ("", "true", "false"):
+        raise InputError("BUILD_TRITON_BACKEND is neither true nor false", value, "set it to true or unset it")
+    return value == "true"

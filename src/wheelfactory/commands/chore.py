@@ -1,4 +1,4 @@
-"""What the maintainers' scripts that edit matrix.yaml have in common: how they end and what they print."""
+"""Shared by the scripts that edit matrix.yaml: errors, output and exit code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def run_chore(refresh: Callable[[], images.ImageChanges | torch_releases.TorchChanges]) -> int:
-    """Refresh and print what came of it; gives the exit code. All or nothing, so an interruption changes nothing."""
-    import truststore  # many networks have an authority of their own
+    """Run a script's refresh, print its findings, and return the exit code."""
+    import truststore  # many networks use their own certificate authority
 
     truststore.inject_into_ssl()
     try:
@@ -23,7 +23,7 @@ def run_chore(refresh: Callable[[], images.ImageChanges | torch_releases.TorchCh
         print_messages(f"error: {error}\nhint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
-        print_messages("error: interrupted: by Ctrl-C\nhint: nothing was changed")
+        print_messages("error: interrupted: by Ctrl-C\nhint: matrix.yaml is unchanged; run the same command again")
         return FAILED
     print_results(*findings.lines)
     print_messages(findings.summary)

@@ -16,13 +16,13 @@ from wheelfactory.site.install_lines import github_pages_url
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options: those of the doctor; SITE may be github:OWNER/REPO too, for the Pages of a repository."""
+    """Add the doctor's options; here SITE can also be ``github:OWNER/REPO``."""
     add_options(parser)
-    parser.epilog = f"SITE may be github:OWNER/REPO, for what its Pages serve. {EXIT_CODES}"
+    parser.epilog = f"SITE can be github:OWNER/REPO, which stands for its GitHub Pages. {EXIT_CODES}"
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Examine the Python that the user works with, not the one that this runs in."""
+    """Examine the user's active Python, not the one that runs the factory."""
     site = options.site or ""
     repository = parse_repository(site)
     site = github_pages_url(repository) if repository else site

@@ -1,4 +1,4 @@
-"""Options of the commands that compile or link kernels: where setup.py runs, which kernels it takes, for how long."""
+"""Options of the commands that compile or link kernels: build host, compiled kernels, time limit."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
         "--kernels",
         type=Path,
         metavar="DIR",
-        help="take compiled kernels from the archives there (see `wheelfactory kernels`)",
+        help="link compiled kernels from the archives in DIR (see `wheelfactory kernels`)",
     )
     add_budget(parser)
 
 
 def read_scope(options: argparse.Namespace, started: float) -> CompileScope:
-    """Where kernels may come from and how long it may take, counted from `started`, in seconds since 1970."""
+    """Read the sources of kernels and the time limit; `started` is in seconds since the epoch."""
     return CompileScope(
         archives=as_directory(options.kernels) if options.kernels else None, deadline=read_deadline(options, started)
     )
 
 
 def read_deadline(options: argparse.Namespace, started: float) -> float | None:
-    """When the time of ``--budget`` is up, in seconds since 1970."""
+    """Return the end of ``--budget`` in seconds since the epoch, or None without a limit."""
     return started + options.budget * 3600 if options.budget else None
 
 
@@ -45,46 +45,48 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=positive_number,
         metavar="HOURS",
-        help="stop before that much time is up; exit code 6 then says: run the same command again",
+        help="stop before HOURS have passed; exit code 6 means: run the same command to continue",
     )
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """``--executor``, ``--slim`` and ``--memory``"""
-    what = "where setup.py runs; auto: CK cells in containers if an engine answers, all else on this machine"
+    what = "run setup.py on this machine or in containers; auto: containers for CK cells if Docker or podman answers"
     _add_executor(parser, "auto", what)
 
 
 def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     parser.add_argument("--executor", choices=["auto", "local", "docker"], default=default, help=what)
-    parser.add_argument("--slim", action="store_true", help="containers from the ROCm image without torch: less disk")
+    parser.add_argument(
+        "--slim", action="store_true", help="build in the ROCm image without torch, which needs less disk"
+    )
     parser.add_argument(
         "--memory",
         type=positive_number,
         metavar="GIB",
-        help="memory of all containers together (default: what is free)",
+        help="memory limit of all containers together (default: the free memory)",
     )
 
 
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:
-    """``--executor`` for gates that need the torch of a CK cell, and what goes with it"""
-    where = "where the ROCm torch of CK cells is: on this machine (default), in their images, or (auto) in those"
-    _add_executor(parser, "local", f"{where} if an engine answers")
+    """``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell"""
+    what = "use the ROCm torch of CK cells from this machine (default) or their images; auto: images if Docker answers"
+    _add_executor(parser, "local", what)
 
 
 @contextmanager
 def open_executor(
     options: argparse.Namespace, *, compiled: bool, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
 ) -> Iterator[Executor]:
-    """Where cells are built or verified; `compiled` says whether some of them have compiled kernels.
+    """Open the executor that ``--executor`` selects; `compiled` is whether any cell has compiled kernels.
 
-    Raises `BuildError` if containers are asked for and no engine answers.
+    Raises `BuildError` for ``--executor docker`` if no container engine answers.
     """
     local = LocalExecutor(matrix, host, environ, cache)
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
-    # takes a third of a second to import, and is not always wanted
+    # imported late: takes a third of a second, and most commands need no container
     from wheelfactory.build.container.engine import connect_engine
     from wheelfactory.build.container.executor import open_containers
 
@@ -93,7 +95,7 @@ def open_executor(
     except BuildError as error:
         if options.executor == "docker":
             raise
-        print_messages(f"not in a container: {error}")
+        print_messages(f"not using containers: {error}")
         yield local
         return
     with open_containers(
@@ -103,10 +105,10 @@ def open_executor(
 
 
 def has_compiled_cell(cells: Iterable[Cell]) -> bool:
-    """Whether one of these cells has compiled kernels."""
+    """Whether any of the cells has compiled kernels."""
     return any(cell.backend is Backend.CK for cell in cells)
 
 
 def has_platform_wheel(wheels: Iterable[Path]) -> bool:
-    """Whether one of these wheels is for a platform, as those with compiled kernels are, by its name."""
+    """Whether any wheel's file name has a platform tag, as wheels with compiled kernels do."""
     return any(not wheel.name.endswith("-any.whl") for wheel in wheels)

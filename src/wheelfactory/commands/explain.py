@@ -22,27 +22,28 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
 STDIN = "-"
-_SHOWN = 200
-"""Letters of what is neither a log nor a cell id that an error repeats."""
+_MAX_SHOWN = 200
+"""Maximum characters of an unknown argument that its error repeats."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.add_argument("subject", metavar="CELL|LOG", help="a cell id, a build log, or - for a log on stdin")
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory explain ~/.cache/wheelfactory/logs/fa2.8.3-rocm6.4-torch2.9.1-cp311-ck.log"
+    parser.add_argument("subject", metavar="CELL|LOG", help="cell id, build log file, or - for a log on stdin")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--jobs", type=_jobs, metavar="N", help="compiles at once (default: what the log says)")
+    parser.add_argument("--jobs", type=_jobs, metavar="N", help="parallel compiles (default: read from the log)")
     add_matrix(parser)
 
 
 def _jobs(text: str) -> int:
-    """A number of jobs. Raises `argparse.ArgumentTypeError`."""
+    """Parse a number of jobs. Raises `argparse.ArgumentTypeError` for anything else."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
-        raise argparse.ArgumentTypeError(f"not a number of jobs: {text}")
+        raise argparse.ArgumentTypeError(f"not a number from 1 to 9999: {text}")
     return int(text)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Explain a log, or say what a cell is; a cell that is not built is refused with the reasons."""
+    """Explain a log or describe a cell. Raises `InputError` with the reason for a cell that the matrix excludes."""
     if options.subject == STDIN or _is_log(options.subject):
         explanation = _explained(options, environ)
         lines = [json.dumps(as_json(explanation), indent=2)] if options.json else explanation_lines(explanation)
@@ -50,14 +51,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         try:
             Cell.parse(options.subject)
         except InputError as error:
-            hint = f"there is no such file; {error.hint}; a command or a part of a log goes to stdin, with -"
-            raise InputError("neither a log nor a cell id", options.subject[:_SHOWN], hint) from None
+            hint = f"no file has this name; {error.hint}; to explain pasted text, pipe it to `wheelfactory explain -`"
+            raise InputError("neither a log nor a cell id", options.subject[:_MAX_SHOWN], hint) from None
         facts = load_matrix(options.matrix)
         expansion = expand(facts)
         cell = require_cell(expansion, options.subject)
         pythons = sorted(expansion.pythons[cell], key=lambda text: int(text[2:]))
-        told = _cell_document(facts, cell, pythons)
-        lines = [json.dumps(told, indent=2)] if options.json else _cell_lines(facts, cell, pythons)
+        document = _cell_document(facts, cell, pythons)
+        lines = [json.dumps(document, indent=2)] if options.json else _cell_lines(facts, cell, pythons)
     print_results(*lines)
     return DONE
 
@@ -65,8 +66,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
     cores = read_host(environ).cores
     if options.subject == STDIN:
-        if sys.stdin is None:  # closed by whoever started this
-            raise InputError("no log", "stdin is closed", "name the file of the log")
+        if sys.stdin is None:  # the parent process closed it
+            raise InputError("cannot read the log", "stdin is closed", "name the file of the log")
         reading = read_build_log(read_log_lines(sys.stdin.buffer, "stdin"), "stdin")
         return explain_log("stdin", reading, options.jobs, cores)
     with Path(options.subject).open("rb") as stream:
@@ -75,16 +76,16 @@ def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
 
 
 def _is_log(text: str) -> bool:
-    """Whether it names a file, of any kind. Raises `InputError` for a folder, `OSError` where it is out of reach."""
+    """Whether a file of this name exists. Raises `InputError` for a folder, `OSError` if it is not accessible."""
     path = Path(text)
     try:
         exists = path.exists()
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # a whole command was given
+        if error.errno != errno.ENAMETOOLONG:  # a pasted command
             raise
         return False
     if exists and path.is_dir():
-        raise InputError("not a log", f"{text} is a folder", "name the log in it")
+        raise InputError("not a log", f"{text} is a folder", "name a log file in it")
     return exists
 
 

@@ -21,17 +21,18 @@ from wheelfactory.site.site import render_site
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory index github:OWNER/REPO --dest site"
     add_target(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--dest", type=Path, metavar="DIR", help="write a site there that links to the wheels")
-    where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of the wheels, as Markdown")
+    where.add_argument("--dest", type=Path, metavar="DIR", help="write a site into DIR that links to the wheels")
+    where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of wheels, as Markdown")
     add_site(parser)
     add_matrix(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Write what is generated from a manifest: the index of a release directory, or a site for any target."""
+    """Write the index of a release directory, a site for any target, or a list of wheels."""
     publisher = open_publisher(options.target, environ)
     rows = _rows(publisher, options.target)
     if options.packages:
@@ -47,12 +48,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             write_pages(publisher.folder, pages)
         print_results(f"{publisher.folder / 'simple'}: {count_index_pages(pages)} pages")
     else:
-        raise InputError("no place for the index", options.target, "say where with --dest DIR")
+        raise InputError("no directory for the index", options.target, "name one with --dest DIR")
     return DONE
 
 
 def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
-    """What is published. Raises `InputError` for a directory that is no release: an index of it would be empty."""
+    """Read the published rows. Raises `InputError` for a missing directory, whose index would be empty."""
     if not isinstance(publisher, DirectoryPublisher):
         with log_to_stderr():
             return publisher.rows()
@@ -62,7 +63,7 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
 
 
 def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Mapping[str, bytes]:
-    """Write a site apart from the wheels, with a manifest that says where they are; one with docs/ links to them."""
+    """Write a site that links to wheels elsewhere, and to docs/ if the folder has it."""
     docs = (folder / "docs/index.html").is_file()
     pages = render_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
     with lock_folder(folder):
@@ -72,22 +73,19 @@ def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Names
 
 
 def _site(options: argparse.Namespace) -> str:
-    """Where what is written will be served; empty if nobody says."""
+    """Return the address that the site is served at; empty if it is unknown."""
     return find_site_url(options.target, options.site) or ""
 
 
 def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
-    """The rows with the addresses of their files; a release directory's are files of this machine.
-
-    A row whose release somebody deleted has none, and is left out.
-    """
+    """Return the rows with the addresses of their files; leave out rows whose release was deleted."""
     if not isinstance(publisher, DirectoryPublisher):
         for row in rows:
             if row.url is None:
-                print_messages(f"left out, no release has it any more: {row.filename}")
+                print_messages(f"warning: left out, its release was deleted: {row.filename}")
         return [row for row in rows if row.url]
     wheels = publisher.wheels_dir.resolve()
     print_messages(
-        f"warning: this site leads to files of this machine, {wheels}; others can use the release directory, served"
+        f"warning: this site links to local files in {wheels}; to share it, serve the release directory instead"
     )
     return [row.model_copy(update={"url": (wheels / row.filename).as_uri()}) for row in rows]

@@ -13,10 +13,11 @@ from wheelfactory.wheel.inspect.facts_text import describe
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    help_text = "a wheel, an ELF file, a .dist-info folder, or the name of what is installed for python3"
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory inspect dist/*.whl --json"
+    help_text = "wheel, ELF file, .dist-info folder, or name of a project installed for python3"
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=help_text)
-    parser.add_argument("--json", action="store_true", help="one JSON object a file, symbols included")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per file, including symbols")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

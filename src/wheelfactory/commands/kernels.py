@@ -32,19 +32,24 @@ from wheelfactory.matrix.load import load_matrix
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.epilog = "`wheelfactory plan` lists the kernel sets, and into how many shards to cut each"
-    parser.add_argument("set", metavar="SET", help="a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
-    parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile one of N equal parts of it")
-    parser.add_argument("--merge", action="store_true", help="compile nothing: make one archive of the shards in DIR")
-    parser.add_argument("--upload", metavar="TARGET", help="with --merge: keep it there for later runs")
-    parser.add_argument("--download", metavar="TARGET", help="compile nothing: take the archive that is kept there")
-    add_dest(parser, "kernels", "where archives are")
+    """Add the command's options."""
+    parser.epilog = (
+        "example: wheelfactory kernels fa2.8.3-rocm6.4-gfx942-cxx11 --shard 1/4 --budget 5; "
+        "`wheelfactory plan` lists the kernel sets and a number of shards for each"
+    )
+    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
+    parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile only shard I of N, such as 2/4")
+    parser.add_argument(
+        "--merge", action="store_true", help="merge the shards in DIR into one archive; compile nothing"
+    )
+    parser.add_argument("--upload", metavar="TARGET", help="with --merge: upload the archive for later runs")
+    parser.add_argument("--download", metavar="TARGET", help="download the uploaded archive; compile nothing")
+    add_dest(parser, "kernels", "directory of archives")
     parser.add_argument(
         "--ledger",
         type=_file,
         metavar="FILE",
-        help="cut shards by these measurements, the same for every shard (default: by the table that comes along)",
+        help="balance shards by these measured costs; use the same FILE for every shard (default: built-in costs)",
     )
     add_budget(parser)
     add_executor(parser)
@@ -67,9 +72,9 @@ def _file(text: str) -> Path:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Compile a kernel set or one shard of it, join its shards, or take it from a shelf; print the archive's path."""
+    """Compile a kernel set or one shard, merge its shards, or download it; print the path of the archive."""
     started = time.time()
-    _refuse_odd(options)
+    _check_combinations(options)
     matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
     kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)
@@ -84,10 +89,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
                 upload_set(open_archive_host(options.upload, environ), name, archive)
     else:
-        wanted = CompileScope(
-            shard=options.shard, shard_ledger=options.ledger, deadline=read_deadline(options, started)
-        )
-
+        scope = CompileScope(shard=options.shard, shard_ledger=options.ledger, deadline=read_deadline(options, started))
         with (
             open_executor(
                 options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
@@ -96,20 +98,20 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as part,
         ):
             archive = compile_kernels(
-                executor, kernel_set, wanted, dest, part, matrix=matrix, environ=environ, cache=cache
+                executor, kernel_set, scope, dest, part, matrix=matrix, environ=environ, cache=cache
             )
     print_results(str(archive))
     return DONE
 
 
-def _refuse_odd(options: argparse.Namespace) -> None:
-    """Raise `InputError` for options that say different things to do."""
-    for other in ("shard", "budget", "ledger"):
-        for chosen in ("join", "take"):
-            if getattr(options, chosen) and getattr(options, other):
-                hint = "compile the shards first, then join them, or take them joined"
-                raise InputError("bad arguments", f"--{chosen} with --{other}", hint)
+def _check_combinations(options: argparse.Namespace) -> None:
+    """Raise `InputError` for options that contradict each other."""
+    for action in ("merge", "download"):
+        for other in ("shard", "budget", "ledger"):
+            if getattr(options, action) and getattr(options, other):
+                hint = "compile every shard first, then run --merge or --download without this option"
+                raise InputError("bad arguments", f"--{action} with --{other}", hint)
     if options.download and options.merge:
-        raise InputError("bad arguments", "--download with --merge", "take what is kept, or join what is in DIR")
+        raise InputError("bad arguments", "--download with --merge", "choose one of them")
     if options.upload and not options.merge:
-        raise InputError("bad arguments", "--upload without --merge", "what is kept is the archive of all shards")
+        raise InputError("bad arguments", "--upload without --merge", "add --merge: only a merged archive is uploaded")

@@ -21,23 +21,24 @@ from wheelfactory.site.supported import supported_tables
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory matrix --only '*-cp312-*' --published wheelhouse --explain"
     add_matrix(parser)
     add_only(parser)
     parser.add_argument(
         "--published",
         type=Path,
         metavar="MANIFEST",
-        help="leave out what this manifest (or release directory) has",
+        help="leave out cells that this manifest or release directory has",
     )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--table", action="store_true", help="print what is supported instead, as Markdown for people")
-    shape.add_argument("--shards", action="store_true", help="two levels, for more than 256 cells")
-    parser.add_argument("--explain", action="store_true", help="say on stderr what became of every combination")
+    shape.add_argument("--table", action="store_true", help="print the supported versions as Markdown tables instead")
+    shape.add_argument("--shards", action="store_true", help="print two levels of jobs, for more than 256 cells")
+    parser.add_argument("--explain", action="store_true", help="print on stderr why each combination is built or not")
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print ``{"include":[...]}`` for the cells that are selected and not published, or what is supported."""
+    """Print ``{"include":[...]}`` for the selected unpublished cells, or the supported versions."""
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
     if options.table:
@@ -49,19 +50,17 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     if options.explain:
         print_messages(*explain_selection(expansion, cells, published, options.only))
     if not cells:
-        print_messages("nothing to build: every cell selected is published")
+        print_messages("nothing to build: every selected cell is published")
     if len(cells) > GITHUB_MATRIX_LIMIT and not options.shards:
         print_messages(
-            f"warning: {len(cells)} cells are more than the {GITHUB_MATRIX_LIMIT} that GitHub takes in one matrix; "
-            "use --shards, or select with --only"
+            f"warning: {len(cells)} cells exceed GitHub's limit of {GITHUB_MATRIX_LIMIT} jobs in one matrix; "
+            "use --shards, or select fewer with --only"
         )
     print_results(github_matrix(facts, cells, shards=options.shards))
     return DONE
 
 
 def _published(path: Path) -> frozenset[str]:
-    """The cells of a manifest, or of a release directory.
-
-    Raises `InputError` for a directory without a manifest: its name is mistyped more often than nothing is published.
-    """
+    """Read the cells of a manifest or release directory. Raises `InputError` for a directory without a manifest."""
+    # not an empty set: a directory without a manifest is more often a typing error than an empty release
     return published_cells(read_manifest(path / MANIFEST_NAME if path.is_dir() else path))

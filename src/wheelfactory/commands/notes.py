@@ -21,25 +21,26 @@ from wheelfactory.site.notes import release_notes
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory notes wheelhouse --since old/manifest.jsonl"
     add_read_target(parser)
     add_matrix(parser)
     add_site(parser)
     parser.add_argument(
-        "--since", type=Path, metavar="MANIFEST", help="what was published before; without it everything is new"
+        "--since", type=Path, metavar="MANIFEST", help="list only wheels that this older manifest lacks (default: all)"
     )
     parser.add_argument(
         "--repository",
         metavar="OWNER/REPO",
-        help="adds the lines that check where a wheel is from (default: that of TARGET, if it is one)",
+        help="add commands that verify where a wheel was built (default: the repository of TARGET)",
     )
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print the notes of a release, as Markdown."""
+    """Print the release notes as Markdown."""
     repository = options.repository or parse_repository(options.target)
     if repository and not REPOSITORY_PATTERN.fullmatch(repository):
-        raise InputError("not a repository", repository, "write OWNER/REPO, as in the address on GitHub")
+        raise InputError("not a repository", repository, "write OWNER/REPO, as in its GitHub address")
     before = read_manifest(options.since) if options.since else ()
     after = read_published_rows(options.target, environ)
     site = find_site_url(options.target, options.site)

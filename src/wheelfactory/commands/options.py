@@ -1,4 +1,4 @@
-"""Options and output that several commands share."""
+"""Options and output shared by several commands."""
 
 from __future__ import annotations
 
@@ -26,25 +26,30 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=default_matrix(),
         metavar="FILE",
-        help="default: matrix.yaml in this folder, else the factory's own",
+        help="read this matrix (default: ./matrix.yaml, else the factory's own)",
     )
 
 
 def default_matrix() -> Path:
-    """The matrix.yaml of the folder that the user works in; without one, the factory's."""
+    """Return matrix.yaml of the current folder if it exists, else the factory's."""
     own = Path("matrix.yaml").absolute()
     return own if own.exists() else MATRIX
 
 
 def add_only(parser: argparse._ActionsContainer) -> None:
     """``--only GLOB``"""
-    parser.add_argument("--only", default="*", metavar="GLOB", help="cells whose id matches: '*-torch2.9.1-*-triton'")
+    parser.add_argument(
+        "--only", default="*", metavar="GLOB", help="select cells whose id matches, such as '*-torch2.9.1-*-triton'"
+    )
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """``--cache DIR``"""
     parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="downloads, environments, logs (default: ~/.cache/wheelfactory)"
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="directory of downloads, environments and logs (default: ~/.cache/wheelfactory)",
     )
 
 
@@ -60,7 +65,7 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         "--extended",
         default="",
         metavar="LIST",
-        help="gates to run beside the required ones: all, or gpu",
+        help="run these gates too: all, or gpu",
     )
 
 
@@ -69,61 +74,59 @@ def add_quick(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="leave out ahead-of-time and interpreter, the gates that take minutes; the wheel is then not verified",
+        help="skip the gates that take minutes, ahead-of-time and interpreter; the wheel then counts as unverified",
     )
 
 
 def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
-    """The folder of downloads, environments and logs; everything in it can be made again.
+    """Return the cache directory, and make later downloads trust the system's certificates."""
+    import truststore  # late, because most commands without a cache need no network
 
-    Who has a cache downloads: from here on that trusts what the system trusts, as pip's downloads do, since many
-    networks have an authority of their own.
-    """
-    import truststore  # not needed to expand a matrix
-
+    # as pip does, because many networks use their own certificate authority
     truststore.inject_into_ssl()
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return as_directory(options.cache or home / "wheelfactory")
 
 
 def as_directory(path: Path) -> Path:
-    """The directory, there or still to be made, that an argument names. Raises `InputError` if it is something else."""
+    """Return the absolute path of a directory, which may be missing. Raises `InputError` if it is a file."""
     if os.path.lexists(path) and not path.is_dir():
-        raise InputError("not a directory", str(path), "name one; it is made if it is not there")
+        raise InputError("not a directory", str(path), "name one; a missing directory is created")
     return path.absolute()
 
 
 def require_cell(expansion: Expansion, text: str) -> Cell:
-    """The cell of a cell id, or of a name that ``matrix --explain`` prints (those have a Python even for Triton).
+    """Return the cell of an id, or of a combination that ``matrix --explain`` prints.
 
-    Raises `InputError` with the reason if it is none or is not built.
+    Raises `InputError` with the reason if the text is not a cell or the matrix excludes it.
     """
+    # combinations name a Python even for Triton, whose cells have none
     named = Cell.parse(text)
     cell = Cell.from_axes(named.flash_attn, named.python, named.torch, named.rocm, named.backend)
     return require_in_matrix(expansion, cell, named.python)
 
 
 def positive_int(text: str) -> int:
-    """The whole number of an argument. Raises `argparse.ArgumentTypeError` if it is none from 1 to 999999."""
+    """Parse a whole number from 1 to 999999. Raises `argparse.ArgumentTypeError` for anything else."""
     if not re.fullmatch("0*[1-9][0-9]{0,5}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"not a number from 1 to 999999: {text!r}")
     return int(text)
 
 
 def positive_number(text: str) -> float:
-    """A number above zero, as an argument's type."""
+    """Parse a number above zero. Raises `argparse.ArgumentTypeError` for anything else."""
     if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
-        raise argparse.ArgumentTypeError(f"not an amount above zero: {text!r}")
+        raise argparse.ArgumentTypeError(f"not a number above zero: {text!r}")
     return float(text)
 
 
 def print_results(*lines: str) -> None:
-    """Lines of the result, on stdout."""
+    """Print lines of the result on stdout."""
     for line in lines:
         print(line)
 
 
 def print_messages(*lines: str) -> None:
-    """Lines for the person who waits, on stderr."""
+    """Print progress, warnings and hints on stderr."""
     for line in lines:
         print(line, file=sys.stderr)

@@ -41,101 +41,103 @@ from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory plan --only 'fa2.8.3-rocm7.2-*' --budget 2 --cores 16"
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object with cells, kernel-sets and images")
-    cutting = parser.add_mutually_exclusive_group()
-    cutting.add_argument("--shards", type=_shards, metavar="N", help="cut each kernel set into N shards")
-    cutting.add_argument(
+    parser.add_argument("--json", action="store_true", help="print one JSON object with cells, kernel-sets and images")
+    sharding_group = parser.add_mutually_exclusive_group()
+    sharding_group.add_argument("--shards", type=_shards, metavar="N", help="split each kernel set into N shards")
+    sharding_group.add_argument(
         "--budget",
         type=positive_number,
         default="5",
         metavar="HOURS",
-        help="or into as few as end in time (default: 5)",
+        help="use the fewest shards that each finish within HOURS (default: 5)",
     )
     for name, kind, default, what in (
-        ("--runners", positive_int, Runners.count, "machines that compile at once"),
-        ("--cores", positive_int, Runners.cores, "cores of each"),
-        ("--memory", positive_number, Runners.memory_gib, "GiB of each"),
-        ("--disk", positive_number, Runners.disk_gb, "GB of each, which hold the image as well"),
+        ("--runners", positive_int, Runners.count, "number of machines that compile"),
+        ("--cores", positive_int, Runners.cores, "cores of each machine"),
+        ("--memory", positive_number, Runners.memory_gib, "memory of each machine, in GiB"),
+        ("--disk", positive_number, Runners.disk_gb, "disk of each machine, in GB, image included"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
     parser.add_argument(
         "--ledger",
         type=Path,
         metavar="FILE",
-        help="measured compiles to predict and to cut by (default: those of the cache, to predict by alone)",
+        help="estimate and split by these measured costs (default: estimate by the cache's, split by built-in costs)",
     )
 
 
 def _shards(text: str) -> int:
-    """A number of shards that one job's matrix can hold."""
+    """Parse a number of shards that fits one GitHub matrix."""
     shards = positive_int(text)
     if shards > GITHUB_MATRIX_LIMIT:
-        raise argparse.ArgumentTypeError(f"{shards} is more than the {GITHUB_MATRIX_LIMIT} that a GitHub matrix takes")
+        raise argparse.ArgumentTypeError(f"{shards} exceeds GitHub's limit of {GITHUB_MATRIX_LIMIT} jobs in one matrix")
     return shards
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print each selected cell, its archs and whether it can be built here, then what each kernel set will take."""
+    """Print each selected cell with its archs and whether it builds here, then an estimate for each kernel set."""
     runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
-    wish = Sharding(runners, options.shards, options.budget)
+    sharding = Sharding(runners, options.shards, options.budget)
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cells = select_cells(expand(matrix), options.only)
-    entries = [_plan_entry(matrix, host, environ, cell) for cell in cells]
+    entries = [_cell_entry(matrix, host, environ, cell) for cell in cells]
     if not options.json:
-        print_results(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['here']}" for entry in entries))
-        here = sum(entry["here"].startswith("builds here") for entry in entries)
+        print_results(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['local_build']}" for entry in entries))
+        here = sum(entry["local_build"].startswith("builds here") for entry in entries)
         print_messages(
-            f"{len(entries)} cells, {here} of them can be built here ({host.cores} cores, "
+            f"{len(entries)} cells, {here} of them build here ({host.cores} cores, "
             f"{host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'})"
         )
     sets = group_kernel_sets(matrix, cells)
-    knowledge = read_cost_model(options.ledger, ledger_path(cache))
-    outlooks = estimate_sets(sets, knowledge, wish, releases=matrix.flash_attn, cache=cache, environ=environ)
-    # the images in which these sets and their cells can be built, and whether the runners' disk holds each
+    cost_model = read_cost_model(options.ledger, ledger_path(cache))
+    estimates = estimate_sets(sets, cost_model, sharding, releases=matrix.flash_attn, cache=cache, environ=environ)
+    # a runner's disk must hold the image and the kernels of the largest set at once
     kernel_bytes = {
-        cell: 0 if isinstance(outlook, str) else outlook.disk_bytes
-        for kernel_set, outlook in zip(sets, outlooks, strict=True)
+        cell: 0 if isinstance(estimate, str) else estimate.disk_bytes
+        for kernel_set, estimate in zip(sets, estimates, strict=True)
         for cell in kernel_set.cells
     }
     images = estimate_images(matrix, kernel_bytes, runners.disk_gb)
     if options.json:
         kernels = [
-            estimate_to_json(kernel_set, outlook, wish) for kernel_set, outlook in zip(sets, outlooks, strict=True)
+            estimate_to_json(kernel_set, estimate, sharding)
+            for kernel_set, estimate in zip(sets, estimates, strict=True)
         ]
         print_results(
             json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.to_json for image in images]})
         )
         return DONE
-    for kernel_set, outlook in zip(sets, outlooks, strict=True):
-        print_results(*render_estimate(kernel_set, outlook, runners))
+    for kernel_set, estimate in zip(sets, estimates, strict=True):
+        print_results(*render_estimate(kernel_set, estimate, runners))
     print_results(*render_image_estimates(images, runners.disk_gb))
     return DONE
 
 
-def _plan_entry(facts: Matrix, host: Host, environ: Environ, cell: Cell) -> dict[str, Any]:
+def _cell_entry(matrix: Matrix, host: Host, environ: Environ, cell: Cell) -> dict[str, Any]:
     try:
-        make_recipe(facts, cell, host, environ, local_build=False)
-        here = "builds here"
+        make_recipe(matrix, cell, host, environ, local_build=False)
+        local_build = "builds here"
     except BuildError as error:
-        found = _has_engine(environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", ""))
-        here = "builds here in a container" if found else error.which
-    slim = facts.rocm[cell.rocm].slim
+        has_engine = _has_engine(environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", ""))
+        local_build = "builds here in a container" if has_engine else error.which
+    slim = matrix.rocm[cell.rocm].slim
     return {
         "id": cell.id,
-        "archs": facts.archs(cell),
-        "image": facts.image(cell).tag,
+        "archs": matrix.archs(cell),
+        "image": matrix.image(cell).tag,
         "slim": slim and slim.tag,
-        "here": here,
+        "local_build": local_build,
     }
 
 
 @cache
 def _has_engine(host: str, runtime: str) -> bool:
-    # takes a third of a second to import, and is not always wanted
+    # imported late: takes a third of a second, and only cells that do not build here need it
     from wheelfactory.build.container.engine import connect_engine
 
     try:

@@ -40,19 +40,26 @@ from wheelfactory.verify.gates import verify as run_gates
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory publish github:OWNER/REPO dist/*.whl --tag v1.2 --dry-run"
     add_target(parser)
-    what = "a wheel, which is verified first, or a release directory, whose manifest says how that went"
+    what = "wheel to verify and publish, or release directory of wheels with recorded gate results"
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
-    parser.add_argument("--tag", help="what is published on GitHub under; a directory takes no notice of it")
+    parser.add_argument("--tag", metavar="TAG", help="publish as this release tag (GitHub only)")
     parser.add_argument(
-        "--expect", metavar="CELLS", help="refuse the rows of release directories that are of no cell of this list"
+        "--expect",
+        metavar="CELLS",
+        help="reject wheels of release directories whose cell is not in this list of ids, separated by spaces",
     )
-    parser.add_argument("--stage", action="store_true", help="bring the files there, and publish nothing yet")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing; print each call that would")
-    parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
-    parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
-    what = "reports of `wheelfactory validate --json` on GPUs, which the rows of their published wheels then carry"
+    parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print each call that would change the target, and change nothing"
+    )
+    parser.add_argument(
+        "--yank", metavar="NAME", help="mark this published file as withdrawn, so that installers skip it"
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="with --yank: reason that installers show")
+    what = "add reports of `wheelfactory validate --json` to the rows of their published wheels"
     parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
     add_site(parser)
     add_matrix(parser)
@@ -62,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Verify and publish wheels, yank one, or add evidence; the site of a directory is rewritten with it."""
+    """Verify and publish wheels, yank one, or add evidence; then update the site of a release directory."""
     target: str = options.target
     matrix = load_matrix(options.matrix)
     notes = partial(
@@ -71,12 +78,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     publisher = open_publisher(
         target, environ, tag=options.tag, notes=notes, show=print_results if options.dry_run else None
     )
-    _require_one_job(options, publisher)
+    _require_one_action(options, publisher)
     host, cache = read_host(environ), prepare_cache(options, environ)
-    additions = _additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
+    additions = _collect_additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
     validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
-    with _held(publisher, dry_run=options.dry_run):
+    with _lock(publisher, dry_run=options.dry_run):
         if options.yank or validations:
             with log_to_stderr():
                 rows = (
@@ -85,7 +92,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     else add_evidence(publisher, validations)
                 )
         else:
-            rows = _bring(publisher, additions, matrix.dependencies, cache, environ, stage_only=options.stage)
+            rows = _add_wheels(publisher, additions, matrix.dependencies, cache, environ, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
             publisher.write_site(render_site(matrix, rows, options.site))
     if options.dry_run:
@@ -96,29 +103,28 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _require_one_job(options: argparse.Namespace, publisher: Publisher) -> None:
-    """Raises `InputError` unless wheels are published, one is yanked or evidence is added, and the target can have it.
-
-    What changes rows of published files needs them to be there, and is staged by nobody.
-    """
+def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> None:
+    """Raise `InputError` unless the options name exactly one action that the target supports."""
     target, changes = options.target, bool(options.yank) + bool(options.evidence)
     if changes + bool(options.wheels) != 1 or (changes and options.stage):
-        hint = "name wheels, or a published file with --yank NAME, or reports with --evidence REPORT"
+        hint = "pass wheels, or --yank NAME, or --evidence REPORT; only wheels can be combined with --stage"
         raise InputError("either publish, yank or add evidence", target, hint)
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
-        raise InputError("no tag to publish under", target, "name one with --tag; to yank or add evidence a new one")
+        raise InputError(
+            "no tag to publish under", target, "pass a new one with --tag TAG; yanking and evidence need one too"
+        )
     if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
-        raise InputError("no such directory", target, "name the release directory that has the file")
+        raise InputError("no such directory", target, "name the release directory that has the published file")
 
 
-def _verified(
+def _verify_wheels(
     options: argparse.Namespace, *, matrix: Matrix, host: Host, environ: Environ, cache: Path
 ) -> list[Addition]:
-    """The wheels among the arguments, with what the gates say of them."""
+    """Run the gates on the wheels among the arguments."""
     extended = tuple(parse_extended(options.extended))
     wheels = [path for path in options.wheels if not path.is_dir()]
     compiled = has_platform_wheel(wheels)
-    given: list[Addition] = []
+    additions: list[Addition] = []
     with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
         for path in wheels:
             with log_to_stderr():
@@ -131,11 +137,11 @@ def _verified(
                     environ=environ,
                     cache=cache,
                 )
-                given.append(as_addition(path, results))
-    return given
+                additions.append(as_addition(path, results))
+    return additions
 
 
-def _additions(
+def _collect_additions(
     options: argparse.Namespace,
     publisher: Publisher,
     *,
@@ -144,30 +150,30 @@ def _additions(
     environ: Environ,
     cache: Path,
 ) -> list[Addition]:
-    """What the arguments bring, each file once. Only wheels are verified: the code of a release directory's never runs.
-
-    What has a file comes first, so that a row without one finds it there.
-    """
+    """Return the wheels and rows that the arguments name, without duplicates."""
     expected = None if options.expect is None else frozenset(options.expect.split())
-    given = _verified(options, matrix=matrix, host=host, environ=environ, cache=cache)
+    additions = _verify_wheels(options, matrix=matrix, host=host, environ=environ, cache=cache)
     folders = [path for path in options.wheels if path.is_dir()]
+    # the recorded gates are trusted here: the job with the release token must not run code of these wheels
     with log_to_stderr():
-        handed = [
-            added
+        recorded = [
+            addition
             for path in folders
-            for added in read_additions(path, expected, matrix=matrix, host=host, environ=environ, cache=cache)
+            for addition in read_additions(path, expected, matrix=matrix, host=host, environ=environ, cache=cache)
         ]
-    kept, left_out = split_published(handed, publisher.rows() if handed else ())
-    for name in left_out:
-        print_messages(f"left out, it is published already with other bytes: {name}")
-    given += kept
-    given.sort(key=lambda added: added[1] is None)
-    return list({(row.filename, row.sha256): (row, path) for row, path in reversed(given)}.values())[::-1]
+    new, changed = split_published(recorded, publisher.rows() if recorded else ())
+    for name in changed:
+        print_messages(f"warning: left out, already published with other bytes: {name}")
+    additions += new
+    # rows with a file first, so that a row of the same wheel without one finds the file in the target
+    additions.sort(key=lambda addition: addition[1] is None)
+    return list({(row.filename, row.sha256): (row, path) for row, path in reversed(additions)}.values())[::-1]
 
 
 @contextmanager
-def _held(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
-    """Keep other runs off a directory meanwhile; on GitHub the workflow's concurrency does."""
+def _lock(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
+    """Lock a release directory against other runs."""
+    # GitHub needs no lock: the workflow's concurrency group runs one publish at a time
     if dry_run or not isinstance(publisher, DirectoryPublisher):
         yield
         return
@@ -176,7 +182,7 @@ def _held(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
         yield
 
 
-def _bring(
+def _add_wheels(
     publisher: Publisher,
     additions: Sequence[Addition],
     dependencies: Mapping[str, Dependency],
@@ -185,11 +191,11 @@ def _bring(
     *,
     stage_only: bool,
 ) -> Sequence[WheelRow]:
-    """Stage or publish the additions and the dependencies that are missing; gives the rows staged, or all published."""
-    brought = [row.filename for row, _ in additions]
+    """Stage or publish the additions and missing dependencies; return the staged rows or all published rows."""
+    filenames = [row.filename for row, _ in additions]
     silent = isinstance(publisher, DirectoryPublisher)
     with nullcontext() if silent else log_to_stderr():
-        missing = fetch_missing_dependencies(dependencies, publisher, brought, cache=cache, environ=environ)
+        missing = fetch_missing_dependencies(dependencies, publisher, filenames, cache=cache, environ=environ)
     everything = [*missing, *additions]
     with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
         step = steps.step if steps else silent_step

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.build.recipe import choose_archs
-from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_results, require_cell
+from wheelfactory.commands.options import Environ, add_dest, add_matrix, as_directory, print_results, require_cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.models import parse_model
 from wheelfactory.matrix.expand import expand
@@ -16,33 +16,36 @@ from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("--cell", required=True, metavar="ID", help="the cell it was built for")
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory repair raw/flash_attn-2.8.3-*.whl --cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
+    parser.add_argument("wheel", type=Path, metavar="WHEEL", help="raw wheel, as setup.py writes it")
+    parser.add_argument("--cell", required=True, metavar="ID", help="cell id that the wheel was built for")
     parser.add_argument(
         "--archs",
         default="",
         metavar="LIST",
-        help="the archs it was built for (default: all the cell allows)",
+        help="archs that it was built for, such as 'gfx90a;gfx942' (default: all archs of the cell)",
     )
-    parser.add_argument("--dest", type=Path, default=Path("dist"), metavar="DIR")
+    add_dest(parser, "dist", "write the finished wheel to this directory")
     add_matrix(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Finish a raw wheel; print the path of the finished one."""
+    """Finish a raw wheel and print the path of the result."""
     facts = load_matrix(options.matrix)
     cell = require_cell(expand(facts), options.cell)
     release = facts.flash_attn[cell.flash_attn]
-    probed = options.wheel.parent / "toolchain.json"
-    refusal = InputError("damaged toolchain file", str(probed), "build the wheel again")
+    toolchain_path = options.wheel.parent / "toolchain.json"
+    error = InputError("damaged toolchain file", str(toolchain_path), "build the wheel again")
     record = BuildRecord(
         cell=cell.id,
         label=str(facts.label(cell)),
         source=release.source_pin,
         offload_archs=choose_archs(facts, cell, options.archs, ()),
-        # what the build wrote beside the wheel; empty if it is not there, as for a wheel without compiled code
-        toolchain=parse_model(Toolchain, probed.read_bytes(), refusal) if probed.is_file() else Toolchain(),
+        # `build` writes it next to a compiled wheel; a Triton wheel has no toolchain
+        toolchain=parse_model(Toolchain, toolchain_path.read_bytes(), error)
+        if toolchain_path.is_file()
+        else Toolchain(),
     )
     print_results(str(finish_raw_wheel(options.wheel, record, as_directory(options.dest), environ)))
     return DONE

@@ -46,7 +46,8 @@ from wheelfactory.verify.gates import parse_extended
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory run --only 'fa2.8.3-*-py3-triton' --dest wheelhouse"
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
@@ -54,11 +55,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_extended(parser)
     add_kernels(parser)
     add_executor(parser)
-    add_dest(parser, "wheelhouse", "release directory")
+    add_dest(parser, "wheelhouse", "publish into this release directory")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Build, verify and publish the selected cells into a directory with its index; print how to install."""
+    """Build, verify and publish the selected cells into a directory with an index; print install commands."""
     started = time.time()
     extended = tuple(parse_extended(options.extended))
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
@@ -72,64 +73,76 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     ):
         remove_scratch(publisher.folder)
         remove_scratch(cache)
-        job = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
-        wanted = read_scope(options, started)
+        worklist = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
+        scope = read_scope(options, started)
         failures = run_worklist(
             executor,
-            job,
+            worklist,
             publisher,
             extended,
-            wanted,
+            scope,
             quick=options.quick,
             matrix=matrix,
             host=host,
             environ=environ,
             cache=cache,
         )
-    _report(job, failures, publisher, matrix if host.rocm is None else None)
-    if failures or job.unbuildable:
+    _report(worklist, failures, publisher, matrix if host.rocm is None else None)
+    if failures or worklist.unbuildable:
         return exit_code(failures) or BUILD_FAILED
-    return DONE if job.to_build or job.to_verify else NOTHING_TO_DO
+    return DONE if worklist.to_build or worklist.to_verify else NOTHING_TO_DO
 
 
 def _report(
-    job: Worklist, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None
+    worklist: Worklist, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None
 ) -> None:
     rows = publisher.rows()
-    if not (job.to_build or job.to_verify) and job.published:
-        print_messages(f"nothing to build: {len(job.published)} of the cells selected are published already")
+    if not (worklist.to_build or worklist.to_verify) and worklist.published:
+        print_messages(f"nothing to build: {count_text(len(worklist.published), 'selected cell')} already published")
     if rows:
         print_results(f"wheels: {publisher.wheels_dir} ({sum(row.cell is not None for row in rows)})")
         print_results(*_unverified_lines(rows))
         print_results(f"index: {publisher.folder / 'simple'}")
         print_results(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
-    wanted = {*(cell.id for cell in (*job.to_build, *job.published)), *(row.cell for row in job.to_verify)}
-    _show_lines([row for row in rows if row.cell in wanted and row.yanked is None], publisher.folder, without_rocm)
-    _tell_failures(job, failures)
+    selected = {
+        *(cell.id for cell in (*worklist.to_build, *worklist.published)),
+        *(row.cell for row in worklist.to_verify),
+    }
+    _print_install_commands(
+        [row for row in rows if row.cell in selected and row.yanked is None], publisher.folder, without_rocm
+    )
+    _print_failures(worklist, failures)
 
 
 def _unverified_lines(rows: Sequence[WheelRow]) -> list[str]:
-    """How many of the wheels are not verified, for each reason."""
+    """Return a line for each reason why wheels are unverified, with their number."""
     reasons = Counter(filter(None, (unverified_reason(row) for row in rows if row.cell and row.yanked is None)))
-    cure = "run again without --quick to verify them"
-    return [f"{count_text(number, 'wheel')} {reason}; {cure}" for reason, number in reasons.items()]
+    hint = "rerun without --quick to verify them"
+    return [f"{count_text(number, 'wheel')} {reason}; {hint}" for reason, number in reasons.items()]
 
 
-def _show_lines(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:
-    """The lines that install what was selected; on a machine `without_rocm`, with its matrix, one that works first."""
+def _print_install_commands(rows: Sequence[WheelRow], folder: Path, without_rocm: Matrix | None) -> None:
+    """Print the install commands of the selected wheels.
+
+    On a machine without ROCm, `without_rocm` is the matrix, and the first command installs a wheel that imports here.
+    """
     row = install_lines.pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
     if row and without_rocm:
-        print_results("install here, without ROCm (CPU torch: it imports, to compute it needs a GPU):")
+        print_results("install here, without ROCm (CPU torch: it imports, but computing needs a GPU):")
         print_results(f"  {install_lines.smoke_test_line(row, folder, without_rocm)}")
     if lines := install_lines.directory_install_lines(rows, folder):
-        print_results("install where that torch for that ROCm is installed already:", *(f"  {line}" for line in lines))
+        print_results(
+            "install where the matching torch for ROCm is already installed:", *(f"  {line}" for line in lines)
+        )
 
 
-def _tell_failures(job: Worklist, failures: Sequence[Failure]) -> None:
+def _print_failures(worklist: Worklist, failures: Sequence[Failure]) -> None:
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}")
         print_messages(f"hint: {find_hint(failure.error)}")
-    for reason, count in Counter(refusal.error.which for refusal in job.unbuildable).items():
-        first = next(refusal for refusal in job.unbuildable if refusal.error.which == reason)
-        print_messages(f"error: {count} of the cells selected cannot be built here: {reason} (such as {first.name})")
-        print_messages(f"hint: {first.error.hint}; or select others: --only '*-triton' builds anywhere")
+    for reason, count in Counter(refusal.error.which for refusal in worklist.unbuildable).items():
+        first = next(refusal for refusal in worklist.unbuildable if refusal.error.which == reason)
+        print_messages(
+            f"error: {count_text(count, 'selected cell')} cannot be built here: {reason} (such as {first.name})"
+        )
+        print_messages(f"hint: {first.error.hint}; or select cells that build anywhere: --only '*-triton'")

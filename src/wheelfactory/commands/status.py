@@ -14,13 +14,14 @@ from wheelfactory.site.coverage import cell_lines, compute_coverage, coverage_js
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory status github:OWNER/REPO --only '*-torch2.9.1-*'"
     add_read_target(parser)
     add_matrix(parser)
     add_only(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object: sums, reasons, every cell")
-    form.add_argument("--markdown", action="store_true", help="tables for a page or a job summary")
+    form.add_argument("--json", action="store_true", help="print one JSON object with counts, reasons and every cell")
+    form.add_argument("--markdown", action="store_true", help="print Markdown tables, for a page or a job summary")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

@@ -1,6 +1,6 @@
-"""Where wheels are published to and kernels kept, as text: a directory, or ``github:OWNER/REPO``.
+"""Open the target that a command names: a release directory, or ``github:OWNER/REPO``.
 
-Commands that only read what is published take a manifest file too.
+Commands that only read a target also accept a manifest file.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """The target as an argument."""
+    """``TARGET``"""
     parser.add_argument("target", metavar="TARGET", help="release directory, or github:OWNER/REPO")
 
 
 def parse_repository(text: str) -> str | None:
-    """``OWNER/REPO`` of a target on GitHub, None for a directory. Raises `InputError` for what is no repository."""
+    """Return ``OWNER/REPO`` of a GitHub target, None for a directory. Raises `InputError` for a bad repository."""
     if not text.startswith(GITHUB):
         return None
     repository = text.removeprefix(GITHUB)
@@ -52,11 +52,10 @@ def open_publisher(
     notes: WriteNotes | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Publisher:
-    """The place that a target names. GITHUB_TOKEN and GITHUB_API_URL are read from `environ`.
+    """Open a target for publishing; reads GITHUB_TOKEN and GITHUB_API_URL from `environ`.
 
-    `tag` is what is published on GitHub under, and nothing to a directory; `notes` gives the text of the release. With
-    `show` nothing is changed: it is given each call or file that would be. Raises `InputError` for what is no target
-    or cannot have that tag.
+    `tag` and `notes` are the release tag and the text of the release, on GitHub only. With `show` the publisher is a
+    dry run: it passes each call or file to `show` and changes nothing. Raises `InputError` for a bad target or tag.
     """
     repository = parse_repository(text)
     if repository is None:
@@ -72,7 +71,7 @@ def open_publisher(
 
 
 def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
-    """Where a target keeps kernel archives. Raises `InputError` for what is no target."""
+    """Open the archive host of a target, for kernel archives. Raises `InputError` for a bad target."""
     repository = parse_repository(text)
     if repository is None:
         from wheelfactory.kernels.archive_host import DirectoryArchiveHost
@@ -85,8 +84,8 @@ def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
 
 
 def _client(repository: str, environ: Environ) -> Client:
-    """Calls to a repository, with certificates as the system has them."""
-    import truststore  # it and requests take a while to import, and a directory needs neither
+    """Return an API client that trusts the system's certificates."""
+    import truststore  # late: with requests it is slow to import, and a directory needs neither
 
     from wheelfactory.release.github.client import API_URL, Client
 
@@ -95,8 +94,8 @@ def _client(repository: str, environ: Environ) -> Client:
 
 
 def add_read_target(parser: argparse.ArgumentParser) -> None:
-    """The place of what is published as an argument."""
-    parser.add_argument("target", metavar="TARGET", help="a release directory, a manifest file, or github:OWNER/REPO")
+    """``TARGET`` for a command that only reads it"""
+    parser.add_argument("target", metavar="TARGET", help="release directory, manifest file, or github:OWNER/REPO")
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:
@@ -105,12 +104,12 @@ def add_site(parser: argparse.ArgumentParser) -> None:
         "--site",
         metavar="URL",
         default="",
-        help="where simple/ is served, for install lines (default: a TARGET that is a directory, or GitHub's Pages)",
+        help="address of the published site, for install commands (default: a TARGET directory, or GitHub Pages)",
     )
 
 
 def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
-    """The rows of a target. Raises `InputError` if it cannot be read."""
+    """Read the rows of a target. Raises `InputError` if it is not readable."""
     if parse_repository(target):
         with log_to_stderr():
             return open_publisher(target, environ).rows()
@@ -118,10 +117,7 @@ def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
 
 
 def find_site_url(target: str, site: str) -> str | None:
-    """The address of the indexes: `site` if it is given, else that of a directory or of a repository's Pages.
-
-    None where there are none.
-    """
+    """Return the address of the indexes: `site`, else the directory or the repository's GitHub Pages, else None."""
     repository = parse_repository(target)
     if site or repository:
         return site or github_pages_url(str(repository))

@@ -17,19 +17,20 @@ INSTALLED = "installed"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    help_text = "a wheel, which is installed for the while, or what is `installed` (the default)"
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory validate dist/flash_attn-2.8.3-py3-none-any.whl --json"
+    help_text = "wheel to install temporarily, or `installed` for the installed flash-attn (default)"
     parser.add_argument("target", nargs="?", default=INSTALLED, metavar="WHEEL|installed", help=help_text)
-    parser.add_argument("--python", metavar="PATH", help="the interpreter with torch (default: as the doctor finds it)")
-    help_text = "test mode: run the kernels of a Triton wheel on a GPU that is not one of AMD"
+    parser.add_argument("--python", metavar="PATH", help="Python with torch (default: the active environment)")
+    help_text = "test mode: run the kernels of a Triton wheel on another vendor's GPU"
     parser.add_argument("--non-amd-gpu", action="store_true", help=help_text)
-    parser.add_argument("--json", action="store_true", help="the report as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     add_matrix(parser)
     add_cache(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print what was computed, and how far off it is; exit code 3 if anything is wrong."""
+    """Print each computation with its error; exit code 3 if any is wrong."""
     path = None if options.target == INSTALLED else Path(options.target)
     with log_to_stderr():
         found = validate(

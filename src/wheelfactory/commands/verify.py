@@ -32,24 +32,27 @@ from wheelfactory.verify.result import GateResult
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    help_text = "a wheel, or a release directory for all the wheels of its manifest"
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory verify wheelhouse --extended gpu"
+    help_text = "wheel, or release directory for every wheel of its manifest"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
-    parser.add_argument("--cell", metavar="ID", help="the cell it must be (default: the one in its build record)")
+    parser.add_argument(
+        "--cell", metavar="ID", help="cell id that the wheel must have (default: the id in its build record)"
+    )
     add_quick(parser)
     add_extended(parser)
     add_gate_executor(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object a wheel")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per wheel")
     add_matrix(parser)
     add_cache(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print what each gate says of each wheel; exit code 3 if any wheel is refused."""
+    """Print the gate results of each wheel; exit code 3 if any wheel is refused."""
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
-    bad = False
+    any_refused = False
     paths = [wheel for given in options.wheels for wheel in _wheels(given)]
     with open_executor(
         options, compiled=has_platform_wheel(paths), matrix=matrix, host=host, environ=environ, cache=cache
@@ -67,18 +70,17 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     environ=environ,
                     cache=cache,
                 )
-            bad = bad or is_refused(results)
-            _show(path, results, as_json=options.json)
-    return VERIFICATION_REFUSED if bad else DONE
+            any_refused = any_refused or is_refused(results)
+            _print_gates(path, results, as_json=options.json)
+    return VERIFICATION_REFUSED if any_refused else DONE
 
 
-def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None:
+def _print_gates(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None:
     if as_json:
         print_results(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
         return
-    print_results(
-        f"{path.name}: {'refused' if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or 'verified'}"
-    )
+    verdict = "refused" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"
+    print_results(f"{path.name}: {verdict}")
     for result in results:
         print_results(f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else ""))
         for finding in result.findings:
@@ -86,14 +88,16 @@ def _show(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None
 
 
 def _wheels(path: Path) -> list[Path]:
-    """The wheel of that name, or those that were made here in a release directory."""
+    """Return a wheel, or the flash-attn wheels of a release directory."""
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    found = [row for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
-    others = [row for row in found if is_unknown_fallback(row.project, row.version)]
-    for row in others:
-        print_messages(f"left out, this checkout cannot verify another version of it: {row.filename}")
-    if len(found) == len(others):
-        raise InputError("no wheels", f"the manifest of {path} names none", "name wheels, or a release directory")
-    return [publisher.wheels_dir / row.filename for row in found if row not in others]
+    rows = [row for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
+    unknown = [row for row in rows if is_unknown_fallback(row.project, row.version)]
+    for row in unknown:
+        print_messages(f"warning: left out, this checkout cannot verify its version: {row.filename}")
+    if len(rows) == len(unknown):
+        raise InputError(
+            "no wheels", f"the manifest of {path} names none", "name wheel files or another release directory"
+        )
+    return [publisher.wheels_dir / row.filename for row in rows if row not in unknown]

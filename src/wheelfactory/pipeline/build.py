@@ -1,4 +1,4 @@
-"""Cell -> finished wheel: sources unpacked, build_rocm.sh run, METADATA and label given, auditwheel run."""
+"""Cell -> finished wheel: unpack the sources, run build_rocm.sh, write METADATA and label, run auditwheel."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def build_cell(
     local_build: bool = False,
     scope: CompileScope = FULL_SCOPE,
 ) -> Path:
-    """Build one cell into `folder` and give the finished wheel; `wanted` says where its kernels may come from.
+    """Build one cell into `folder` and return the path of the finished wheel.
 
-    Raises `InputError` or `BuildError` before anything is downloaded if the cell cannot be built here,
-    `SourceError` for its sources, `BuildError` with the log's place if the build fails, `RunAgainError` if the time
-    that was given is up.
+    `scope` limits the sources of kernels and the time. Raises `InputError` or `BuildError` before any download if this
+    machine cannot build the cell, `SourceError` for its sources, `BuildError` with the path of the log if the build
+    fails, `RunAgainError` if the time limit is over.
     """
     recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
     release = matrix.flash_attn[cell.flash_attn]
@@ -52,21 +52,22 @@ def build_cell(
     if cell.backend is Backend.TRITON:
         payload = _triton_payload(executor, SetupExtras(deadline=scope.deadline), recipe, source, part, cache)
         return finish_raw_wheel(payload, _record(recipe, source, Toolchain()), folder, environ)
-    place = executor.prepare_host(cell, part)
+    host = executor.prepare_host(cell, part)
     with scratch_dir(cache) as scratch:
-        setup, log = SetupRun(recipe, source, place, scratch), log_path(cache, cell.id)
+        setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
         abi = matrix.torch[cell.torch].cxx11_abi
         kernel_set = KernelSet(cell.flash_attn, cell.rocm, recipe.archs, abi, (cell,))
         planned = list_planned_sources(cell.flash_attn, release, cache, environ)
         appended = environ.get(APPEND_VARIABLE)
-        handed = setup_env(setup, kernel_set.id, scope, cache=cache, appended=appended, planned=planned)
-        try:  # compile the bindings and the kernels that are not there yet, and link
-            raw = run_setup(setup, log, handed, part)
+        extras = setup_env(setup, kernel_set.id, scope, cache=cache, appended=appended, planned=planned)
+        try:  # compiles the bindings and the missing kernels, then links
+            raw = run_setup(setup, log, extras, part)
         except BuildError:
-            read_outcome(setup, store_folder(cache), log)  # knows better why
+            # raises the compile's own error, which is more precise than the failure of setup.py
+            read_outcome(setup, store_folder(cache), log)
             raise
-        report = read_outcome(setup, store_folder(cache), log)
-        record = _record(recipe, source, raw.toolchain, report.key if report else None)
+        result = read_outcome(setup, store_folder(cache), log)
+        record = _record(recipe, source, raw.toolchain, result.key if result else None)
         return finish_raw_wheel(raw.path, record, folder, environ)
 
 
@@ -82,27 +83,28 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
 
 
 def finish_raw_wheel(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Give a raw wheel the METADATA, label, build record and platform tag of its cell; write it to `folder`, once.
+    """Write METADATA, label, build record and platform tag of the cell into a raw wheel, in `folder`.
 
-    Raises `InputError` if `raw` is no wheel or one of another release or label, `VerificationError` if its compiled
-    code needs what neither torch nor ROCm nor the system brings.
+    Raises `InputError` if `raw` is not a wheel or has another release or label, `VerificationError` if its compiled
+    code needs libraries that torch, ROCm and the system do not provide.
     """
-    require_matching_wheel(Wheel.open(raw), record)  # a wrong file is told as such, whatever auditwheel thinks of it
+    # before auditwheel, whose error for a wrong file would hide that it is the wrong file
+    require_matching_wheel(Wheel.open(raw), record)
     platform = find_platform(raw, record.toolchain.glibc, folder, environ)
     return finish_wheel(raw, record, folder, platform)
 
 
 def _triton_payload(
-    executor: Executor, handed: SetupExtras, recipe: Recipe, source: Source, part: ProgressPart, cache: Path
+    executor: Executor, extras: SetupExtras, recipe: Recipe, source: Source, part: ProgressPart, cache: Path
 ) -> Path:
-    """The Triton wheel of a flash-attn release, built once for all its labels."""
+    """Return the raw Triton wheel of a flash-attn release, built once for all its labels."""
     content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.setup_variables, sort_keys=True)])
-    kept = cache / "raw" / content_key(content)
-    for path in kept.glob("*.whl"):
+    folder = cache / "raw" / content_key(content)
+    for path in folder.glob("*.whl"):
         return path
-    place = executor.prepare_host(recipe.cell, part)
+    host = executor.prepare_host(recipe.cell, part)
     with scratch_dir(cache) as scratch:
-        raw = run_setup(SetupRun(recipe, source, place, scratch), log_path(cache, recipe.cell.id), handed, part)
-        with atomic_path(kept / raw.path.name) as written:
+        raw = run_setup(SetupRun(recipe, source, host, scratch), log_path(cache, recipe.cell.id), extras, part)
+        with atomic_path(folder / raw.path.name) as written:
             shutil.copyfile(raw.path, written)
-    return kept / raw.path.name
+    return folder / raw.path.name

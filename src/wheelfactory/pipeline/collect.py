@@ -1,4 +1,4 @@
-"""What the kernel jobs of a run left -> finished sets on the shelf, and the cells that can be built now."""
+"""Merge the shards that a run's kernel jobs left, upload finished kernel sets, and choose the cells to build."""
 
 from __future__ import annotations
 
@@ -15,77 +15,73 @@ from wheelfactory.kernels.resume import merge_set
 from wheelfactory.pipeline.jobs import CellJob, SetJobs, WorkflowJobs
 
 MAX_ROUNDS = 8
-"""Runs for the same kernels, one after the other. Five hours of four cores each, eight times, is more than twice what
-the largest set (62 CPU hours) takes in one shard; a set that is not done by then will not be."""
+"""Successive runs for the same kernels. Eight rounds of five hours on four cores are more than twice what the largest
+set (62 CPU hours) takes in one shard, so a set that is unfinished after them does not finish at all."""
 
 
 class SetState(str, Enum):
-    """What became of a kernel set."""
+    """State of a kernel set after the kernel jobs of a run."""
 
-    STORED = "kept"
-    PENDING = "later"
+    STORED = "stored"
+    PENDING = "pending"
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class CollectedSet:
-    """A set of the plan, what became of it, and why, if it is not kept."""
+    """A kernel set of the run, its state, and the error if it is not stored."""
 
     set_jobs: SetJobs
     state: SetState
     error: FactoryError | None = None
 
 
-def collect_sets(plan: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[CollectedSet, ...]:
-    """Join the shards of each set in `folder`, and keep the sets that are whole.
-
-    One set at a time is unpacked and joined, and removed when it is kept: all of them would fill a runner's disk.
-    """
-    return tuple(_gathered(planned, folder, host) for planned in plan.kernel_sets)
+def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[CollectedSet, ...]:
+    """Merge the shards of each set in `folder`, and upload every complete set to `host`."""
+    # One set at a time, deleted after its upload: all sets together would fill a runner's disk.
+    return tuple(_collect_set(set_jobs, folder, host) for set_jobs in jobs.kernel_sets)
 
 
-def _gathered(planned: SetJobs, folder: Path, shelf: ArchiveHost) -> CollectedSet:
-    if planned.stored:
-        return CollectedSet(planned, SetState.STORED)
-    if not planned.shards:
-        return CollectedSet(
-            planned, SetState.PENDING, RunAgainError("not begun", planned.id, "its shards did not fit this run")
-        )
-    given = find_archives(folder, planned.id)
+def _collect_set(set_jobs: SetJobs, folder: Path, host: ArchiveHost) -> CollectedSet:
+    if set_jobs.stored:
+        return CollectedSet(set_jobs, SetState.STORED)
+    if not set_jobs.shards:
+        error = RunAgainError("compile not started", set_jobs.id, "its shards exceed the jobs of one run")
+        return CollectedSet(set_jobs, SetState.PENDING, error)
+    shards = find_archives(folder, set_jobs.id)
     try:
         with scratch_dir(folder) as stores:
-            archive = merge_set(folder, planned.id, stores)
-            upload_set(shelf, planned.archive_name, archive)
-            if archive not in given:
+            archive = merge_set(folder, set_jobs.id, stores)
+            upload_set(host, set_jobs.archive_name, archive)
+            if archive not in shards:
                 archive.unlink()
     except RunAgainError as error:
-        return CollectedSet(planned, SetState.PENDING, error)
+        return CollectedSet(set_jobs, SetState.PENDING, error)
     except FactoryError as error:
-        return CollectedSet(planned, SetState.FAILED, error)
-    return CollectedSet(planned, SetState.STORED)
+        return CollectedSet(set_jobs, SetState.FAILED, error)
+    return CollectedSet(set_jobs, SetState.STORED)
 
 
-def fail_after_last_round(gathered: Sequence[CollectedSet], round_number: int) -> tuple[CollectedSet, ...]:
-    """The same, where in the last round what is not done has failed."""
+def fail_after_last_round(collected: Sequence[CollectedSet], round_number: int) -> tuple[CollectedSet, ...]:
+    """Return the same sets; in round `MAX_ROUNDS`, every pending set becomes a failed one."""
     if round_number < MAX_ROUNDS:
-        return tuple(gathered)
-    hint = "look what it takes (`wheelfactory plan`), choose a larger runner, and dispatch the workflow again"
+        return tuple(collected)
+    hint = "estimate the set with `wheelfactory plan`, choose a larger runner, and dispatch the workflow again"
 
-    def settled(item: CollectedSet) -> CollectedSet:
-        which = f"{item.set_jobs.id} in {round_number} runs ({item.error})"
-        error = BuildError("not compiled", which, hint)
+    def fail_pending(item: CollectedSet) -> CollectedSet:
+        which = f"{item.set_jobs.id} after {round_number} runs ({item.error})"
+        error = BuildError("kernel set not compiled", which, hint)
         return CollectedSet(item.set_jobs, SetState.FAILED, error) if item.state is SetState.PENDING else item
 
-    return tuple(map(settled, gathered))
+    return tuple(map(fail_pending, collected))
 
 
 def buildable_cells(
-    plan: WorkflowJobs, gathered: Collection[CollectedSet], published: Collection[str]
+    jobs: WorkflowJobs, collected: Collection[CollectedSet], published: Collection[str]
 ) -> tuple[CellJob, ...]:
-    """The cells to build now: none while kernels are still compiled, as a release is published once and whole; then
-    all but those whose kernels failed, and those that were published since the plan was made.
-    """
-    if any(item.state is SetState.PENDING for item in gathered):
+    """Return the cells to build in this run; `published` are the cell ids published since the run started."""
+    # A release is published once and complete, so no cell is built while any kernel set is pending.
+    if any(item.state is SetState.PENDING for item in collected):
         return ()
-    failed = {item.set_jobs.id for item in gathered if item.state is SetState.FAILED}
-    return tuple(cell for cell in plan.cells if cell.kernel_set not in failed and cell.id not in published)
+    failed = {item.set_jobs.id for item in collected if item.state is SetState.FAILED}
+    return tuple(cell for cell in jobs.cells if cell.kernel_set not in failed and cell.id not in published)

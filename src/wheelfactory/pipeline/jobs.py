@@ -1,4 +1,4 @@
-"""Cells and kernel sets -> the plan of a workflow run, the file that its jobs hand on, and the matrices of its jobs."""
+"""Cells and kernel sets -> the jobs of a workflow run: the file that jobs exchange, and the matrices of its jobs."""
 
 from __future__ import annotations
 
@@ -17,130 +17,139 @@ from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy_json
 
 
 class CellJob(FrozenModel):
-    """A cell to build, and the group of cells with which its wheel is uploaded."""
+    """A cell to build, and the group of cells that its wheel is uploaded with."""
 
     id: str
     group: str
     kernel_set: str = ""
-    """The kernel set that it links; empty for Triton."""
+    """Id of the kernel set that the cell links; empty for Triton."""
 
 
 class SetJobs(FrozenModel):
-    """A kernel set that cells of the plan link."""
+    """A kernel set that cells of the run link."""
 
     id: str
     archive_name: str
-    """Its name on the shelf of the target."""
+    """Name of the set on the archive host of the target."""
     shards: tuple[str, ...] = ()
-    """``1/4`` to ``4/4``, to compile in this run; none where the set is kept already, or is left to the next run."""
+    """Shards to compile in this run, ``1/4`` to ``4/4``; empty if the set is stored or left to the next run."""
     stored: bool = False
 
 
 class WorkflowJobs(FrozenModel):
-    """What a run is to do."""
+    """Every cell and kernel set of one workflow run."""
 
     cells: tuple[CellJob, ...]
     kernel_sets: tuple[SetJobs, ...]
 
     def write(self, path: Path) -> None:
-        """Write it for the later jobs."""
+        """Write the jobs as JSON, for later jobs of the run."""
         write_atomic(path, (self.model_dump_json(indent=1) + "\n").encode())
 
     @classmethod
     def read(cls, path: Path) -> WorkflowJobs:
-        """The inverse of `write`. Raises `InputError` for any other file."""
-        data = read_file(path, InputError("cannot read the plan", str(path), _HINT))
-        return parse_model(cls, data, InputError("not a plan", str(path), _HINT))
-
-
-_HINT = "`wheelfactory ci jobs` writes it"
+        """Read a file that `write` wrote. Raises `InputError` for any other file."""
+        hint = "create it with `wheelfactory ci jobs TARGET --jobs FILE`"
+        data = read_file(path, InputError("cannot read the jobs file", str(path), hint))
+        return parse_model(cls, data, InputError("not a jobs file", str(path), hint))
 
 
 def output_lines(values: Mapping[str, object]) -> list[str]:
-    """``name=value`` lines, as a step appends them to ``$GITHUB_OUTPUT``; true and false as expressions spell them."""
+    """Format step outputs as ``name=value`` lines for ``$GITHUB_OUTPUT``; booleans become ``true`` and ``false``."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    # a line break would let a value add outputs of its own
     assert not any("\n" in text for text in texts.values())
     return [f"{name}={text}" for name, text in texts.items()]
 
 
 MAX_GROUP_BYTES = 6 * 1000**3
-"""What the wheels of a group may take together, each as large as it may be. A hosted runner has 14 GB (GitHub's docs,
-guaranteed), and a download can be there twice: as it comes, and unpacked."""
+"""Limit on the wheels of one group, each counted at its largest size. GitHub guarantees a hosted runner 14 GB, and a
+download can exist twice: packed and unpacked."""
 
 
 def make_jobs(
-    facts: Matrix,
+    matrix: Matrix,
     cells: Sequence[Cell],
     sets: Sequence[KernelSet],
     stored: Collection[str],
     shards: Mapping[str, Sequence[str]],
 ) -> WorkflowJobs:
-    """The plan for these cells, whose kernel sets are `sets`; `kept` are the ids of those on the shelf.
+    """Choose the jobs of a run for `cells`, which link the kernel sets `sets`.
 
-    `shards` has the shards of each set that is not. As many sets are compiled in a run as one job's matrix takes; the
-    others are left to the next run. Raises `InputError` if the wheels are more groups than that.
+    `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards. Raises
+    `InputError` if the wheels need more than `GITHUB_MATRIX_LIMIT` groups.
     """
-    planned, room = [], GITHUB_MATRIX_LIMIT
+    set_jobs, free_entries = [], GITHUB_MATRIX_LIMIT
     for kernel_set in sets:
-        wanted = () if kernel_set.id in stored else tuple(shards[kernel_set.id])
-        taken = wanted if len(wanted) <= room else ()
-        room -= len(taken)
-        name = stored_set_name(facts, kernel_set)
-        planned.append(SetJobs(id=kernel_set.id, archive_name=name, shards=taken, stored=kernel_set.id in stored))
-    set_of = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
-    groups = assign_groups(facts, cells)
+        missing = () if kernel_set.id in stored else tuple(shards[kernel_set.id])
+        # GitHub never starts a job with a larger matrix, so a set that does not fit waits for the next run
+        now = missing if len(missing) <= free_entries else ()
+        free_entries -= len(now)
+        name = stored_set_name(matrix, kernel_set)
+        set_jobs.append(SetJobs(id=kernel_set.id, archive_name=name, shards=now, stored=kernel_set.id in stored))
+    set_ids = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
     return WorkflowJobs(
         cells=tuple(
-            CellJob(id=cell.id, group=str(group), kernel_set=set_of.get(cell, ""))
-            for cell, group in zip(cells, groups, strict=True)
+            CellJob(id=cell.id, group=str(group), kernel_set=set_ids.get(cell, ""))
+            for cell, group in zip(cells, assign_groups(matrix, cells), strict=True)
         ),
-        kernel_sets=tuple(planned),
+        kernel_sets=tuple(set_jobs),
     )
 
 
-def assign_groups(facts: Matrix, cells: Sequence[Cell]) -> list[int]:
-    """The group of each cell, so that a runner's disk holds the wheels of a group, counted from 0."""
+def assign_groups(matrix: Matrix, cells: Sequence[Cell]) -> list[int]:
+    """Number the upload group of each cell from 0, so that the wheels of one group fit a runner's disk.
+
+    Raises `InputError` for more groups than one GitHub matrix takes.
+    """
     numbers: list[int] = []
-    group, taken = 0, 0
+    group, group_bytes = 0, 0
     for cell in cells:
-        backend = facts.flash_attn[cell.flash_attn].backend(cell.backend)
+        backend = matrix.flash_attn[cell.flash_attn].backend(cell.backend)
         assert backend  # the matrix has no cell of a backend that its release lacks
         largest = backend.wheel_bytes[-1]
-        if taken and taken + largest > MAX_GROUP_BYTES:
-            group, taken = group + 1, 0
-        taken += largest
+        if group_bytes and group_bytes + largest > MAX_GROUP_BYTES:
+            group, group_bytes = group + 1, 0
+        group_bytes += largest
         numbers.append(group)
     if group >= GITHUB_MATRIX_LIMIT:
-        which = f"{len(cells)} cells make {group + 1} groups of wheels"
-        raise InputError("too many cells for one run", which, "select fewer with --only, and the others afterwards")
+        which = f"{len(cells)} cells make {group + 1} groups of wheels, GitHub's limit is {GITHUB_MATRIX_LIMIT}"
+        raise InputError(
+            "too many cells for one run", which, "select fewer cells with --only, then run it for the rest"
+        )
     return numbers
 
 
-def kernel_entries(plan: WorkflowJobs) -> list[dict[str, str]]:
-    """What the job that compiles is expanded to: an entry for each shard, with the artifact that it leaves."""
+def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
+    """Return the matrix entries of the kernel job: one for each shard, with the name of its artifact."""
     return [
-        {"set": planned.id, "shard": shard, "artifact": f"{STORED_SET_PREFIX}{planned.id}{shard_suffix(shard)}"}
-        for planned in plan.kernel_sets
-        for shard in planned.shards
+        {
+            "set": set_jobs.id,
+            "shard": shard,
+            "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}{shard_suffix(shard)}",
+        }
+        for set_jobs in jobs.kernel_sets
+        for shard in set_jobs.shards
     ]
 
 
 def cell_entries(cells: Sequence[CellJob]) -> list[dict[str, str]]:
-    """What the jobs that build are expanded to."""
+    """Return the matrix entries of the build jobs: one for each cell."""
     return [{"id": cell.id, "group": cell.group, "kernel-set": cell.kernel_set} for cell in cells]
 
 
-def parse_group_cells(groups: str) -> tuple[Cell, ...]:
-    """The cells of a `group_matrix`. Raises `InputError` for any other text."""
-    try:
-        return tuple(Cell.parse(text) for entry in json.loads(groups)["include"] for text in entry["cells"].split())
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise InputError("not groups of cells", groups[:80], "`wheelfactory ci jobs` prints them as `groups`") from None
-
-
 def group_matrix(cells: Sequence[CellJob]) -> str:
-    """The matrix of the job that uploads: an entry for each group of wheels, with the cells that it may have."""
+    """Return the matrix of the upload job as JSON: one entry for each group, with the ids of its cells."""
     groups: dict[str, list[str]] = {}
     for cell in cells:
         groups.setdefault(cell.group, []).append(cell.id)
     return strategy_json([{"group": group, "cells": " ".join(ids)} for group, ids in groups.items()])
+
+
+def parse_group_cells(groups: str) -> tuple[Cell, ...]:
+    """Parse a `group_matrix` into its cells. Raises `InputError` for any other text."""
+    try:
+        return tuple(Cell.parse(text) for entry in json.loads(groups)["include"] for text in entry["cells"].split())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        hint = "pass the output `groups` of `wheelfactory ci jobs`"
+        raise InputError("not groups of cells", groups[:80], hint) from None

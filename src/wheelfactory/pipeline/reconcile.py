@@ -1,6 +1,7 @@
-"""Planned, built and published cell ids -> what is missing, and the job summary: the last word, whatever jobs say.
+"""Compare the cells that a workflow run selected, built and published, and render the job summary.
 
-GitHub can lose cells without a failure: a job whose matrix is too large never starts, and jobs after it may pass.
+The comparison does not trust job results. GitHub can drop cells without a failure: a job whose matrix is too large
+never starts, and the jobs after it can still pass.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from wheelfactory.site.markdown import MarkdownSection, code_span, count_text, e
 from wheelfactory.verify.result import Status
 
 _NOT_BUILT = "no verified wheel reached the upload"
-_NOT_PUBLISHED = "its wheel was verified and is not published"
+_NOT_PUBLISHED = "its wheel was verified but not published"
 
 _NEXT_STEPS = (
     "1. Open the failed job of a cell below; its log ends with `error:` and `hint:`.",
-    "2. `./factory explain LOG` says what stopped a build, and what to change.",
-    "3. *Re-run failed jobs* goes on from here: what is built and published is kept, nothing is published twice.",
+    "2. Run `./factory explain LOG` to see why a build failed and how to fix it.",
+    "3. Choose *Re-run failed jobs*: built and published cells are kept, and nothing is published twice.",
 )
-_UNPLANNED = "A job has left what it should not: find out which and why, before anything of this run is run again."
+_UNSELECTED = "A job uploaded rows of cells outside its run. Find out which job and why before you re-run any job."
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A planned cell that is not published, and the last place that it is missing from."""
+    """A selected cell that is not published, and the first stage that it did not pass."""
 
     cell: str
     reason: str
@@ -35,85 +36,84 @@ class Gap:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What became of a run's cells; every field holds cell ids, sorted."""
+    """Outcome of a workflow run; every field holds sorted cell ids."""
 
     selected: tuple[str, ...]
     published: tuple[str, ...]
-    """Planned and published."""
+    """Selected and published."""
     pending: tuple[str, ...]
-    """Planned, and neither built nor published because kernels are still to be compiled; no gap."""
+    """Selected but not built yet, because a later run compiles their kernels; these are not gaps."""
     gaps: tuple[Gap, ...]
     built_unselected: tuple[str, ...]
     published_unselected: tuple[str, ...]
-    """Mostly those of earlier runs, because a manifest names all that was ever published."""
+    """Mostly from earlier runs, because a manifest lists every published wheel."""
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing that should be there by now, and nothing is there that nobody asked for."""
+        """Whether every selected cell is published or pending, and no other cell was built."""
         return not self.gaps and not self.built_unselected
 
     def lines(self) -> list[str]:
-        """For a person: the sums, each gap, and what is no gap but was not expected."""
+        """The counts, then a line for each gap and each unexpected cell, as plain text."""
         gaps = [f"missing  {gap.cell}: {gap.reason}" for gap in self.gaps]
-        extra = [f"not planned, yet built  {cell}" for cell in self.built_unselected]
-        return [self._sums, *gaps, *extra, *self._earlier]
+        unselected = [f"built but not selected  {cell}" for cell in self.built_unselected]
+        return [self._counts, *gaps, *unselected, *self._earlier]
 
     def markdown(self) -> str:
-        """For a job summary: the verdict, what to do if cells are missing, then what `lines` says."""
-        number = count_text(len(self.gaps), "planned cell")
-        verdict = f"**Missing: {number}.**" if self.gaps else "**Nothing that was planned is missing.**"
+        """The verdict, the next steps if cells are missing, then the content of `lines`, as Markdown."""
+        number = count_text(len(self.gaps), "selected cell")
+        verdict = f"**Missing: {number}.**" if self.gaps else "**No selected cell is missing.**"
         if self.built_unselected:
-            verdict = f"**{count_text(len(self.built_unselected), 'cell')} built that nobody planned.** {_UNPLANNED}"
+            verdict = f"**{count_text(len(self.built_unselected), 'cell')} built but not selected.** {_UNSELECTED}"
         gaps = [f"- {code_span(gap.cell)}: {gap.reason}" for gap in self.gaps]
-        extra = [f"- {code_span(cell)}: not planned, yet built" for cell in self.built_unselected]
-        told = [f"- {self._sums}", *gaps, *extra, *(f"- {line}" for line in self._earlier)]
-        return "\n".join([verdict, "", *([*_NEXT_STEPS, ""] if self.gaps else []), *told, ""])
+        unselected = [f"- {code_span(cell)}: built but not selected" for cell in self.built_unselected]
+        details = [f"- {self._counts}", *gaps, *unselected, *(f"- {line}" for line in self._earlier)]
+        return "\n".join([verdict, "", *([*_NEXT_STEPS, ""] if self.gaps else []), *details, ""])
 
     @property
-    def _sums(self) -> str:
-        later = f", later {len(self.pending)} (kernels are still to be compiled)" if self.pending else ""
-        return f"planned {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}{later}"
+    def _counts(self) -> str:
+        pending = f", pending {len(self.pending)} (kernels not compiled yet)" if self.pending else ""
+        return f"selected {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}{pending}"
 
     @property
     def _earlier(self) -> list[str]:
         number = count_text(len(self.published_unselected), "cell")
-        return [f"published without being planned, as by earlier runs: {number}"] if self.published_unselected else []
+        return [f"published by earlier runs: {number}"] if self.published_unselected else []
 
 
 def reconcile(
     selected: Collection[str], built: Collection[str], published: Collection[str], pending: Collection[str] = ()
 ) -> Reconciliation:
-    """The account of a run. `published` is all that can be installed (`coverage.available_cells`) after it.
+    """Compare cell ids; `published` are all cells that can be installed after the run (`coverage.available_cells`).
 
-    A cell that is published and was not built in this run was published by an earlier attempt of it: no gap. One of
-    `later` that has been built must be published like any other.
+    `pending` are cells that may wait for kernels.
     """
-    wanted, made, there = set(selected), set(built), set(published)
-    waiting = (wanted & set(pending)) - made - there
-    gaps = [Gap(cell, _NOT_PUBLISHED if cell in made else _NOT_BUILT) for cell in sorted(wanted - there - waiting)]
+    # A published cell that this run did not build comes from an earlier attempt of the same run: not a gap.
+    missing = set(selected) - set(published)
+    # A pending cell that was built has its kernels, so it must be published like any other.
+    waiting = (missing & set(pending)) - set(built)
     return Reconciliation(
-        tuple(sorted(wanted)),
-        tuple(sorted(wanted & there)),
-        tuple(sorted(waiting)),
-        tuple(gaps),
-        tuple(sorted(made - wanted)),
-        tuple(sorted(there - wanted - made)),
+        selected=tuple(sorted(set(selected))),
+        published=tuple(sorted(set(selected) & set(published))),
+        pending=tuple(sorted(waiting)),
+        gaps=tuple(Gap(cell, _NOT_PUBLISHED if cell in built else _NOT_BUILT) for cell in sorted(missing - waiting)),
+        built_unselected=tuple(sorted(set(built) - set(selected))),
+        published_unselected=tuple(sorted(set(published) - set(selected) - set(built))),
     )
 
 
 SUMMARY_LIMIT = 1_000_000
-"""Bytes; GitHub takes 1 MiB as the summary of a step, and drops one that is larger."""
-
-_TOLD = (Status.FAILED, Status.NOT_RUN)
+"""Bytes; GitHub limits a step summary to 1 MiB and drops a larger one."""
 
 
-def job_summary(account: Reconciliation, rows: Iterable[WheelRow]) -> str:
-    """The summary as Markdown; `rows` are those of the wheels that the run made, as far as they are known."""
+def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:
+    """Render the summary as Markdown; `rows` supply sizes and gate results where they are known."""
     wheels = decisive_rows(rows)
-    states = {**dict.fromkeys(account.selected, "**missing**"), **dict.fromkeys(account.published, "published")}
-    states.update(dict.fromkeys(account.pending, "later: its kernels are still to be compiled"))
-    missing = dict.fromkeys(gap.cell for gap in account.gaps)
-    cells = [*missing, *(cell for cell in account.selected if cell not in missing)]
+    states = {**dict.fromkeys(outcome.selected, "**missing**"), **dict.fromkeys(outcome.published, "published")}
+    states.update(dict.fromkeys(outcome.pending, "pending: kernels not compiled yet"))
+    # missing cells first, because `fit_sections` cuts the end of a long table
+    missing = dict.fromkeys(gap.cell for gap in outcome.gaps)
+    cells = [*missing, *(cell for cell in outcome.selected if cell not in missing)]
     lines = table(
         ("cell", "state", "size", "gates"),
         (
@@ -121,20 +121,22 @@ def job_summary(account: Reconciliation, rows: Iterable[WheelRow]) -> str:
             for cell, row in ((cell, wheels.get(cell)) for cell in cells)
         ),
     )
-    told = MarkdownSection((account.markdown(),))
-    listed = (
+    verdict = MarkdownSection((outcome.markdown(),))
+    listing = (
         MarkdownSection(("## Cells", "", *lines[:2]), tuple(lines[2:]))
         if cells
-        else MarkdownSection(("Nothing to build: every cell selected is published.",))
+        else MarkdownSection(("Nothing to build: every selected cell is published.",))
     )
-    return fit_sections([told, listed], SUMMARY_LIMIT)
+    return fit_sections([verdict, listing], SUMMARY_LIMIT)
 
 
 def _gates(row: WheelRow) -> str:
-    """What makes it not verified, how many passed, and the names of those that did not: ``7 passed; not run: gpu``."""
+    """Summarize the gates of a wheel, such as ``7 passed; not run: gpu``, after the reason if it is unverified."""
     names: dict[Status, list[str]] = {}
     for gate in row.gates:
         names.setdefault(gate.status, []).append(escape(gate.gate))
-    passed = f"{len(names.get(Status.PASSED, ()))} passed"
-    told = [f"**{escape(why)}**"] if (why := unverified_reason(row)) else []
-    return "; ".join([*told, passed, *(f"{status}: {', '.join(names[status])}" for status in _TOLD if status in names)])
+    reason = unverified_reason(row)
+    parts = [f"**{escape(reason)}**"] if reason else []
+    parts.append(f"{len(names.get(Status.PASSED, ()))} passed")
+    parts += [f"{status}: {', '.join(names[status])}" for status in (Status.FAILED, Status.NOT_RUN) if status in names]
+    return "; ".join(parts)

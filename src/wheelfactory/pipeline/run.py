@@ -1,4 +1,4 @@
-"""The whole job for the cells selected: build, verify, publish into a directory, write its index."""
+"""Build, verify and publish selected cells into a release directory on this machine, then write its index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from wheelfactory.verify.result import GateResult
 
 @dataclass(frozen=True)
 class Failure:
-    """What has no wheel, and the error that says why: it cannot be built here, or its build or a gate failed."""
+    """A wheel that was not published, and why: it cannot be built on this machine, or its build or a gate failed."""
 
     name: str
     """A cell id, or flash-attention-amd."""
@@ -45,13 +45,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Worklist:
-    """What is to be done on this machine for a selection of cells."""
+    """What `run` does on this machine for the selected cells."""
 
     to_build: tuple[Cell, ...]
     published: tuple[Cell, ...]
     unbuildable: tuple[Failure, ...]
     to_verify: tuple[WheelRow, ...] = ()
-    """The rows of wheels that are published and not verified."""
+    """Rows of published wheels that are unverified."""
 
 
 def make_worklist(
@@ -63,30 +63,34 @@ def make_worklist(
     matrix: Matrix,
     environ: Mapping[str, str],
 ) -> Worklist:
-    """Split the cells into those to build or to verify, those published already, and those this machine cannot build.
+    """Split the cells into those to build, to verify, already published, and impossible to build on this machine.
 
-    A cell whose published file is gone is built again, which gives the same file. A published wheel that is not
-    verified is verified now, unless it is yanked. Raises `PublishError` if a published file was changed.
+    A cell whose published file is missing is built again: builds are reproducible, so the file is the same. Unverified
+    wheels are verified unless they are yanked. Raises `PublishError` if a published file was changed.
     """
-    held = [row for row in publisher.rows() if publisher.has_wheel(row)]
-    missing = unpublished_cells(cells, published_cells(held))
-    todo, refusals = [], []
+    present = [row for row in publisher.rows() if publisher.has_wheel(row)]
+    missing = unpublished_cells(cells, published_cells(present))
+    to_build, unbuildable = [], []
     for cell in missing:
         try:
             make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
-            todo.append(cell)
+            to_build.append(cell)
         except BuildError as error:
-            refusals.append(Failure(cell.id, error))
+            unbuildable.append(Failure(cell.id, error))
     ids = {cell.id for cell in cells}
-    to_verify = [row for row in held if not quick and row.cell in ids and row.yanked is None and unverified_reason(row)]
-    waiting = published_cells(to_verify)
-    already = tuple(cell for cell in cells if cell not in missing and cell.id not in waiting)
-    return Worklist(tuple(todo), already, tuple(refusals), tuple(to_verify))
+    to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row))
+    unverified = published_cells(to_verify)
+    published = tuple(cell for cell in cells if cell not in missing and cell.id not in unverified)
+    return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify)
+
+
+def _needs_gates(row: WheelRow) -> bool:
+    return row.yanked is None and unverified_reason(row) is not None
 
 
 def run_worklist(
     executor: Executor,
-    job: Worklist,
+    worklist: Worklist,
     publisher: DirectoryPublisher,
     extended: Collection[str] = (),
     scope: CompileScope = FULL_SCOPE,
@@ -97,38 +101,38 @@ def run_worklist(
     environ: Mapping[str, str],
     cache: Path,
 ) -> tuple[Failure, ...]:
-    """Build, verify and publish what is to do, wheel by wheel, then write the index of the release.
+    """Build, verify and publish a worklist wheel by wheel, write the index, and return what failed.
 
-    `extended` names the gates to run beside the required ones, `quick` leaves the slow ones out; `wanted` says where
-    kernels may come from, and how long it may take. As many cells are built at a time as the executor allows.
-
-    A wheel is published as soon as it is verified, so an interrupted run has lost what was under way at most. A cell
-    that fails does not stop the others; gives those that did. With the first wheels come the dependencies that the
-    release lacks, and flash-attention-amd, which is built and verified for that; no cell needs it, so none is stopped
-    where it fails, as on a machine that has no CPU torch for it.
+    `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope` limits the
+    sources of kernels and the time. The first wheels also bring missing dependencies and flash-attention-amd. A
+    failure of one wheel does not stop the others. Raises `PublishError` if the release is damaged.
     """
-    fallback = find_missing_fallback(publisher) if job.to_build else None
-    count = len(job.to_verify) + len(job.to_build) + (fallback is not None) + 1
+    fallback = find_missing_fallback(publisher) if worklist.to_build else None
+    count = len(worklist.to_verify) + len(worklist.to_build) + (fallback is not None) + 1
     with Steps(count) as steps, scratch_dir(cache) as scratch:
-        if job.to_build:
+        if worklist.to_build:
             publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
-        line = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
-        failures = list(line.build_and_publish_fallback(fallback)) if fallback else []
-        failures += _in_turn((str(row.cell), partial(line.verify_published, executor, row)) for row in job.to_verify)
-        for wave in split_into_waves(matrix, job.to_build) if executor.parallel_cells > 1 else (job.to_build,):
-            failures += build_in_parallel(line, executor, wave)
+        pipeline = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
+        # flash-attention-amd may fail, for example where no CPU torch exists: no cell depends on it
+        failures = list(pipeline.build_and_publish_fallback(fallback)) if fallback else []
+        failures += _run_in_order(
+            (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
+        )
+        parallel = executor.parallel_cells > 1
+        for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
+            failures += build_in_parallel(pipeline, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
-                break  # the others would only get as far
+                break  # the time limit is over for later waves too
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
 
 
 def split_into_waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
-    """The cells in groups to build one after the other; those of a group share nothing that takes long to make.
+    """Group the cells into waves to build in turn, so that cells of one wave never wait for the same slow build.
 
-    First one cell of each release's Triton wheel, which takes minutes; then one of each kernel set, among which the
-    machine is divided for hours; then those that only link or label.
+    First one cell for each release's Triton wheel (minutes), then one for each kernel set (hours), then the cells that
+    only link or label what the first two waves cached.
     """
     triton: dict[str, Cell] = {}
     for cell in cells:
@@ -141,7 +145,7 @@ def split_into_waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell,
 
 @dataclass(frozen=True)
 class CellPipeline:
-    """What a cell passes through from its build to the release."""
+    """Takes a cell from its sources to its row in the release; safe to share between threads."""
 
     matrix: Matrix
     host: Host
@@ -154,9 +158,9 @@ class CellPipeline:
     scope: CompileScope
     quick: bool = False
     publish_lock: threading.Lock = field(default_factory=threading.Lock)
-    """A release is changed by one cell at a time."""
+    """Lets one cell at a time change the release."""
     triton_lock: threading.Lock = field(default_factory=threading.Lock)
-    """Triton wheels are verified one at a time: that takes every core, and the next label finds what it showed."""
+    """Verifies one Triton wheel at a time: each uses every core, and the next label reuses its cached results."""
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def build_and_publish(self, executor: Executor, cell: Cell) -> None:
@@ -166,7 +170,7 @@ class CellPipeline:
                 executor,
                 cell,
                 self.scratch,
-                self._stopping_with(part),
+                self._stop_between_steps(part),
                 matrix=self.matrix,
                 environ=self.environ,
                 cache=self.cache,
@@ -177,15 +181,15 @@ class CellPipeline:
                 publish(self.publisher, [added])
 
     def verify_published(self, executor: Executor, row: WheelRow) -> None:
-        """Verify a wheel that the release holds, and keep in its row what the gates say. Raises `FactoryError`."""
+        """Verify a published wheel and record the gate results in its row. Raises `FactoryError`."""
         cell, path = Cell.parse(str(row.cell)), self.publisher.wheels_dir / row.filename
         yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
-        hint = f"it stays published as it was; if a gate found it wrong, yank it: `{yank}`"
+        hint = f"the published wheel was not changed; if a gate rejected it, yank it: `{yank}`"
         with self.steps.step(cell.id):
             publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
 
     def build_and_publish_fallback(self, project: FallbackProject) -> Iterator[Failure]:
-        """Build, verify and publish flash-attention-amd; gives why it is not there, if so. Raises `PublishError`."""
+        """Build, verify and publish flash-attention-amd; yield its failure, if any. Raises `PublishError`."""
         try:
             with self.steps.step(FALLBACK_NAME):
                 path = build_fallback(project, self.scratch, self.cache)
@@ -211,41 +215,46 @@ class CellPipeline:
                 cache=self.cache,
             )
 
-    def _stopping_with(self, part: ProgressPart) -> ProgressPart:
-        def checked(done: int, total: int, told: str = "") -> None:
+    def _stop_between_steps(self, part: ProgressPart) -> ProgressPart:
+        """Wrap a progress callback so that it interrupts this cell after another cell stopped the run."""
+
+        def report(done: int, total: int, text: str = "") -> None:
             if self.stopped.is_set():
-                raise FactoryError("interrupted", "while another cell was", "run the same command again to go on")
-            part(done, total, told)
+                raise FactoryError("interrupted", "another cell stopped the run", "rerun the same command to continue")
+            part(done, total, text)
 
-        return checked
+        return report
 
 
-def build_in_parallel(line: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
-    """Put cells through the line, as many at a time as the executor allows; gives those that failed.
+def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    """Build and publish cells, as many at once as the executor allows, and return those that failed.
 
-    After one whose time is up no other is begun. Raises `PublishError` if the release is not as it should be, as no
-    other wheel may go into it then.
+    Raises `PublishError` if the release is damaged: no other wheel may be published into it then.
     """
     count = min(executor.parallel_cells, len(cells))
     if count <= 1:
-        return list(_in_turn((cell.id, partial(line.build_and_publish, executor, cell)) for cell in cells))
-    failures = list(_without_place(executor, cells))
-    rest = [cell for cell in cells if cell.id not in {failure.name for failure in failures}]
+        return list(_run_in_order((cell.id, partial(pipeline.build_and_publish, executor, cell)) for cell in cells))
+    failures = list(_prepare_hosts(executor, cells))
+    failed = {failure.name for failure in failures}
+    share = executor.split(count)
     with ThreadPoolExecutor(count) as pool:
-        waiting = {pool.submit(line.build_and_publish, executor.split(count), cell): cell for cell in rest}
+        futures = {
+            pool.submit(pipeline.build_and_publish, share, cell): cell for cell in cells if cell.id not in failed
+        }
         try:
-            for done in as_completed(waiting):
+            for done in as_completed(futures):
                 error = None if done.cancelled() else done.exception()
                 if isinstance(error, FactoryError) and not isinstance(error, PublishError):
-                    failures.append(Failure(waiting[done].id, error))
+                    failures.append(Failure(futures[done].id, error))
                 elif error:
                     raise error
                 if isinstance(error, RunAgainError):
-                    _cancel(waiting)
+                    _cancel(futures)  # the time limit is over for the others too
         except BaseException:
-            _cancel(waiting)
-            line.stopped.set()
-            while wait(waiting, timeout=1).not_done:
+            _cancel(futures)
+            pipeline.stopped.set()
+            # repeated, because a thread between two steps may start another process or container
+            while wait(futures, timeout=1).not_done:
                 executor.stop()
                 kill_running()
             raise
@@ -253,13 +262,11 @@ def build_in_parallel(line: CellPipeline, executor: Executor, cells: Sequence[Ce
     return sorted(failures, key=lambda failure: order.index(failure.name))
 
 
-def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
-    """Make the places of CK cells, here, where an interruption ends it; gives the cells that cannot have one.
-
-    Of Triton cells most only get a label, for which no image need be made.
-    """
+def _prepare_hosts(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
+    """Prepare the build hosts of CK cells, and yield the cells whose host failed."""
     for cell in cells:
         try:
+            # in this thread, where Ctrl-C interrupts it; most Triton cells only get a label and need no image
             if cell.backend is Backend.CK:
                 executor.prepare_host(cell, ignore_progress)
         except FactoryError as error:
@@ -267,26 +274,27 @@ def _without_place(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failur
 
 
 def exit_code(failures: Sequence[Failure]) -> int:
-    """What a command ends with for failures: run again if any cell's time was up, else the code of the first."""
+    """Return RUN_AGAIN if any cell ran out of time, else the exit code of the first failure, else DONE."""
     if any(isinstance(failure.error, RunAgainError) for failure in failures):
         return RUN_AGAIN
     return failures[0].error.exit_code if failures else DONE
 
 
 def _cancel(futures: Iterable[Future[None]]) -> None:
-    """Begin none of these any more; unlike those that `shutdown` drops, they are still told of as done."""
+    """Cancel the futures that have not started."""
+    # not `shutdown(cancel_futures=True)`: `as_completed` never yields futures that `shutdown` dropped
     for future in futures:
         future.cancel()
 
 
-def _in_turn(work: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[Failure]:
-    """Do what is to do for each cell; give those that failed."""
-    for cell, do in work:
+def _run_in_order(work: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[Failure]:
+    """Call the function of each cell id in turn and yield failures, up to the first that ran out of time."""
+    for name, function in work:
         try:
-            do()
+            function()
         except PublishError:
             raise
         except FactoryError as error:
-            yield Failure(cell, error)
+            yield Failure(name, error)
             if isinstance(error, RunAgainError):
                 return

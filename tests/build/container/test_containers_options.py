@@ -64,7 +64,7 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
         assert executor == local(given)
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("not in a container: the container engine must be on this machine: ")
+    assert said.err.startswith("not using containers: the container engine must be on this machine: ")
     assert FAR in said.err
 
 

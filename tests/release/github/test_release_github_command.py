@@ -391,7 +391,7 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
     publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (twin, fresh)])
     shown = cli(GITHUB, "later", "--tag", "v2")
     assert shown.code == DONE, shown.err
-    assert f"left out, it is published already with other bytes: {twin.name}" in shown.err
+    assert f"left out, already published with other bytes: {twin.name}" in shown.err
     rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
     assert rows[fresh.name] == file_sha256(fresh)
     assert rows[twin.name] != file_sha256(twin)

@@ -1,1 +1,1 @@
-"""The commands of `wheelfactory ci`, which only the GitHub workflows call: one module each, as in `commands`."""
+"""The commands of `wheelfactory ci`, which only the GitHub workflows run: one module each, as in `commands`."""

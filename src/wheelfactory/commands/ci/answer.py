@@ -13,23 +13,26 @@ from wheelfactory.site.request import MAX_BODY, search_url
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_read_target(parser)
     add_site(parser)
-    parser.add_argument("--body", default="-", metavar="FILE", help="the text of the issue (default: -, stdin)")
+    parser.add_argument(
+        "--body", default="-", metavar="FILE", help="file with the text of the issue (default: -, stdin)"
+    )
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print the address of the search page with the fields of a wheel request chosen."""
+    """Print the address of the search page for the machine of a wheel request."""
     site = find_site_url(options.target, options.site)
     if site is None:
-        raise InputError("unknown address of the search page", options.target, "name it with --site URL")
+        raise InputError("unknown address of the search page", options.target, "pass it with --site URL")
     print_results(search_url(site, _read(options.body)))
     return DONE
 
 
 def _read(name: str) -> str:
-    """The beginning of the text; bytes that are not UTF-8 are replaced, since any may come in."""
+    """Read the beginning of the text."""
+    # anyone can write a request, so the size is limited and bytes that are not UTF-8 are replaced
     if name == "-":
         return sys.stdin.buffer.read(4 * MAX_BODY).decode("utf-8", "replace")
     try:

@@ -16,37 +16,34 @@ from wheelfactory.release.manifest import published_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_target(parser)
-    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `ci jobs` wrote")
-    parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="where the archives of shards are")
+    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file of `ci jobs`")
+    parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="directory of compiled shards")
     parser.add_argument(
         "--round",
         type=int,
         choices=range(1, MAX_ROUNDS + 1),
         default=1,
         metavar="N",
-        help=f"which run for these kernels this is; the last is {MAX_ROUNDS}",
+        help=f"number of this run among those for the same kernels, 1 to {MAX_ROUNDS} (default: 1)",
     )
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Keep the kernel sets that are whole; print which cells can be built, as lines for ``$GITHUB_OUTPUT``."""
-    plan = WorkflowJobs.read(options.plan)
+    """Upload complete kernel sets; print the cells that can be built, as lines for ``$GITHUB_OUTPUT``."""
+    jobs = WorkflowJobs.read(options.jobs)
     with log_to_stderr():
         published = published_cells(open_publisher(options.target, environ).rows())
-        gathered = fail_after_last_round(
-            collect_sets(plan, options.kernels, open_archive_host(options.target, environ)), options.round
-        )
-    for item in gathered:
+        host = open_archive_host(options.target, environ)
+        collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
+    for item in collected:
         print_messages(f"{item.set_jobs.id}: {item.state.value}")
         if item.error:
-            print_messages(f"  {item.error}")
-            print_messages(f"  hint: {item.error.hint}")
-    cells = buildable_cells(plan, gathered, published)
-    later = any(item.state is SetState.PENDING for item in gathered)
+            print_messages(f"  {item.error}", f"  hint: {item.error.hint}")
+    cells = buildable_cells(jobs, collected, published)
     values = {
-        "later": later,
+        "kernels-pending": any(item.state is SetState.PENDING for item in collected),
         "next-round": options.round + 1,
         "count": len(cells),
         "shards": sharded_strategy_json(cell_entries(cells)),

@@ -27,101 +27,103 @@ from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require_in_matrix, select_cells, strategy_json, unpublished_cells
-from wheelfactory.pipeline.jobs import WorkflowJobs, cell_entries, group_matrix, kernel_entries, make_jobs, output_lines
+from wheelfactory.pipeline.jobs import cell_entries, group_matrix, kernel_entries, make_jobs, output_lines
 from wheelfactory.release.manifest import published_cells
 
 SHARD_HOURS = 4.0
-"""What a shard is predicted to take on a hosted runner: an hour less than the job is given, as it is a prediction."""
+"""Estimated time of one shard on a hosted runner: an hour less than its job may take, because it is an estimate."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_target(parser)
-    which = parser.add_mutually_exclusive_group()
-    add_only(which)
-    which.add_argument(
-        "--versions", nargs=4, metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"), help="the cells of four versions"
+    selection = parser.add_mutually_exclusive_group()
+    add_only(selection)
+    selection.add_argument(
+        "--versions",
+        nargs=4,
+        metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"),
+        help="select the cell of four versions",
     )
     parser.add_argument(
-        "--triton-too", choices=["true", "false"], default="false", help="with --versions: the Triton cell beside CK"
+        "--with-triton", choices=["true", "false"], default="false", help="with --versions: select the Triton cell too"
     )
     parser.add_argument(
-        "--plan", type=Path, metavar="FILE", help="write the plan there, for `ci collect` and `ci reconcile`"
+        "--jobs", type=Path, metavar="FILE", help="write a jobs file for `ci collect` and `ci reconcile`"
     )
     add_matrix(parser)
     add_cache(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print what the jobs of a workflow run are expanded to, as lines for ``$GITHUB_OUTPUT``."""
-    if options.triton_too == "true" and not options.versions:
-        raise InputError("bad arguments", "--triton-too without --versions", "--only selects Triton cells by their id")
+    """Print the matrices of the jobs of a workflow run, as lines for ``$GITHUB_OUTPUT``."""
+    if options.with_triton == "true" and not options.versions:
+        raise InputError(
+            "bad arguments", "--with-triton without --versions", "select Triton cells by their id with --only"
+        )
     matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
     expansion = expand(matrix)
-    selected = _cells_of(expansion, options) if options.versions else select_cells(expansion, options.only)
+    selected = _cells_of_versions(expansion, options) if options.versions else select_cells(expansion, options.only)
     with log_to_stderr():
         cells = unpublished_cells(selected, published_cells(open_publisher(options.target, environ).rows()))
-    print_messages(f"{len(cells)} cells to build, {len(selected) - len(cells)} are published" if cells else _NOTHING)
+    print_messages(
+        f"{len(cells)} cells to build, {len(selected) - len(cells)} already published"
+        if cells
+        else "nothing to build: every selected cell is published"
+    )
     sets = group_kernel_sets(matrix, cells)
     with log_to_stderr():
-        shelf = open_archive_host(options.target, environ)
-        kept = frozenset(kernel_set.id for kernel_set in sets if shelf.has(stored_set_name(matrix, kernel_set)))
-    if options.versions:  # a cell by hand links kernels that are kept, and compiles them itself where they are not
-        plan = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in kept], kept, {})
+        archives = open_archive_host(options.target, environ)
+        stored = frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
+    if options.versions:
+        # the cell's own job compiles a set that is not stored, so only stored sets are listed
+        jobs = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in stored], stored, {})
     else:
-        plan = _plan(matrix, cells, sets, kept, cache, environ)
-    if options.plan:
-        plan.write(options.plan)
-    values: dict[str, object] = {"count": len(plan.cells)}
-    if options.versions:  # one level of cells; otherwise `ci collect` gives them, when their kernels are there
-        values |= {"cells": strategy_json(cell_entries(plan.cells)), "groups": group_matrix(plan.cells)}
-    else:
-        kernels = kernel_entries(plan)
+        shards = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+        jobs = make_jobs(matrix, cells, sets, stored, shards)
+    if options.jobs:
+        jobs.write(options.jobs)
+    values: dict[str, object] = {"count": len(jobs.cells)}
+    if options.versions:
+        values |= {"cells": strategy_json(cell_entries(jobs.cells)), "groups": group_matrix(jobs.cells)}
+    else:  # `ci collect` prints the cells, after their kernels are compiled
+        kernels = kernel_entries(jobs)
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
     print_results(*output_lines(values))
     return DONE
 
 
-_NOTHING = "nothing to build: every cell selected is published"
-
-
-def _cells_of(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, ...]:
-    """The CK cell of four versions, and the Triton cell if asked for. Raises `InputError` if one is not built."""
+def _cells_of_versions(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, ...]:
+    """Return the CK cell of four versions, and the Triton cell on request. Raises `InputError` if one is excluded."""
     flash_attn, python, torch, rocm = options.versions
-    backends = (Backend.CK, Backend.TRITON) if options.triton_too == "true" else (Backend.CK,)
+    backends = (Backend.CK, Backend.TRITON) if options.with_triton == "true" else (Backend.CK,)
     return tuple(
         require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)
         for backend in backends
     )
 
 
-def _plan(
-    matrix: Matrix,
-    cells: Sequence[Cell],
-    sets: Sequence[KernelSet],
-    kept: frozenset[str],
-    cache: Path,
-    environ: Environ,
-) -> WorkflowJobs:
-    missing = [kernel_set for kernel_set in sets if kernel_set.id not in kept]
-    knowledge = read_cost_model(None, ledger_path(cache))
-    outlooks = estimate_sets(
-        missing,
-        knowledge,
+def _choose_shards(
+    matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
+) -> dict[str, tuple[str, ...]]:
+    """Return the shards of each set id. Raises `InputError` if the sources of a set cannot be listed."""
+    estimates = estimate_sets(
+        sets,
+        read_cost_model(None, ledger_path(cache)),
         Sharding(Runners(), None, SHARD_HOURS),
         releases=matrix.flash_attn,
         cache=cache,
         environ=environ,
     )
     shards: dict[str, tuple[str, ...]] = {}
-    for kernel_set, outlook in zip(missing, outlooks, strict=True):
-        if isinstance(outlook, str):
+    for kernel_set, estimate in zip(sets, estimates, strict=True):
+        if isinstance(estimate, str):
             raise InputError(
-                "cannot tell what to compile",
-                f"{kernel_set.id}: {outlook}",
-                "look after the network (PIP_INDEX_URL names another index), then run it again",
+                "cannot estimate the kernel set",
+                f"{kernel_set.id}: {estimate}",
+                "check the network (PIP_INDEX_URL selects another package index), then rerun the job",
             )
-        shards[kernel_set.id] = outlook.shards
-        hours = outlook.cpu_s / 3600
-        print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(outlook.shards)} shards")
-    return make_jobs(matrix, cells, sets, kept, shards)
+        shards[kernel_set.id] = estimate.shards
+        hours = estimate.cpu_s / 3600
+        print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(estimate.shards)} shards")
+    return shards

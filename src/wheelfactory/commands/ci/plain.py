@@ -15,36 +15,44 @@ from wheelfactory.pipeline.jobs import output_lines, parse_group_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--groups", metavar="JSON", help="make those for the cells of these groups, as `ci jobs` gives them"
+    """Add the command's options."""
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--groups",
+        metavar="JSON",
+        help="make the plain builds for the cells of these groups (output `groups` of `ci jobs`)",
     )
-    what.add_argument("--sums", metavar="JSON", help="make none, and refuse others than these")
+    action.add_argument(
+        "--digests", metavar="JSON", help="check the plain builds in the cache against these digests, and make none"
+    )
     add_matrix(parser)
     add_cache(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Make the plain builds of what is published, and print their digests as a line for ``$GITHUB_OUTPUT``.
+    """Make the plain builds and print their digests as a line for ``$GITHUB_OUTPUT``, or check such digests.
 
-    Jobs that hold a token run no build code, so they get these builds as an artifact. Any job can replace an artifact,
-    and none the outputs of another job: with `--sums` the artifact is compared with these.
+    Raises `VerificationError` if the plain builds in the cache have other digests.
     """
+    # Jobs with a token run no build code, so they download these builds as an artifact. Any job can replace an
+    # artifact, but no job can change the outputs of another: hence the digests travel as an output.
     builds = PlainBuilds(prepare_cache(options, environ), environ)
-    if options.sums is not None:
-        if options.sums != _text(builds):
-            which, hint = str(builds.folder), "run the workflow again; if it stays so, find out what replaced them"
-            raise VerificationError("other plain builds than the job made", which, hint)
+    if options.digests is not None:
+        if options.digests != _digests_json(builds):
+            which, hint = (
+                str(builds.folder),
+                "rerun the workflow; if this repeats, find the job that replaced the artifact",
+            )
+            raise VerificationError("plain builds differ from those of their job", which, hint)
         return DONE
     matrix = load_matrix(options.matrix)
     with log_to_stderr():
         builds.make_fallback_wheel(read_fallback_project())
         for version in sorted({cell.flash_attn for cell in parse_group_cells(options.groups)}):
             builds.make_flash_attn_wheel(version, matrix.flash_attn[version])
-    print_results(*output_lines({"sums": _text(builds)}))
+    print_results(*output_lines({"digests": _digests_json(builds)}))
     return DONE
 
 
-def _text(builds: PlainBuilds) -> str:
+def _digests_json(builds: PlainBuilds) -> str:
     return json.dumps(builds.read_digests(), sort_keys=True)

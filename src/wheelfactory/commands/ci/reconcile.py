@@ -16,31 +16,32 @@ from wheelfactory.site.coverage import available_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     add_target(parser)
-    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="what `ci jobs` wrote")
+    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file of `ci jobs`")
     parser.add_argument(
-        "--built", type=Path, required=True, metavar="DIR", help="folder with the manifests of what was built"
+        "--built", type=Path, required=True, metavar="DIR", help="directory with the manifests of the built wheels"
     )
     parser.add_argument(
-        "--later",
+        "--kernels-pending",
         choices=["true", "false", ""],
         default="",
-        help="true: kernels are still compiled, so cells that were not built are no gap",
+        help="whether a later run compiles the rest of the kernels: true, false, or empty for false",
     )
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Compare what was planned, built and published, as Markdown; exit code 1 for any gap, whatever the jobs said."""
-    plan = WorkflowJobs.read(options.plan)
-    planned = {cell.id for cell in plan.cells}
-    if options.built.exists() and not options.built.is_dir():  # not there is none, as when no cell was built
-        raise InputError("not a directory", str(options.built), "name the folder with the manifests")
+    """Print the cells selected, built and published as Markdown; exit code 1 for any gap."""
+    selected = {cell.id for cell in WorkflowJobs.read(options.jobs).cells}
+    # a missing folder is not an error: GitHub creates none if no cell was built
+    if options.built.exists() and not options.built.is_dir():
+        raise InputError("not a directory", str(options.built), "name the directory of the manifests")
     manifests = sorted(options.built.rglob(MANIFEST_NAME))
     built = published_cells(row for path in manifests for row in read_manifest(path))
     with log_to_stderr():
         rows = open_publisher(options.target, environ).rows()
-    account = reconcile(planned, built, available_cells(rows), planned if options.later == "true" else ())
-    print_results(job_summary(account, rows))
-    print_messages(*account.lines())
-    return DONE if account.complete else FAILED
+    pending = selected if options.kernels_pending == "true" else ()
+    outcome = reconcile(selected, built, available_cells(rows), pending)
+    print_results(job_summary(outcome, rows))
+    print_messages(*outcome.lines())
+    return DONE if outcome.complete else FAILED

@@ -1,0 +1,44 @@
+"""`./factory` lists every command; the Python environment is a stand-in, so nothing is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wheelfactory.cli import COMMANDS
+from wheelfactory.core.checkout import ROOT
+
+PYTHON = f"""#!/bin/sh
+PYTHONPATH={ROOT}/src exec {sys.executable} "$@"
+"""
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> Path:
+    """A checkout whose environment is up to date."""
+    for name in ("factory", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    (tmp_path / ".venv/installed-").write_text(f"{tmp_path}\n")
+    return tmp_path / "factory"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)], ids=["no arguments", "help"])
+def test_without_a_command_it_lists_all_commands(factory: Path, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run([factory, *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("    ")}
+    assert {*COMMANDS, "lint", "test", "docs"} <= words
+
+
+def test_other_words_are_passed_to_wheelfactory(factory: Path) -> None:
+    done = subprocess.run([factory, "build", "x"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: not a cell: x\nhint: ")
