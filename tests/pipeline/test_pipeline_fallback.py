@@ -381,7 +381,7 @@ def test_a_wrong_number_is_refused_with_its_error_and_bound_and_nothing_is_publi
     shown = cli("publish", "release", built, "--cache", cache)
     assert shown.code == 3
     assert "numbers: " in shown.err
-    assert "output of full float16 to be off by" in shown.err
+    assert "output of full float16 with an error of at most" in shown.err
     assert not Path("release/manifest.jsonl").exists()
 
 

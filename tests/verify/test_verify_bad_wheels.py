@@ -134,16 +134,18 @@ MISLABELLED = {"gfx942": code_object("gfx90a"), "gfx90a": code_object("gfx90a")}
 BAD_WHEELS = {
     # the archive
     "a path out of the archive": Bad(member("../evil.py"), "archive", "'../evil.py'", "without empty parts", ""),
-    "an absolute path": Bad(member("/etc/evil"), "archive", "'/etc/evil'", "a relative path", "another kind"),
-    "a path with backslashes": Bad(member("a\\b.py"), "archive", "b.py'", "with slashes", "another kind"),
-    "a symbolic link": Bad(member("link", stat.S_IFLNK | 0o777), "archive", "'link'", "a plain file", "symbolic link"),
-    "a device node": Bad(member("dev", stat.S_IFCHR | 0o666), "archive", "'dev'", "a plain file", "mode"),
-    "a control character": Bad(member("a\nb.py"), "archive", "'a\\nb.py'", "can be printed", "control character"),
-    "two members of a name": Bad(twice, "archive", NAME, "one member of a name", "two"),
+    "an absolute path": Bad(member("/etc/evil"), "archive", "'/etc/evil'", "a relative path", "backslash"),
+    "a path with backslashes": Bad(member("a\\b.py"), "archive", "b.py'", "with slashes", "backslash"),
+    "a symbolic link": Bad(
+        member("link", stat.S_IFLNK | 0o777), "archive", "'link'", "a regular file", "symbolic link"
+    ),
+    "a device node": Bad(member("dev", stat.S_IFCHR | 0o666), "archive", "'dev'", "a regular file", "mode"),
+    "a control character": Bad(member("a\nb.py"), "archive", "'a\\nb.py'", "printable", "control character"),
+    "two members of a name": Bad(twice, "archive", NAME, "one member of this name", "two"),
     "a file that is a folder": Bad(member("flash_attn"), "archive", "'flash_attn'", "a file or a folder", "both"),
-    "members that overlap": Bad(bomb, "archive", "", "its own bytes", "overlaps"),
-    "a zip bomb": Bad(huge, "archive", "(all)", "to unpack to 100 times", "bytes"),
-    "headers that disagree": Bad(lying_size, "archive", "", "what the directory of the archive says", "another"),
+    "members that overlap": Bad(bomb, "archive", "", "where the member before it ends", "overlap"),
+    "a zip bomb": Bad(huge, "archive", "(all)", "at most 100 times", "bytes"),
+    "headers that disagree": Bad(lying_size, "archive", "", "the header and the directory to agree", "another"),
     "something before the archive": Bad(
         lambda folder: prepended(finished_wheel(folder)), "archive", "(all)", "nothing before", "bytes"
     ),
@@ -284,15 +286,15 @@ BAD_WHEELS = {
         device(hip_bundle(objects=MISLABELLED)),
         "code-objects",
         NAME,
-        "a code object for gfx942 where the bundle says so",
-        "one for gfx90a",
+        "a code object for gfx942",
+        "a code object for gfx90a",
     ),
     "text in place of a code object": Bad(
         device(hip_bundle(objects={"gfx942": b"not code" * 40, "gfx90a": code_object("gfx90a", 320)})),
         "code-objects",
         NAME,
         "a code object for gfx942",
-        "320 bytes that are no code object",
+        "320 bytes of something else",
     ),
     "an arch whose kernels were compiled away": Bad(
         device(hip_bundle(objects={"gfx942": code_object("gfx942", 9000), "gfx90a": code_object("gfx90a", 300)})),

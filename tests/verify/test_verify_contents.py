@@ -291,22 +291,24 @@ ALTERED = {
     "an extension that nobody may run": Altered(
         mode(EXTENSION, stat.S_IFREG | 0o644, CK), EXTENSION, "mode 100644", CK
     ),
-    "a folder": Altered(with_folder, "evil/", "one"),
-    "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "another form"),
+    "a folder": Altered(with_folder, "evil/", "an entry"),
+    "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "a different entry"),
     "an extra field": Altered(
-        edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "another form"
+        edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "a different entry"
     ),
-    "another made-by": Altered(put("<H", DIRECTORY, 4, 20), "", "another form"),
-    "another version needed": Altered(put("<H", DIRECTORY, 6, 63), "", "another form"),
-    "another version needed, before the member": Altered(put("<H", MEMBER, 4, 63), "", "another form"),
-    "internal attributes": Altered(put("<H", DIRECTORY, 36, 4), "", "another form"),
-    "another disk": Altered(put("<H", DIRECTORY, 34, 1), "", "another form"),
-    "a comment that is not there": Altered(put("<H", DIRECTORY, 32, 20, last=True), "", "another form"),
-    "another time before the member": Altered(put("<H", MEMBER, 10, 1), "", "another form"),
-    "an end for larger archives": Altered(with_larger_end, "(the directory)", "another form"),
+    "another made-by": Altered(put("<H", DIRECTORY, 4, 20), "", "a different entry"),
+    "another version needed": Altered(put("<H", DIRECTORY, 6, 63), "", "a different entry"),
+    "another version needed, before the member": Altered(put("<H", MEMBER, 4, 63), "", "a different header"),
+    "internal attributes": Altered(put("<H", DIRECTORY, 36, 4), "", "a different entry"),
+    "another disk": Altered(put("<H", DIRECTORY, 34, 1), "", "a different entry"),
+    "a comment that is not there": Altered(put("<H", DIRECTORY, 32, 20, last=True), "", "a different entry"),
+    "another time before the member": Altered(put("<H", MEMBER, 10, 1), "", "a different entry"),
+    "an end for larger archives": Altered(with_larger_end, "(the directory)", "different bytes"),
     "a stream of empty blocks": Altered(padded, "flash_attn/__init__.py", "25,"),
     # the outside of the extension
-    "no ELF file in its place": Altered(with_members(CK, **{EXTENSION: b"\n" + extension()}), EXTENSION, "none", CK),
+    "no ELF file in its place": Altered(
+        with_members(CK, **{EXTENSION: b"\n" + extension()}), EXTENSION, "no such file", CK
+    ),
     "bytes behind it": Altered(
         with_members(CK, **{EXTENSION: extension(*MATRIX.archs(CK)) + b"PK"}), EXTENSION, "2 bytes at", CK
     ),

@@ -77,11 +77,11 @@ def with_gpu(
     def environment(*_: object) -> Iterator[Environment]:
         yield Environment(tmp_path / "env")
 
-    monkeypatch.setattr(module, "rocm_python", machine.find)
-    monkeypatch.setattr(module, "probe", machine.probe)
+    monkeypatch.setattr(module, "find_local_python", machine.find)
+    monkeypatch.setattr(module, "probe_python", machine.probe)
     monkeypatch.setattr(module, "find_package_folders", lambda python, environ: [])
     monkeypatch.setattr(module, "open_wheel_environment", environment)
-    monkeypatch.setattr(module, "ask", machine.ask)
+    monkeypatch.setattr(module, "run_program", machine.ask)
     return check_on_gpu(subject_of(tmp_path, cell, "gfx942")), machine
 
 
@@ -94,20 +94,20 @@ def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_without_a_gpu_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
     result = check_on_gpu(subject_of(tmp_path, cell))
-    assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, and none is visible here")
+    assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, but none is visible")
 
 
 def test_on_a_gpu_that_the_wheel_does_not_promise_it_is_not_run(tmp_path: Path) -> None:
     result = check_on_gpu(subject_of(tmp_path, CK, "gfx1036"))
     assert result.status is Status.NOT_RUN
-    assert result.detail == "the GPU here is gfx1036, which the wheel does not promise"
+    assert result.detail == "the GPU is gfx1036, which the wheel does not promise"
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
     result = check_on_gpu(subject_of(tmp_path, cell, "gfx942", environ={"PATH": os.devnull}))
     assert result.status is Status.NOT_RUN
-    assert f"needs torch {cell.torch} for ROCm {cell.rocm} on PATH" in result.detail
+    assert f"needs torch {cell.torch} for ROCm {cell.rocm}: put its python3 on PATH" in result.detail
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
@@ -130,7 +130,7 @@ def test_wrong_numbers_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     (finding,) = result.findings
     assert result.status is Status.FAILED
-    assert finding.expected == "dq of causal bfloat16 to be off by 0.01 at most on gfx942 with torch 2.9.1+rocm6.4"
+    assert finding.expected == "dq of causal bfloat16 with an error of at most 0.01 on gfx942 with torch 2.9.1+rocm6.4"
     assert finding.found == "0.5"
 
 
@@ -148,7 +148,7 @@ def test_where_torch_computes_on_something_else_it_is_not_run(
     result, _ = with_gpu(tmp_path, monkeypatch, CK, numbers(CK, gpu=arch, cases=()))
 
     assert result.status is Status.NOT_RUN
-    assert result.detail == f"torch computes on {said}, and the wheel promises gfx942"
+    assert result.detail == f"torch computes on {said}, but the wheel promises gfx942"
 
 
 def test_nothing_is_kept_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,4 +172,4 @@ def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
     result = check_on_gpu(replace(subject, host=replace(subject.host, gpu_archs=("gfx942",))))
 
     assert result.status is Status.NOT_RUN
-    assert result.detail == "torch computes on no AMD GPU, and the wheel promises gfx942"
+    assert result.detail == "torch computes on no AMD GPU, but the wheel promises gfx942"

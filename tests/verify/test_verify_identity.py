@@ -131,7 +131,7 @@ OTHER = "fa2.8.3-rocm7.2-torch2.9.1-cp311-ck"
         pytest.param(
             {"toolchain": toolchain_of(CK, glibc=None)},
             "glibc",
-            "the glibc of the machine that built it",
+            "the glibc of the build machine",
             "nothing",
             id="no glibc",
         ),
@@ -228,7 +228,7 @@ def test_a_build_record_in_another_form(tmp_path: Path, old: bytes, new: bytes) 
     assert old in written
     (finding,) = findings_of(finished_wheel(tmp_path, more={BUILD_RECORD_NAME: written.replace(old, new)}), CK)
 
-    assert (finding.file, finding.expected) == ("build record", "as the factory writes it")
+    assert (finding.file, finding.expected) == ("build record", "JSON as the factory writes it")
 
 
 def test_a_finding_reads_as_one_line() -> None:

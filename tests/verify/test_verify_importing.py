@@ -85,7 +85,7 @@ def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes
 def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:
     (finding,) = result_of(wheel_with(tmp_path, b"raise SystemExit"), TRITON, cache).findings
 
-    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", "nothing")
+    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", "no output")
 
 
 def test_a_wheel_without_the_interface(tmp_path: Path, cache: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_programs_are_told_what_to_leave_out_and_how_much_of_it() -> None:
 
 
 def test_a_limit_says_what_is_not_asked_for() -> None:
-    assert str(GROUPED).startswith("not asked for: backward with grouped heads")
+    assert str(GROUPED).startswith("skipped: backward with grouped heads")
     assert "gfx1030" in str(LDS)
 
 

@@ -77,9 +77,9 @@ def test_a_wrong_number_is_a_finding_with_its_bound() -> None:
     (finding,) = faults(numbers(dq=(0.12345, 0.001)))
 
     assert finding.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
-    assert finding.expected == "dq of causal float16 to be off by 0.003 at most on gfx942"
+    assert finding.expected == "dq of causal float16 with an error of at most 0.003 on gfx942"
     assert finding.found == "0.12"
-    assert "take the combination out of the matrix" in finding.remedy
+    assert "remove the combination from matrix.yaml" in finding.remedy
 
 
 def test_a_case_that_raised_is_a_finding() -> None:
@@ -106,7 +106,7 @@ def test_a_wheel_that_calls_another_backend_is_refused() -> None:
 
 def test_the_backend_of_another_installation_proves_nothing() -> None:
     (finding,) = faults(numbers(CK).model_copy(update={"installed": False}), CK)
-    assert (finding.expected, finding.found) == ("flash_attn_2_cuda of the wheel", "another one of this Python")
+    assert (finding.expected, finding.found) == ("flash_attn_2_cuda of the wheel", "another module of this Python")
 
 
 def test_the_figures_are_of_the_result_nearest_to_its_bound() -> None:
@@ -118,8 +118,8 @@ def test_a_bound_that_is_no_number_is_none() -> None:
     """Rounding makes one if the reference itself leaves what the dtype can hold."""
     (infinite,) = faults(numbers(output=(0.0, math.inf)))
     (nan,) = faults(numbers(output=(0.0, math.nan)))
-    assert infinite.expected.startswith("output of causal float16 to be off by inf")
-    assert nan.expected.startswith("output of causal float16 to be off by nan")
+    assert infinite.expected.startswith("output of causal float16 with an error of at most inf")
+    assert nan.expected.startswith("output of causal float16 with an error of at most nan")
 
 
 @pytest.mark.parametrize("answer", ["it hung", numbers(output=(math.nan, 0.001)), numbers(TRITON, "no", output=(1, 0))])

@@ -174,9 +174,9 @@ def test_what_the_compiler_says_is_shown_once(
             "killed by SIGABRT; at: cached; at node 1; reason",
             id="says where it was, and the GPU's driver much after that",
         ),
-        pytest.param("pass", "it ended as if all were well, without a report", id="says nothing"),
-        pytest.param("print('done')", "it ended as if all were well, without a report", id="says something else"),
-        pytest.param("print('{\"digit\": 1}')", "it ended as if all were well, without a report", id="other report"),
+        pytest.param("pass", "it exited with 0, but printed no report", id="says nothing"),
+        pytest.param("print('done')", "it exited with 0, but printed no report", id="says something else"),
+        pytest.param("print('{\"digit\": 1}')", "it exited with 0, but printed no report", id="other report"),
     ],
 )
 def test_a_program_without_a_report_is_told_with_the_reason(
@@ -187,7 +187,7 @@ def test_a_program_without_a_report_is_told_with_the_reason(
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path, python: Environment) -> None:
     answer = answer_of(python, tmp_path, "import time; time.sleep(600)", timeout=0.6)
-    assert answer == "nothing after 1 seconds"
+    assert answer == "timed out after 1 seconds"
 
 
 def test_a_program_gets_what_finds_gpus_and_nothing_that_changes_what_it_does(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_a_question_says_what_it_depends_on(tmp_path: Path) -> None:
     kept = json.loads(path.read_bytes())
 
     assert kept["report"] == {"number": 42}
-    assert kept["question"]["program"].startswith("program.py sha256:")
-    assert kept["question"]["arguments"] == ["gfx942"]
-    assert kept["question"]["payload"] == f"sha256:{'a' * 64}"
+    assert kept["key"]["program"].startswith("program.py sha256:")
+    assert kept["key"]["arguments"] == ["gfx942"]
+    assert kept["key"]["payload"] == f"sha256:{'a' * 64}"
     assert proofs.stand_in_requirements("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in_requirements("3.7.1"))

@@ -94,7 +94,7 @@ def test_members_that_all_share_the_bytes_of_one(tmp_path: Path) -> None:
     found = outcome_of(tmp_path, body + directory + end_of(count, len(directory), len(body)))
 
     assert found.startswith("InputError: 3 faults: ")
-    assert "to unpack to 100 times that at most" in found
+    assert "at most 100 times" in found
 
 
 def test_a_member_that_unpacks_to_more_than_it_says_is_left_at_once(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_member_that_unpacks_to_more_than_it_says_is_left_at_once(tmp_path: Pa
     part = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)
     member = Member("a", b"12", packed=part * 512 + packer.flush())
 
-    assert "to unpack to what" in outcome_of(tmp_path, zip_bytes([member]), seconds=2)
+    assert "to unpack to the size" in outcome_of(tmp_path, zip_bytes([member]), seconds=2)
 
 
 def test_extra_fields_of_nothing(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_a_wheel_without_compiled_code_keeps_its_platform(tmp_path: Path) -> Non
 def test_a_library_that_neither_torch_nor_rocm_brings_is_refused(tmp_path: Path) -> None:
     raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN))
 
-    with pytest.raises(VerificationError, match="auditwheel refused the wheel") as caught:
+    with pytest.raises(VerificationError, match="auditwheel failed") as caught:
         finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert raw.name in caught.value.which
@@ -261,14 +261,14 @@ def test_a_library_that_auditwheel_could_graft_is_refused_all_the_same(
         finish_raw_wheel(raw, record(), tmp_path / "dist", {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
 
     assert "libsomething" in caught.value.which
-    assert "OUTSIDE" in caught.value.hint
+    assert "EXTERNAL_LIBRARIES" in caught.value.hint
     assert list((tmp_path / "dist").iterdir()) == []
 
 
 def test_libpython_which_auditwheel_takes_out_of_needed_is_refused(tmp_path: Path) -> None:
     raw = raw_wheel(tmp_path, extension(f"libpython{PYTHON}.so.1.0"))
 
-    with pytest.raises(VerificationError, match="auditwheel changed what is needed") as caught:
+    with pytest.raises(VerificationError, match="auditwheel changed NEEDED or RUNPATH") as caught:
         finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert f"expected NEEDED libc.so.6, libm.so.6, libpython{PYTHON}.so.1.0" in caught.value.which
@@ -277,9 +277,7 @@ def test_libpython_which_auditwheel_takes_out_of_needed_is_refused(tmp_path: Pat
 
 
 def test_a_machine_older_than_the_symbols_of_the_wheel_is_refused(raw: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        VerificationError, match=r"glibc 2\.28, with which it was built, or older, found manylinux_2_31"
-    ):
+    with pytest.raises(VerificationError, match=r"glibc 2\.28 \(the build machine\) or older, found manylinux_2_31"):
         find_platform(raw, "2.28", tmp_path, os.environ)
 
 
@@ -319,12 +317,12 @@ GOOD = f"flash_attn-2.8.3-{TAG}-{TAG}-manylinux_2_31_{MACHINE}.whl"
         pytest.param(
             {GOOD: {"flash_attn.libs/libm-1.so": b""}}, r"grafted libraries: flash_attn\.libs/libm-1", id="graft"
         ),
-        pytest.param({GOOD: {"more.so": b""}}, r"found .*flash_attn_2_cuda\.so, more\.so", id="one more member"),
+        pytest.param({GOOD: {"more.so": b""}}, r"found more\.so added, nothing removed", id="one more member"),
         pytest.param({GOOD: {"flash_attn_2_cuda.so": None}}, r"expected .*flash_attn_2_cuda\.so", id="one less"),
         pytest.param(
-            {GOOD.replace("2.8.3", "2.8.4"): {}}, "a name that begins with flash_attn-2.8.3-", id="another version"
+            {GOOD.replace("2.8.3", "2.8.4"): {}}, "a name that starts with flash_attn-2.8.3-", id="another version"
         ),
-        pytest.param({GOOD.replace(TAG, "cp39"): {}}, f"begins with flash_attn-2.8.3-{TAG}", id="another Python"),
+        pytest.param({GOOD.replace(TAG, "cp39"): {}}, f"starts with flash_attn-2.8.3-{TAG}", id="another Python"),
         pytest.param(
             {GOOD.replace("many", ""): {}}, f"expected one platform, manylinux_X_Y_{MACHINE}", id="no platform"
         ),
@@ -358,7 +356,7 @@ def test_a_changed_extension_is_refused(tmp_path: Path, changed: Callable[[], by
     before = raw_wheel(tmp_path / "before", extension(*KNOWN))
     after = raw_wheel(tmp_path / "after", changed())
 
-    with pytest.raises(VerificationError, match="auditwheel changed what is needed: flash_attn_2_cuda") as caught:
+    with pytest.raises(VerificationError, match="auditwheel changed NEEDED or RUNPATH: flash_attn_2_cuda") as caught:
         require_unchanged(Wheel.open(before), Wheel.open(after))
 
     assert "expected NEEDED libamdhip64.so.6, libc.so.6, libc10.so" in caught.value.which
@@ -391,7 +389,7 @@ ONE = "one platform, manylinux_X_Y_x86_64"
     [
         ("manylinux2014_x86_64.manylinux_2_17_x86_64", "a platform of glibc 2.28 or newer"),
         ("manylinux_2_27_x86_64", "a platform of glibc 2.28 or newer"),
-        ("manylinux_2_34_x86_64", "a platform of glibc 2.31, with which it was built, or older"),
+        ("manylinux_2_34_x86_64", "a platform of glibc 2.31 (the build machine) or older"),
         ("manylinux_2_28_aarch64", ONE),
         ("manylinux_2_28_x86_64.manylinux_2_31_x86_64", ONE),
         ("manylinux2014_x86_64.manylinux_2_28_x86_64", ONE),

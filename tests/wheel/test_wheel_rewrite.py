@@ -370,8 +370,8 @@ def test_a_label_of_another_factory_is_refused(tmp_path: Path, raw: Path) -> Non
     [
         pytest.param("flash_attn", "2.7.4.post1", "not a wheel of flash-attn 2.8.3", id="another release"),
         pytest.param("numpy", "2.8.3", "not a wheel of flash-attn 2.8.3", id="another project"),
-        pytest.param("flash_attn", "2.8.3+rocm72torch2.9", "labelled already", id="another label"),
-        pytest.param("flash_attn", "2.8.3+cu12torch2.8", "labelled already", id="a label of somebody else"),
+        pytest.param("flash_attn", "2.8.3+rocm72torch2.9", "already has another label", id="another label"),
+        pytest.param("flash_attn", "2.8.3+cu12torch2.8", "already has another label", id="a label of somebody else"),
     ],
 )
 def test_a_wheel_of_something_else_is_refused(tmp_path: Path, name: str, version: str, what: str) -> None:

@@ -187,5 +187,5 @@ def test_a_packed_bundle_that_was_cut_short_is_refused_by_both(hip: HipToolchain
 
     with pytest.raises(subprocess.CalledProcessError):
         hip.run(tmp_path, "clang-offload-bundler", "--type=o", "--input=bundle", "--list")
-    with pytest.raises(DamagedElfError, match="lie outside the section"):
+    with pytest.raises(DamagedElfError, match="are outside the section"):
         read_bundles(memoryview(content[:-40]))

@@ -32,7 +32,7 @@ def test_what_the_header_says(form: Form) -> None:
         pytest.param(b"\x7fELF\x03\x01" + bytes(100), "unknown ELF class or byte order", id="class"),
         pytest.param(b"\x7fELF\x02\x00" + bytes(100), "unknown ELF class or byte order", id="byte order"),
         pytest.param(b"\x7fELF", "unknown ELF class or byte order", id="magic alone"),
-        pytest.param(Form().header()[:-1], "48 bytes at 16 lie outside the file", id="half a header"),
+        pytest.param(Form().header()[:-1], "48 bytes at 16 are outside the file", id="half a header"),
     ],
 )
 def test_what_is_no_elf_file(data: bytes, what: str) -> None:
@@ -111,9 +111,9 @@ def test_no_section_has_a_name(changes: dict[str, int]) -> None:
     ("changes", "what"),
     [
         pytest.param({"section size": 40}, "section headers of 40 bytes", id="size of a section header"),
-        pytest.param({"sections": 1 << 62}, "lie outside the file", id="sections elsewhere"),
-        pytest.param({"section count": 0xFF00}, "lie outside the file", id="too many sections"),
-        pytest.param({"section count": 0, "sections": 1 << 40}, "lie outside the file", id="counted elsewhere"),
+        pytest.param({"sections": 1 << 62}, "are outside the file", id="sections elsewhere"),
+        pytest.param({"section count": 0xFF00}, "are outside the file", id="too many sections"),
+        pytest.param({"section count": 0, "sections": 1 << 40}, "are outside the file", id="counted elsewhere"),
     ],
 )
 def test_sections_that_cannot_be(changes: dict[str, int], what: str) -> None:
@@ -129,7 +129,7 @@ def test_a_section_outside_the_file() -> None:
     section = image.find_section(b".hip_fatbin")
     assert section
 
-    with pytest.raises(DamagedElfError, match="1099511627776 bytes at 64 lie outside the file"):
+    with pytest.raises(DamagedElfError, match="1099511627776 bytes at 64 are outside the file"):
         image.section_bytes(section)
 
 
@@ -137,8 +137,8 @@ def test_a_section_outside_the_file() -> None:
     ("header", "what"),
     [
         pytest.param({"segment size": 32}, "program headers of 32 bytes", id="size of a program header"),
-        pytest.param({"segments": 1 << 63}, "lie outside the file", id="segments elsewhere"),
-        pytest.param({"segment count": 0xFFFE}, "lie outside the file", id="too many segments"),
+        pytest.param({"segments": 1 << 63}, "are outside the file", id="segments elsewhere"),
+        pytest.param({"segment count": 0xFFFE}, "are outside the file", id="too many segments"),
         pytest.param({"segment count": 0xFFFF}, "more than 65,534 segments", id="more than a library has"),
     ],
 )
@@ -178,5 +178,5 @@ def test_names_that_share_their_bytes_are_limited_and_asking_again_is_free() -> 
     for offset in range(1, 5):
         names.read(offset)
 
-    with pytest.raises(DamagedElfError, match="the names are longer than the string table allows"):
+    with pytest.raises(DamagedElfError, match="the names are more than 4 times as long as the string table"):
         names.read(6)

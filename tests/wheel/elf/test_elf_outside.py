@@ -101,12 +101,14 @@ def in_a_gap(data: bytes) -> bytes:
         pytest.param(put("<H", 16, 2), "a shared library", "type 2", id="a program"),
         pytest.param(put("<H", 18, 183), "a shared library", "machine 183", id="for another machine"),
         pytest.param(put("<I", 48, 1), "without flags", "flags 0x1", id="flags"),
-        pytest.param(put("<Q", 24, 1 << 40), "an entry in code", "0x10000000000", id="an entry outside"),
-        pytest.param(put_in_segment(4, "<I", 0, 3), "segments that", "type 0x3", id="an interpreter"),
+        pytest.param(put("<Q", 24, 1 << 40), "an entry point in code", "0x10000000000", id="an entry outside"),
+        pytest.param(put_in_segment(4, "<I", 0, 3), "segment types", "type 0x3", id="an interpreter"),
         pytest.param(put_in_segment(0x6474E551, "<I", 4, 7), "not both", "flags 0x7", id="a stack that is run"),
         pytest.param(put_in_segment(1, "<I", 4, 7), "not both", "flags 0x7", id="code that is written to"),
-        pytest.param(with_tag, "a dynamic table", "0x6ffffefc", id="a library that looks on"),
-        pytest.param(put_in_row(40, SECTION_HEADER, 3, "<Q", 24, 0), "their own bytes", "over another", id="overlap"),
+        pytest.param(with_tag, "dynamic tags", "0x6ffffefc", id="a library that looks on"),
+        pytest.param(
+            put_in_row(40, SECTION_HEADER, 3, "<Q", 24, 0), "sections that do not overlap", "an overlap", id="overlap"
+        ),
     ],
 )
 def test_what_no_linker_writes_is_named(
@@ -119,7 +121,7 @@ def test_what_no_linker_writes_is_named(
 
 def test_a_section_that_nothing_loads_is_named_unless_linkers_write_it() -> None:
     kept = '__asm__(".section .evil,\\"\\",@progbits\\n.zero 4096\\n.section .comment\\n.zero 8\\n.text");'
-    assert strange(library(source=kept)) == [("no section that nothing loads", "'.evil' of 4,096 bytes")]
+    assert strange(library(source=kept)) == [("only known sections that are not loaded", "'.evil' of 4,096 bytes")]
 
 
 def test_an_object_file_is_no_library() -> None:

@@ -46,7 +46,7 @@ def test_the_arch_of_a_code_object(flags: int, arch: str) -> None:
 
 
 def test_a_number_that_is_not_known_is_told() -> None:
-    assert arch_from_flags(0x5FE) == "an arch of number 0xfe"
+    assert arch_from_flags(0x5FE) == "unknown arch 0xfe"
 
 
 def test_no_two_numbers_mean_one_arch() -> None:
