@@ -1,4 +1,4 @@
-"""Gate ahead-of-time: real kernels of upstream, compiled for GPUs that are not here; and what refuses a wheel."""
+"""Gate ahead-of-time: upstream's kernels compile for absent GPUs; every kind of failure refuses the wheel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kernel(arch: str, entry: str = "fwd", **changes: str) -> CompiledKernel:
 
 
 def report(arch: str, *kernels: CompiledKernel, error: str | None = None) -> CompileReport:
-    """One case with these kernels; by default those it must have."""
+    """One case with these kernels; by default the required ones."""
     case = CompileCase(
         name="dense 64 causal float16",
         entries=("fwd", "bwd"),
@@ -52,17 +52,17 @@ def report(arch: str, *kernels: CompiledKernel, error: str | None = None) -> Com
 
 
 class Answers:
-    """Stands in for the program: what it reports for each arch, and what it was asked."""
+    """A fake program: its report for each arch, and the archs of its calls."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.compiled: list[str] = []
         self.of: dict[str, CompileReport | str] = {}
 
     def ask(
         self, command: tuple[object, ...], kind: object, environment: Environment, *_: object, **__: object
     ) -> CompileReport | str:
         arch = str(command[1])
-        self.asked.append(arch)
+        self.compiled.append(arch)
         return self.of.get(arch, report(arch))
 
 
@@ -87,11 +87,11 @@ def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
     return check_ahead_of_time(subject_of(path, small_machine(tmp_path / "cache"), *archs))
 
 
-def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers: Answers) -> None:
+def test_every_promised_arch_is_compiled_and_counted(tmp_path: Path, answers: Answers) -> None:
     result = result_of(tmp_path, "gfx90a", "gfx942")
 
     assert (result.gate, result.status, result.findings) == ("ahead-of-time", Status.PASSED, ())
-    assert answers.asked == ["gfx90a", "gfx942"]
+    assert answers.compiled == ["gfx90a", "gfx942"]
     assert result.detail == "Triton 3.7.1 for gfx90a, gfx942"
     assert result.versions.keys() == {"flash-attn payload", "torch", "triton"}
     assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
@@ -152,7 +152,7 @@ def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers
         ),
     ],
 )
-def test_what_is_wrong_is_one_finding(
+def test_each_fault_is_one_finding(
     tmp_path: Path, answers: Answers, answer: CompileReport | str, expected: str, found: str
 ) -> None:
     answers.of = {"gfx942": answer}
@@ -166,58 +166,56 @@ def test_what_is_wrong_is_one_finding(
     assert "remove the arch or this Triton from the supported ones in matrix.yaml" in finding.remedy
 
 
-def test_what_was_shown_is_not_asked_again_under_another_label(tmp_path: Path, answers: Answers) -> None:
+def test_a_proof_is_reused_under_another_label(tmp_path: Path, answers: Answers) -> None:
     first = result_of(tmp_path, "gfx90a", "gfx942")
-    answers.asked.clear()
+    answers.compiled.clear()
     path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
     subject = subject_of(path, small_machine(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
 
     again = check_ahead_of_time(subject)
 
-    assert (answers.asked, again) == ([], first)
+    assert (answers.compiled, again) == ([], first)
 
 
-def test_only_what_is_new_is_asked(tmp_path: Path, answers: Answers) -> None:
+def test_only_archs_without_proof_are_compiled(tmp_path: Path, answers: Answers) -> None:
     result_of(tmp_path, "gfx90a")
     result_of(tmp_path, "gfx90a", "gfx942")
     result_of(tmp_path, "gfx942", other=b"payload")
-    assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
+    assert answers.compiled == ["gfx90a", "gfx942", "gfx942"]
 
 
 @pytest.mark.parametrize("failure", ["timed out after 1800 seconds", report("gfx942", error="bwd: no")])
-def test_what_failed_is_not_kept_and_asked_again(
-    tmp_path: Path, answers: Answers, failure: CompileReport | str
-) -> None:
+def test_a_failure_is_not_cached(tmp_path: Path, answers: Answers, failure: CompileReport | str) -> None:
     answers.of = {"gfx942": failure}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
     assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
 
     answers.of = {}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED
-    assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
+    assert answers.compiled == ["gfx90a", "gfx942", "gfx942"]
 
 
-def test_a_damaged_proof_is_made_again(tmp_path: Path, answers: Answers) -> None:
+def test_a_damaged_proof_is_replaced(tmp_path: Path, answers: Answers) -> None:
     result = result_of(tmp_path, "gfx942")
     (proof,) = (tmp_path / "cache/proofs").iterdir()
     whole = proof.read_bytes()
     proof.write_bytes(whole[:-20])
 
     assert result_of(tmp_path, "gfx942") == result
-    assert (answers.asked, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
+    assert (answers.compiled, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
 
 
-def test_a_proof_that_no_longer_satisfies_the_gate_is_no_proof(tmp_path: Path, answers: Answers) -> None:
+def test_a_cached_report_with_faults_is_not_a_proof(tmp_path: Path, answers: Answers) -> None:
     """As after a change of the rule: what is kept is what was seen, not what was thought of it."""
     result_of(tmp_path, "gfx942")
     (proof,) = (tmp_path / "cache/proofs").iterdir()
     proof.write_bytes(proof.read_bytes().replace(header("gfx942").encode(), header("gfx90a").encode()))
 
     assert result_of(tmp_path, "gfx942").status is Status.PASSED
-    assert answers.asked == ["gfx942", "gfx942"]
+    assert answers.compiled == ["gfx942", "gfx942"]
 
 
-def test_a_known_limit_is_left_out_and_said(tmp_path: Path, answers: Answers) -> None:
+def test_a_known_limit_is_skipped_and_reported(tmp_path: Path, answers: Answers) -> None:
     assert result_of(tmp_path, "gfx942", "gfx1030").detail.startswith(
         "Triton 3.7.1 for gfx942, gfx1030; skipped: causal backward in bf16 on gfx1030"
     )
@@ -227,9 +225,7 @@ def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, answers: An
     assert result_of(tmp_path).status is Status.NOT_RUN
 
 
-def test_without_what_must_be_installed_the_gate_says_nothing_of_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_installation_is_not_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> Environment:
         raise BuildError("command failed", "pip install", "triton==3.7.1 must be installable")
 

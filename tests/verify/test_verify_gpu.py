@@ -41,7 +41,7 @@ def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericRepor
 
 
 class Machine:
-    """Stands in for the ROCm Python and the program: which Python has which torch, and what the program reports."""
+    """A fake ROCm Python and program: its torch, and the report of the program."""
 
     def __init__(self, answer: NumericReport | str) -> None:
         self.answer = answer
@@ -70,7 +70,7 @@ class Machine:
 def with_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell, answer: NumericReport | str
 ) -> tuple[GateResult, Machine]:
-    """What the gate says on a machine with a gfx942 and a ROCm Python 3.11."""
+    """Run the gate on a machine with a gfx942 and a ROCm Python 3.11."""
     machine = Machine(answer)
 
     @contextmanager
@@ -111,9 +111,7 @@ def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path, cell: Cell)
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
-def test_right_numbers_pass_and_say_what_they_were_computed_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell
-) -> None:
+def test_right_numbers_pass_with_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell) -> None:
     result, machine = with_gpu(tmp_path, monkeypatch, cell, numbers(cell))
 
     assert (result.gate, result.status, result.findings) == ("gpu", Status.PASSED, ())
@@ -142,7 +140,7 @@ def test_a_program_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("arch", "said"), [(None, "no AMD GPU"), ("gfx90a", "gfx90a")])
-def test_where_torch_computes_on_something_else_it_is_not_run(
+def test_with_torch_on_another_gpu_it_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str | None, said: str
 ) -> None:
     result, _ = with_gpu(tmp_path, monkeypatch, CK, numbers(CK, gpu=arch, cases=()))
@@ -151,16 +149,14 @@ def test_where_torch_computes_on_something_else_it_is_not_run(
     assert result.detail == f"torch computes on {said}, but the wheel promises gfx942"
 
 
-def test_nothing_is_kept_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_results_are_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another GPU, driver or ROCm may say something else, and the wheel is asked in seconds."""
     with_gpu(tmp_path, monkeypatch, TRITON, numbers(TRITON))
     assert not (tmp_path / "cache/proofs").exists()
 
 
 @pytest.mark.slow
-def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
-    tmp_path: Path, rocm: Mapping[str, str], this_python: str
-) -> None:
+def test_a_rocm_torch_without_a_gpu_is_not_run(tmp_path: Path, rocm: Mapping[str, str], this_python: str) -> None:
     """Real but for the GPU: the Python that is found, the wheel installed into it, the program, what it reports."""
     cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     interface = b"import flash_attn_2_cuda as flash_attn_gpu\nflash_attn_func = None\n"

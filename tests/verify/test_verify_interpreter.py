@@ -46,7 +46,7 @@ def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream:
     assert (again, list((bare_cache / "proofs").iterdir())) == (result, [proof])
 
 
-def test_a_known_limit_is_left_out_and_said(
+def test_a_known_limit_is_skipped_and_reported(
     tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grouped = KnownLimit("grouped*", flash_attn=">=2", reason="backward with grouped heads")

@@ -66,7 +66,7 @@ def test_a_wheel_changed_after_it_was_built(
     assert "build or download it again" in finding.remedy
 
 
-def test_a_wheel_without_record_is_no_wheel(tmp_path: Path) -> None:
+def test_a_wheel_without_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing from the wheel"):
         result_of(tamper(finished_wheel(tmp_path), {RECORD: None}))
 
@@ -80,7 +80,7 @@ def test_a_wheel_without_record_is_no_wheel(tmp_path: Path) -> None:
         pytest.param(b",SHA256,SIZE\r", id="another end of the line"),
     ],
 )
-def test_a_line_that_says_something_else(tmp_path: Path, entry: bytes) -> None:
+def test_a_wrong_line_is_a_finding(tmp_path: Path, entry: bytes) -> None:
     path = finished_wheel(tmp_path)
     (finding,) = result_of(tamper(path, {RECORD: with_entry(path, entry)})).findings
 
@@ -89,7 +89,7 @@ def test_a_line_that_says_something_else(tmp_path: Path, entry: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", [b"{line}", b"%s,," % INTERFACE.encode()], ids=["itself", "another"])
-def test_a_line_too_many(tmp_path: Path, more: bytes) -> None:
+def test_an_extra_line_is_a_finding(tmp_path: Path, more: bytes) -> None:
     path = finished_wheel(tmp_path)
     text = read_zip(path)[RECORD]
     line = next(line for line in text.splitlines() if line.startswith(INTERFACE.encode()))

@@ -1,4 +1,4 @@
-"""The result of a gate: what a manifest could not keep is no result."""
+"""The result of a gate: finite figures and short findings."""
 
 from __future__ import annotations
 

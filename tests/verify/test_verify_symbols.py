@@ -1,4 +1,4 @@
-"""Gate symbols: what nothing of the cell defines is found before anybody imports it, and the reason is told."""
+"""Gate symbols: undefined symbols are found without importing, with the reason."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def elf(**more: Any) -> ElfFile:
         pytest.param("_ZN4attn3runEv", [], "link the missing object", id="nobody's"),
     ],
 )
-def test_the_reason_is_told_with_the_cure(symbol: str, same: list[str], why: str) -> None:
+def test_the_finding_has_reason_and_remedy(symbol: str, same: list[str], why: str) -> None:
     assert why in explain_symbol(symbol, same, TORCH)
 
 
-def test_what_is_defined_is_not_found_and_what_is_not_is_named() -> None:
+def test_only_undefined_symbols_are_findings() -> None:
     found, unknown = check_file(elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev")), scope("hipMalloc"), TORCH)
 
     (finding,) = found
@@ -82,7 +82,7 @@ def test_a_weak_symbol_may_stay_undefined() -> None:
     assert check_file(elf(weak=("optional",)), scope(), TORCH) == ([], 0)
 
 
-def test_a_symbol_that_a_missing_rocm_library_may_define_is_counted_and_not_judged() -> None:
+def test_symbols_of_a_missing_rocm_library_are_only_counted() -> None:
     made = elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev"))
 
     found, unknown = check_file(made, scope(missing=("libamdhip64.so.6",)), TORCH)
@@ -225,7 +225,7 @@ def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_t
 
 
 @pytest.mark.slow
-def test_a_real_extension_of_the_old_abi_is_told_so(torch: Path, tmp_path: Path) -> None:
+def test_a_real_extension_with_the_old_abi_is_explained(torch: Path, tmp_path: Path) -> None:
     made = extension_of(torch, tmp_path, "-D_GLIBCXX_USE_CXX11_ABI=0", "-Wl,--unresolved-symbols=ignore-all")
 
     found, _ = check_file(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2"))

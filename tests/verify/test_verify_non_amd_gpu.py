@@ -99,7 +99,7 @@ def test_in_the_mode_it_compiles_and_the_options_are_noted(said: Any) -> None:
     assert (said["tuned"], said["tuned dropped"]) == ("tuned", ["matrix_instr_nonkdim", "waves_per_eu"])
 
 
-def test_an_argument_of_the_kernel_is_no_launch_option(said: Any) -> None:
+def test_a_kernel_argument_is_not_dropped(said: Any) -> None:
     assert (said["own"], said["own dropped"]) == ("own", [])
 
 
@@ -108,7 +108,7 @@ def test_other_options_are_still_refused(said: Any) -> None:
 
 
 def test_the_program_takes_patterns_behind_the_option(said: Any) -> None:
-    """As `validate` asks for a wheel with known limits."""
+    """As `validate` runs it for a wheel with known limits."""
     assert said["line"] == {
         "module": "flash_attn",
         "device": "cuda",

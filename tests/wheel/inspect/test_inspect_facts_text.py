@@ -1,4 +1,4 @@
-"""The facts as lines for a person: everything once, symbols and bundles counted."""
+"""The facts as text: everything once, symbols and bundles counted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
     ]
 
 
-def test_a_foreign_wheel(tmp_path: Path) -> None:
+def test_a_wheel_of_another_project(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, name="einops", version="0.8.2", members={"einops.py": b""}, metadata="Name: einops\n")
 
     lines = lines_of(path)
