@@ -137,7 +137,9 @@ def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     environ = program_environ(subject.environ, subject.cell.backend)
     with stand_in_environment(subject.cache, subject.wheel, subject.triton) as environment:
         if _needs_linker(subject.triton):
-            linker = environment.folder / "ld.lld"  # a program of its own
+            linker = (
+                environment.folder / "ld.lld"
+            )  # old Tritons start the linker as a program, without arguments of ours
             command = [make_triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
             linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
             linker.chmod(0o755)
@@ -150,6 +152,7 @@ def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
                 keys[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S
             )
 
+        # too many parallel compiles get killed for memory, which looks like a bad kernel
         fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
         with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:
             yield from zip(keys, pool.map(compile_for, keys), strict=True)

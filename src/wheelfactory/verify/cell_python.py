@@ -88,7 +88,7 @@ def _run_on_build_host(subject: Subject, build_host: BuildHost, program: Sequenc
         environ=build_host.environ,
         log=log,
         reads=(TOOLCHAIN_PROBE, PACKAGE_DIR, subject.wheel.path),
-        writes=(),
+        writes=(),  # it runs unverified code of the wheel
         deadline=time.time() + TIMEOUT_S,
     )
     try:

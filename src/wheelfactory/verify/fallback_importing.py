@@ -28,6 +28,7 @@ def check_fallback_import(subject: FallbackSubject) -> GateResult:
     Raises `BuildError` if the CPU torch cannot be installed.
     """
     wheel = subject.wheel
+    # the whole file, not the payload: pip reads the metadata too
     key = ProofKey(_PROGRAM, _hidden_packages(), file_sha256(wheel.path), ENVIRONMENT)
     version = str(wheel.version)
     report = run_or_reuse(subject, key, _Imported, lambda imported: imported.version == version)

@@ -91,14 +91,14 @@ def verify(
     Raises `InputError` if the file name is not a wheel's or the cell is not in the matrix, `SourceError` if the sources
     to compare with are unavailable, and `BuildError` if the environment of a gate cannot be installed.
     """
-    if Wheel.open(path).name == FALLBACK_NAME:
+    if Wheel.open(path).name == FALLBACK_NAME:  # the file name decides which gates apply
         if cell:
             raise InputError(
                 "this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch"
             )
         return verify_fallback(path, may_build=may_build, environ=environ, cache=cache)
     opened = check_archive(path)
-    if opened.status is Status.FAILED:
+    if opened.status is Status.FAILED:  # every other gate would fail to open it too
         return (opened,)
     wheel = Wheel.open(path)
     try:
@@ -179,6 +179,7 @@ def required_gates(backend: Backend) -> tuple[str, ...]:
 
 def is_refused(results: Sequence[GateResult]) -> bool:
     """Return whether the results forbid publishing: a required gate did not pass, any gate failed, or none ran."""
+    # an empty list must never count as passed
     return not results or any(
         result.status is Status.FAILED or (result.required and result.status is not Status.PASSED) for result in results
     )

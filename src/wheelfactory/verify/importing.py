@@ -65,6 +65,7 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
     with scratch_dir(subject.cache) as scratch:
         environment = make_layered_environment(scratch / "env", base, version, layers)
         try:
+            # no index: the layers hold the requirements, and pip must not replace ROCm's torch
             pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
         except BuildError as error:
             return [_finding(subject, "to install", error.which.splitlines()[-1], "build the wheel again")]

@@ -47,6 +47,7 @@ AnyReport = TypeVar("AnyReport", bound=ProgramReport)
 
 def content_id(program: Path) -> str:
     """Return an id of a program that changes with its text and with any program in its folder, which it may import."""
+    # all siblings: check_numbers.py imports attention_cases.py, and a stale proof is worse than a repeated run
     siblings = (file_sha256(path) for path in sorted(program.parent.glob("*.py")))
     return f"{program.name} sha256:{hashlib.sha256(''.join(siblings).encode()).hexdigest()}"
 
@@ -139,7 +140,7 @@ def run_program(
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
     own["OMP_NUM_THREADS"] = "1"  # several programs run in parallel, and the order of sums must not depend on cores
-    program = [environment.python, "-I", "-B", *command]
+    program = [environment.python, "-I", "-B", *command]  # isolated: no user site, no PYTHON* variables
     try:
         done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout)
     except subprocess.TimeoutExpired:

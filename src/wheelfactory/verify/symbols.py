@@ -64,6 +64,7 @@ def _may_be_missing(symbol: Symbol, scope: Scope) -> bool:
     """Return whether a missing library may define it: the library in its version, or a ROCm library."""
     if symbol.library:
         return symbol.library in scope.missing
+    # without a version only the name is known; "unknown" may be a C function of any ROCm library
     return bool(scope.missing) and guess_provider(symbol.name) in ("HIP", "unknown")
 
 

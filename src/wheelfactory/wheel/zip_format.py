@@ -210,6 +210,7 @@ class ArchiveWriter:
 
     def __init__(self, file: IO[bytes], date_time: DateTime) -> None:
         year, month, day, hour, minute, second = max(date_time, EARLIEST_TIME)
+        # MS-DOS format: two-second steps, years since 1980
         self._time = hour << 11 | minute << 5 | second // 2, (year - EARLIEST_TIME[0]) << 9 | month << 5 | day
         self._file = file
         self._at = 0
@@ -222,7 +223,7 @@ class ArchiveWriter:
         """
         source, mode = archive.fp, 0o100755 if executable else 0o100644
         found = read_header(source, info.header_offset) if source else None
-        assert source and found
+        assert source and found  # `open_archive` verified the header
         self._begin(name, info.compress_type, (info.CRC, info.compress_size, info.file_size), mode)
         source.seek(found[1])
         left = info.compress_size

@@ -59,6 +59,7 @@ def read_dynamic(image: ElfImage) -> Dynamic:
     return Dynamic(
         soname=names.read(table[_SONAME]) if _SONAME in table else None,
         needed=tuple(names.read(value) for tag, value in entries if tag == _NEEDED),
+        # RPATH too: the loader uses it if there is no RUNPATH
         runpath=tuple(path for tag in (_RPATH, _RUNPATH) if tag in table for path in names.read(table[tag]).split(":")),
         undefined=undefined,
         defined=defined,
@@ -71,7 +72,7 @@ def read_dynamic_rows(image: ElfImage) -> list[tuple[int, int]]:
     segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC and segment.file_size]
     if not segments:
         return []
-    if len(segments) > 1:
+    if len(segments) > 1:  # no linker writes two: refuse them instead of guessing which one is loaded
         raise DamagedElfError(f"{len(segments)} dynamic tables")
     form = image.layout.dynamic
     rows = min(segments[0].file_size // form.size, _MAX_ENTRIES)

@@ -188,6 +188,7 @@ class StringTable:
 
     def __init__(self, table: memoryview) -> None:
         self._table = bytes(table)
+        # names may overlap (suffix merging), so n rows could ask for n times the whole table
         self._left = _MAX_RATIO * len(table) + MAX_NAME_SIZE
         self._known: dict[int, str] = {}
 

@@ -36,9 +36,9 @@ def find_qualified_name(symbol: str) -> str | None:
             end = at + int(match["length"])
             parts.append(symbol[at:end])
             at = end
-        if not head["nested"] and match["length"]:
+        if not head["nested"] and match["length"]:  # an unscoped name ends here; its parameters follow
             break
-    if not parts or len(symbol) < at:
+    if not parts or len(symbol) < at:  # a length beyond the end: not a C++ name after all
         return None
     return _SPECIAL.get(head["special"] or "", "") + "::".join(parts)
 
@@ -82,4 +82,5 @@ def guess_provider(symbol: str) -> str:
         return "HIP"
     if symbol.startswith(("Py", "_Py")):
         return "Python"
+    # torch's C functions: Python bindings, and the stable C ABI of AOTInductor
     return "torch" if symbol.startswith(("THP", "aoti_torch_")) else "unknown"

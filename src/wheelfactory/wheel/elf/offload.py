@@ -102,9 +102,11 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
 
     Raises `DamagedElfError` for the first damaged bundle.
     """
+    # one budget for all: many small bombs are as bad as one large bomb
     budget = _Budget(min(_MAX_RATIO * len(section) + _MIN_LIMIT, _MAX_UNPACKED))
     bundles: list[Bundle] = []
     at = 0
+    # a search, not a loop over bytes: gaps between bundles may be long
     while match := _NOT_ZERO.search(section, at):  # linkers pad with zeros
         if len(bundles) == _MAX_BUNDLES:
             raise DamagedElfError(f"more than {_MAX_BUNDLES} bundles")
@@ -247,14 +249,14 @@ def _read_compressed(data: memoryview, at: int, budget: _Budget) -> Bundle:
 
 
 def _read_entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
-    """Read the entries of a plain bundle; the stream then stands after the last one."""
+    """Read the entries of a plain bundle; the stream is then after the last one."""
     if stream.read(len(PLAIN_MAGIC)) != PLAIN_MAGIC:
         raise EOFError("the unpacked data is not a bundle")
     (count,) = _NUMBER.unpack(stream.read(_NUMBER.size))
     budget.admit(count)
     places = [_read_place(stream) for _ in range(count)]
     heads: dict[int, bytes] = {}
-    for offset, size, _ in sorted(places):
+    for offset, size, _ in sorted(places):  # the stream is sequential, but ids may be in any order
         if size:
             if offset < stream.at:
                 raise EOFError(f"the entry at {offset} overlaps another")

@@ -38,7 +38,7 @@ class ElfFile(Dynamic):
     registered: int
     """The number of bundles that the start-up code registers; more than `bundles` if an object has no device code."""
     layout_faults: tuple[tuple[str, str], ...]
-    """What no linker writes: what must be there, and what is (`outside.find_layout_faults`)."""
+    """What a linker must write, and what the file has instead (`linker_layout.find_layout_faults`)."""
     code_for: str | None
     """The arch if the file is itself a code object, else None."""
 
@@ -67,6 +67,7 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
         name=name,
         bundles=read_bundles(image.section_bytes(section)) if section else (),
         registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
+        # a hostile file may have millions of faults
         layout_faults=tuple(islice(find_layout_faults(image), _MAX_LAYOUT_FAULTS)),
         code_for=arch_from_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )

@@ -40,7 +40,7 @@ def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]
     found: list[str] = []
     missing: list[str] = []
     dynamic = _read_dynamic_table(interpreter)
-    defined = set(dynamic.defined)
+    defined = set(dynamic.defined)  # with a static libpython, the interpreter itself defines Py*
     waiting = [*needed, *dynamic.needed]
     while waiting:
         name = waiting.pop()
