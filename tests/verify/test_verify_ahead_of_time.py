@@ -51,29 +51,29 @@ def report(arch: str, *kernels: CompiledKernel, error: str | None = None) -> Com
     return CompileReport(cases=(case,))
 
 
-class Answers:
+class FakeProgram:
     """A fake program: its report for each arch, and the archs of its calls."""
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
-        self.of: dict[str, CompileReport | str] = {}
+        self.reports: dict[str, CompileReport | str] = {}
 
-    def ask(
+    def run(
         self, command: tuple[object, ...], kind: object, environment: Environment, *_: object, **__: object
     ) -> CompileReport | str:
         arch = str(command[1])
         self.compiled.append(arch)
-        return self.of.get(arch, report(arch))
+        return self.reports.get(arch, report(arch))
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answers:
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeProgram:
     @contextmanager
     def environment(*_: object) -> Iterator[Environment]:
         yield Environment(tmp_path / "env")
 
-    found = Answers()
-    monkeypatch.setattr(module, "run_program", found.ask)
+    found = FakeProgram()
+    monkeypatch.setattr(module, "run_program", found.run)
     monkeypatch.setattr(module, "stand_in_environment", environment)
     return found
 
@@ -87,11 +87,11 @@ def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
     return check_ahead_of_time(subject_of(path, small_machine(tmp_path / "cache"), *archs))
 
 
-def test_every_promised_arch_is_compiled_and_counted(tmp_path: Path, answers: Answers) -> None:
+def test_every_promised_arch_is_compiled_and_counted(tmp_path: Path, program: FakeProgram) -> None:
     result = result_of(tmp_path, "gfx90a", "gfx942")
 
     assert (result.gate, result.status, result.findings) == ("ahead-of-time", Status.PASSED, ())
-    assert answers.compiled == ["gfx90a", "gfx942"]
+    assert program.compiled == ["gfx90a", "gfx942"]
     assert result.detail == "Triton 3.7.1 for gfx90a, gfx942"
     assert result.versions.keys() == {"flash-attn payload", "torch", "triton"}
     assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
@@ -153,9 +153,9 @@ def test_every_promised_arch_is_compiled_and_counted(tmp_path: Path, answers: An
     ],
 )
 def test_each_fault_is_one_finding(
-    tmp_path: Path, answers: Answers, answer: CompileReport | str, expected: str, found: str
+    tmp_path: Path, program: FakeProgram, answer: CompileReport | str, expected: str, found: str
 ) -> None:
-    answers.of = {"gfx942": answer}
+    program.reports = {"gfx942": answer}
 
     result = result_of(tmp_path, "gfx90a", "gfx942")
 
@@ -166,62 +166,62 @@ def test_each_fault_is_one_finding(
     assert "remove the arch or this Triton from the supported ones in matrix.yaml" in finding.remedy
 
 
-def test_a_proof_is_reused_under_another_label(tmp_path: Path, answers: Answers) -> None:
+def test_a_proof_is_reused_under_another_label(tmp_path: Path, program: FakeProgram) -> None:
     first = result_of(tmp_path, "gfx90a", "gfx942")
-    answers.compiled.clear()
+    program.compiled.clear()
     path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
     subject = subject_of(path, small_machine(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
 
     again = check_ahead_of_time(subject)
 
-    assert (answers.compiled, again) == ([], first)
+    assert (program.compiled, again) == ([], first)
 
 
-def test_only_archs_without_proof_are_compiled(tmp_path: Path, answers: Answers) -> None:
+def test_only_archs_without_proof_are_compiled(tmp_path: Path, program: FakeProgram) -> None:
     result_of(tmp_path, "gfx90a")
     result_of(tmp_path, "gfx90a", "gfx942")
     result_of(tmp_path, "gfx942", other=b"payload")
-    assert answers.compiled == ["gfx90a", "gfx942", "gfx942"]
+    assert program.compiled == ["gfx90a", "gfx942", "gfx942"]
 
 
 @pytest.mark.parametrize("failure", ["timed out after 1800 seconds", report("gfx942", error="bwd: no")])
-def test_a_failure_is_not_cached(tmp_path: Path, answers: Answers, failure: CompileReport | str) -> None:
-    answers.of = {"gfx942": failure}
+def test_a_failure_is_not_cached(tmp_path: Path, program: FakeProgram, failure: CompileReport | str) -> None:
+    program.reports = {"gfx942": failure}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
     assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
 
-    answers.of = {}
+    program.reports = {}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED
-    assert answers.compiled == ["gfx90a", "gfx942", "gfx942"]
+    assert program.compiled == ["gfx90a", "gfx942", "gfx942"]
 
 
-def test_a_damaged_proof_is_replaced(tmp_path: Path, answers: Answers) -> None:
+def test_a_damaged_proof_is_replaced(tmp_path: Path, program: FakeProgram) -> None:
     result = result_of(tmp_path, "gfx942")
     (proof,) = (tmp_path / "cache/proofs").iterdir()
     whole = proof.read_bytes()
     proof.write_bytes(whole[:-20])
 
     assert result_of(tmp_path, "gfx942") == result
-    assert (answers.compiled, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
+    assert (program.compiled, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
 
 
-def test_a_cached_report_with_faults_is_not_a_proof(tmp_path: Path, answers: Answers) -> None:
+def test_a_cached_report_with_faults_is_not_a_proof(tmp_path: Path, program: FakeProgram) -> None:
     """As after a change of the rule: what is kept is what was seen, not what was thought of it."""
     result_of(tmp_path, "gfx942")
     (proof,) = (tmp_path / "cache/proofs").iterdir()
     proof.write_bytes(proof.read_bytes().replace(header("gfx942").encode(), header("gfx90a").encode()))
 
     assert result_of(tmp_path, "gfx942").status is Status.PASSED
-    assert answers.compiled == ["gfx942", "gfx942"]
+    assert program.compiled == ["gfx942", "gfx942"]
 
 
-def test_a_known_limit_is_skipped_and_reported(tmp_path: Path, answers: Answers) -> None:
+def test_a_known_limit_is_skipped_and_reported(tmp_path: Path, program: FakeProgram) -> None:
     assert result_of(tmp_path, "gfx942", "gfx1030").detail.startswith(
         "Triton 3.7.1 for gfx942, gfx1030; skipped: causal backward in bf16 on gfx1030"
     )
 
 
-def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, answers: Answers) -> None:
+def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, program: FakeProgram) -> None:
     assert result_of(tmp_path).status is Status.NOT_RUN
 
 
@@ -302,7 +302,7 @@ def test_the_figures_are_the_same_wherever_it_is_compiled(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("good", "bad", "cases", "said"),
+    ("good", "bad", "cases", "error"),
     [
         pytest.param(
             b"tl.zeros([BLOCK_M], dtype=tl.float32)",
@@ -328,7 +328,7 @@ def test_a_kernel_that_cannot_run_is_a_finding(
     good: bytes,
     bad: bytes,
     cases: tuple[str, ...],
-    said: str,
+    error: str,
 ) -> None:
     name = "flash_attn/flash_attn_triton_amd/fwd_decode.py"
     assert good in upstream[name]
@@ -339,5 +339,5 @@ def test_a_kernel_that_cannot_run_is_a_finding(
     assert result.status is Status.FAILED
     expected = [f"{case} to compile for gfx942 with Triton 3.7.1" for case in cases]
     assert [finding.expected for finding in result.findings] == expected
-    assert all(said in finding.found for finding in result.findings)
+    assert all(error in finding.found for finding in result.findings)
     assert not (bare_cache / "proofs").exists()

@@ -139,14 +139,14 @@ def test_a_program_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest
     assert (finding.expected, finding.found) == ("attention to run on gfx942", "killed by SIGSEGV; causal bfloat16")
 
 
-@pytest.mark.parametrize(("arch", "said"), [(None, "no AMD GPU"), ("gfx90a", "gfx90a")])
+@pytest.mark.parametrize(("arch", "device"), [(None, "no AMD GPU"), ("gfx90a", "gfx90a")])
 def test_with_torch_on_another_gpu_it_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str | None, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str | None, device: str
 ) -> None:
     result, _ = with_gpu(tmp_path, monkeypatch, CK, numbers(CK, gpu=arch, cases=()))
 
     assert result.status is Status.NOT_RUN
-    assert result.detail == f"torch computes on {said}, but the wheel promises gfx942"
+    assert result.detail == f"torch computes on {device}, but the wheel promises gfx942"
 
 
 def test_gpu_results_are_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
