@@ -95,7 +95,7 @@ class ElfBytes:
         self.rows.append((tag, self.strings.add(text)))
 
     def symbols(self, *symbols: tuple[str, int, int]) -> None:
-        """The symbol table: name, bind and section of each, behind the empty one that every table begins with."""
+        """Add the symbol table, which starts with an empty row; a symbol is name, bind and section."""
         rows = [self.form.symbol(self.strings.add(name), bind, section) for name, bind, section in symbols]
         self.table(SYMTAB, b"".join([self.form.symbol(0, LOCAL), *rows]))
 

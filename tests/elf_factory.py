@@ -55,7 +55,7 @@ def packed(plain: bytes, version: int = 3, method: str = "zstd") -> bytes:
 
 
 def section(*bundles: bytes) -> bytes:
-    """What a linker makes of the bundles of several objects: each begins at a page."""
+    """Join the bundles of several objects as a linker does: each starts at a page."""
     return b"".join(data + bytes(-len(data) % 4096) for data in bundles)
 
 

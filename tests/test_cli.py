@@ -501,7 +501,7 @@ def test_verify_of_a_folder_that_is_no_release(cli: Cli, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["gpus", "import", "all,gpu", "ahead of time"])
 def test_an_extended_gate_that_there_is_not(cli: Cli, release: Path, name: str) -> None:
-    assert_refused(cli("verify", release, "--extended", name), BAD_INPUT, "no such extended gate", "choose from all, ")
+    assert_refused(cli("verify", release, "--extended", name), BAD_INPUT, "unknown extended gate", "choose from all, ")
 
 
 def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> None:

@@ -1,4 +1,4 @@
-"""Makes zip archives byte by byte, so that each of the places where one says something can say something else."""
+"""Make zip archives byte by byte, so that every redundant field can have another value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 NONE: Mapping[str, Any] = {}
 STREAMED = 0x8
-"""The flag of a member whose sizes stand behind it."""
+"""The flag of a member with a descriptor after it."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Member:
     packed: bytes | None = None
     """Its packed bytes, if they are not those of `data`."""
     before: bytes = b""
-    """What stands between it and the member before."""
+    """Bytes between it and the member before."""
     descriptor: bytes | None = None
-    """What stands behind it, if it is not what the flags ask for."""
+    """Bytes after it, instead of the descriptor that the flags require."""
     local_extra: bytes = b""
     extra: bytes = b""
     local: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def zip_bytes(
     end: Mapping[str, int] = NONE,
     comment: bytes = b"",
 ) -> bytes:
-    """An archive of these members; `wide` gives it the larger end record too, and `end` replaces what the end says."""
+    """An archive of these members; `wide` adds a ZIP64 end record, `end` replaces fields of the end records."""
     body, directory = bytearray(), bytearray()  # some tests make tens of thousands of members
     for member in members:
         body += member.before

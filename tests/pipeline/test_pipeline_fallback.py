@@ -377,7 +377,7 @@ def test_publish_refuses_wrong_numbers(cli: Cli, checkout: Path, cache: Path) ->
     shown = cli("publish", "release", built, "--cache", cache)
     assert shown.code == 3
     assert "numbers: " in shown.err
-    assert "output of full float16 to be off by" in shown.err
+    assert "output of full float16 with an error of at most" in shown.err
     assert not Path("release/manifest.jsonl").exists()
 
 

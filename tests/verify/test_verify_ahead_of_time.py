@@ -1,4 +1,4 @@
-"""Gate ahead-of-time: real kernels of upstream, compiled for GPUs that are not here; and what refuses a wheel."""
+"""Gate ahead-of-time: upstream's kernels compile for absent GPUs; every kind of failure refuses the wheel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kernel(arch: str, entry: str = "fwd", **changes: str) -> CompiledKernel:
 
 
 def report(arch: str, *kernels: CompiledKernel, error: str | None = None) -> CompileReport:
-    """One case with these kernels; by default those it must have."""
+    """One case with these kernels; by default the required ones."""
     case = CompileCase(
         name="dense 64 causal float16",
         entries=("fwd", "bwd"),
@@ -51,29 +51,29 @@ def report(arch: str, *kernels: CompiledKernel, error: str | None = None) -> Com
     return CompileReport(cases=(case,))
 
 
-class Answers:
-    """Stands in for the program: what it reports for each arch, and what it was asked."""
+class FakeProgram:
+    """A fake program: its report for each arch, and the archs of its calls."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.of: dict[str, CompileReport | str] = {}
+        self.compiled: list[str] = []
+        self.reports: dict[str, CompileReport | str] = {}
 
-    def ask(
+    def run(
         self, command: tuple[object, ...], kind: object, environment: Environment, *_: object, **__: object
     ) -> CompileReport | str:
         arch = str(command[1])
-        self.asked.append(arch)
-        return self.of.get(arch, report(arch))
+        self.compiled.append(arch)
+        return self.reports.get(arch, report(arch))
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answers:
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeProgram:
     @contextmanager
     def environment(*_: object) -> Iterator[Environment]:
         yield Environment(tmp_path / "env")
 
-    found = Answers()
-    monkeypatch.setattr(module, "ask", found.ask)
+    found = FakeProgram()
+    monkeypatch.setattr(module, "run_program", found.run)
     monkeypatch.setattr(module, "stand_in_environment", environment)
     return found
 
@@ -87,11 +87,11 @@ def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
     return check_ahead_of_time(subject_of(path, small_machine(tmp_path / "cache"), *archs))
 
 
-def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers: Answers) -> None:
+def test_every_promised_arch_is_compiled_and_counted(tmp_path: Path, program: FakeProgram) -> None:
     result = result_of(tmp_path, "gfx90a", "gfx942")
 
     assert (result.gate, result.status, result.findings) == ("ahead-of-time", Status.PASSED, ())
-    assert answers.asked == ["gfx90a", "gfx942"]
+    assert program.compiled == ["gfx90a", "gfx942"]
     assert result.detail == "Triton 3.7.1 for gfx90a, gfx942"
     assert result.versions.keys() == {"flash-attn payload", "torch", "triton"}
     assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
@@ -114,7 +114,7 @@ def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers
         pytest.param(
             report("gfx942", kernel("gfx942")),
             "bwd of dense 64 causal float16 to compile for gfx942 with Triton 3.7.1",
-            "no kernel of it",
+            "no kernel",
             id="launches nothing",
         ),
         pytest.param(
@@ -152,10 +152,10 @@ def test_every_promised_arch_is_compiled_for_and_counted(tmp_path: Path, answers
         ),
     ],
 )
-def test_what_is_wrong_is_one_finding(
-    tmp_path: Path, answers: Answers, answer: CompileReport | str, expected: str, found: str
+def test_each_fault_is_one_finding(
+    tmp_path: Path, program: FakeProgram, answer: CompileReport | str, expected: str, found: str
 ) -> None:
-    answers.of = {"gfx942": answer}
+    program.reports = {"gfx942": answer}
 
     result = result_of(tmp_path, "gfx90a", "gfx942")
 
@@ -163,73 +163,69 @@ def test_what_is_wrong_is_one_finding(
     assert result.status is Status.FAILED
     assert finding.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
     assert (finding.expected, finding.found) == (expected, found)
-    assert "take the arch, or this Triton, out of what the matrix says the release supports" in finding.remedy
+    assert "remove the arch or this Triton from the supported ones in matrix.yaml" in finding.remedy
 
 
-def test_what_was_shown_is_not_asked_again_under_another_label(tmp_path: Path, answers: Answers) -> None:
+def test_a_proof_is_reused_under_another_label(tmp_path: Path, program: FakeProgram) -> None:
     first = result_of(tmp_path, "gfx90a", "gfx942")
-    answers.asked.clear()
+    program.compiled.clear()
     path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
     subject = subject_of(path, small_machine(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
 
     again = check_ahead_of_time(subject)
 
-    assert (answers.asked, again) == ([], first)
+    assert (program.compiled, again) == ([], first)
 
 
-def test_only_what_is_new_is_asked(tmp_path: Path, answers: Answers) -> None:
+def test_only_archs_without_proof_are_compiled(tmp_path: Path, program: FakeProgram) -> None:
     result_of(tmp_path, "gfx90a")
     result_of(tmp_path, "gfx90a", "gfx942")
     result_of(tmp_path, "gfx942", other=b"payload")
-    assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
+    assert program.compiled == ["gfx90a", "gfx942", "gfx942"]
 
 
-@pytest.mark.parametrize("failure", ["nothing after 1800 seconds", report("gfx942", error="bwd: no")])
-def test_what_failed_is_not_kept_and_asked_again(
-    tmp_path: Path, answers: Answers, failure: CompileReport | str
-) -> None:
-    answers.of = {"gfx942": failure}
+@pytest.mark.parametrize("failure", ["timed out after 1800 seconds", report("gfx942", error="bwd: no")])
+def test_a_failure_is_not_cached(tmp_path: Path, program: FakeProgram, failure: CompileReport | str) -> None:
+    program.reports = {"gfx942": failure}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
     assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
 
-    answers.of = {}
+    program.reports = {}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED
-    assert answers.asked == ["gfx90a", "gfx942", "gfx942"]
+    assert program.compiled == ["gfx90a", "gfx942", "gfx942"]
 
 
-def test_a_damaged_proof_is_made_again(tmp_path: Path, answers: Answers) -> None:
+def test_a_damaged_proof_is_replaced(tmp_path: Path, program: FakeProgram) -> None:
     result = result_of(tmp_path, "gfx942")
     (proof,) = (tmp_path / "cache/proofs").iterdir()
     whole = proof.read_bytes()
     proof.write_bytes(whole[:-20])
 
     assert result_of(tmp_path, "gfx942") == result
-    assert (answers.asked, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
+    assert (program.compiled, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
 
 
-def test_a_proof_that_no_longer_satisfies_the_gate_is_no_proof(tmp_path: Path, answers: Answers) -> None:
+def test_a_cached_report_with_faults_is_not_a_proof(tmp_path: Path, program: FakeProgram) -> None:
     """As after a change of the rule: what is kept is what was seen, not what was thought of it."""
     result_of(tmp_path, "gfx942")
     (proof,) = (tmp_path / "cache/proofs").iterdir()
     proof.write_bytes(proof.read_bytes().replace(header("gfx942").encode(), header("gfx90a").encode()))
 
     assert result_of(tmp_path, "gfx942").status is Status.PASSED
-    assert answers.asked == ["gfx942", "gfx942"]
+    assert program.compiled == ["gfx942", "gfx942"]
 
 
-def test_a_known_limit_is_left_out_and_said(tmp_path: Path, answers: Answers) -> None:
+def test_a_known_limit_is_skipped_and_reported(tmp_path: Path, program: FakeProgram) -> None:
     assert result_of(tmp_path, "gfx942", "gfx1030").detail.startswith(
-        "Triton 3.7.1 for gfx942, gfx1030; not asked for: causal backward in bf16 on gfx1030"
+        "Triton 3.7.1 for gfx942, gfx1030; skipped: causal backward in bf16 on gfx1030"
     )
 
 
-def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, answers: Answers) -> None:
+def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, program: FakeProgram) -> None:
     assert result_of(tmp_path).status is Status.NOT_RUN
 
 
-def test_without_what_must_be_installed_the_gate_says_nothing_of_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_installation_is_not_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> Environment:
         raise BuildError("command failed", "pip install", "triton==3.7.1 must be installable")
 
@@ -287,7 +283,7 @@ def test_a_limit_leaves_out_the_backward_pass_or_all(
     result = real_result(tmp_path, bare_cache, upstream, "gfx942", "3.7.1")
 
     assert (result.status, result.findings) == (Status.PASSED, ())
-    assert result.detail == "Triton 3.7.1 for gfx942; not asked for: backward in fp16; not asked for: a cache"
+    assert result.detail == "Triton 3.7.1 for gfx942; skipped: backward in fp16; skipped: a cache"
     # three of the five cases with a backward pass are in fp16, and two cases have a cache
     assert result.figures["gfx942 kernels"] == 24 - 3 * 3 - 2 * 2
 
@@ -306,7 +302,7 @@ def test_the_figures_are_the_same_wherever_it_is_compiled(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("good", "bad", "cases", "said"),
+    ("good", "bad", "cases", "error"),
     [
         pytest.param(
             b"tl.zeros([BLOCK_M], dtype=tl.float32)",
@@ -332,7 +328,7 @@ def test_a_kernel_that_cannot_run_is_a_finding(
     good: bytes,
     bad: bytes,
     cases: tuple[str, ...],
-    said: str,
+    error: str,
 ) -> None:
     name = "flash_attn/flash_attn_triton_amd/fwd_decode.py"
     assert good in upstream[name]
@@ -343,5 +339,5 @@ def test_a_kernel_that_cannot_run_is_a_finding(
     assert result.status is Status.FAILED
     expected = [f"{case} to compile for gfx942 with Triton 3.7.1" for case in cases]
     assert [finding.expected for finding in result.findings] == expected
-    assert all(said in finding.found for finding in result.findings)
+    assert all(error in finding.found for finding in result.findings)
     assert not (bare_cache / "proofs").exists()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
-import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,7 +37,7 @@ ARCHS = MATRIX.archs(CK)
 
 @dataclass(frozen=True)
 class Bad:
-    """A wheel that is not what it says, the gate that must say so, and words of the finding."""
+    """A bad wheel, the gate that must refuse it, and parts of the finding."""
 
     make: Callable[[Path], Path]
     gate: str
@@ -48,7 +46,7 @@ class Bad:
     found: str
     cell: Cell = CK
     also: frozenset[str] = frozenset()
-    """Other gates that say so, each in its own words."""
+    """Other gates that refuse it too."""
 
 
 def changed_extension(**more: object) -> Callable[[Path], Path]:
@@ -56,7 +54,7 @@ def changed_extension(**more: object) -> Callable[[Path], Path]:
 
 
 def with_members(**members: bytes | None) -> Callable[[Path], Path]:
-    """The good wheel with members more or (None) fewer, and a RECORD that is right."""
+    """The good wheel with more or (None) fewer members, and a correct RECORD."""
 
     def make(folder: Path) -> Path:
         kept = {**payload(CK), **members}
@@ -95,33 +93,6 @@ def twice(folder: Path) -> Path:
         return member(NAME)(folder)
 
 
-def bomb(folder: Path) -> Path:
-    """Two directory entries for the bytes of one member."""
-    path = finished_wheel(folder)
-    with zipfile.ZipFile(path, "a") as archive:
-        first = archive.infolist()[0]
-        again = zipfile.ZipInfo("again.py")
-        for field in ("header_offset", "compress_size", "file_size", "CRC", "compress_type", "flag_bits"):
-            setattr(again, field, getattr(first, field))
-        archive.filelist.append(again)
-        archive._didModify = True  # type: ignore[attr-defined]
-    return path
-
-
-def huge(folder: Path) -> Path:
-    buffer = io.BytesIO(bytes(1 << 27))
-    return finished_wheel(folder, members={**payload(CK), "flash_attn/zeros.bin": buffer.getvalue()})
-
-
-def lying_size(folder: Path) -> Path:
-    """The size before the first member is not the one in the directory."""
-    path = finished_wheel(folder)
-    data = bytearray(path.read_bytes())
-    struct.pack_into("<I", data, 22, 7)
-    path.write_bytes(data)
-    return path
-
-
 def renamed(folder: Path) -> Path:
     path = finished_wheel(folder)
     return path.rename(path.with_name(path.name.replace("rocm64torch2.9", "rocm64torch2.8")))
@@ -134,16 +105,10 @@ MISLABELLED = {"gfx942": code_object("gfx90a"), "gfx90a": code_object("gfx90a")}
 BAD_WHEELS = {
     # the archive
     "a path out of the archive": Bad(member("../evil.py"), "archive", "'../evil.py'", "without empty parts", ""),
-    "an absolute path": Bad(member("/etc/evil"), "archive", "'/etc/evil'", "a relative path", "another kind"),
-    "a path with backslashes": Bad(member("a\\b.py"), "archive", "b.py'", "with slashes", "another kind"),
-    "a symbolic link": Bad(member("link", stat.S_IFLNK | 0o777), "archive", "'link'", "a plain file", "symbolic link"),
-    "a device node": Bad(member("dev", stat.S_IFCHR | 0o666), "archive", "'dev'", "a plain file", "mode"),
-    "a control character": Bad(member("a\nb.py"), "archive", "'a\\nb.py'", "can be printed", "control character"),
-    "two members of a name": Bad(twice, "archive", NAME, "one member of a name", "two"),
-    "a file that is a folder": Bad(member("flash_attn"), "archive", "'flash_attn'", "a file or a folder", "both"),
-    "members that overlap": Bad(bomb, "archive", "", "its own bytes", "overlaps"),
-    "a zip bomb": Bad(huge, "archive", "(all)", "to unpack to 100 times", "bytes"),
-    "headers that disagree": Bad(lying_size, "archive", "", "what the directory of the archive says", "another"),
+    "a symbolic link": Bad(
+        member("link", stat.S_IFLNK | 0o777), "archive", "'link'", "a regular file", "symbolic link"
+    ),
+    "two members of a name": Bad(twice, "archive", NAME, "one member of this name", "two"),
     "something before the archive": Bad(
         lambda folder: prepended(finished_wheel(folder)), "archive", "(all)", "nothing before", "bytes"
     ),
@@ -284,15 +249,15 @@ BAD_WHEELS = {
         device(hip_bundle(objects=MISLABELLED)),
         "code-objects",
         NAME,
-        "a code object for gfx942 where the bundle says so",
-        "one for gfx90a",
+        "a code object for gfx942",
+        "a code object for gfx90a",
     ),
     "text in place of a code object": Bad(
         device(hip_bundle(objects={"gfx942": b"not code" * 40, "gfx90a": code_object("gfx90a", 320)})),
         "code-objects",
         NAME,
         "a code object for gfx942",
-        "320 bytes that are no code object",
+        "320 bytes of something else",
     ),
     "an arch whose kernels were compiled away": Bad(
         device(hip_bundle(objects={"gfx942": code_object("gfx942", 9000), "gfx90a": code_object("gfx90a", 300)})),
@@ -311,7 +276,7 @@ def prepended(path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_torch_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What needs a torch passes here; its own tests are elsewhere."""
+    """Gates that need torch pass here; they have their own tests."""
 
     def passing(name: str) -> Callable[[Subject], GateResult]:
         return lambda subject: GateResult.from_findings(name, [])
@@ -364,7 +329,7 @@ def test_good_device_code_of_other_forms_passes(tmp_path: Path, fatbin: bytes) -
     assert not is_refused(verify(path, CK, **small_machine(tmp_path)))
 
 
-def test_what_was_counted_is_in_the_result(tmp_path: Path) -> None:
+def test_counts_are_in_the_result(tmp_path: Path) -> None:
     fatbin = section(hip_bundle(*ARCHS), packed(hip_bundle(*ARCHS)))
     path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
 

@@ -41,7 +41,7 @@ def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericRepor
 
 
 class Machine:
-    """Stands in for the ROCm Python and the program: which Python has which torch, and what the program reports."""
+    """A fake ROCm Python and program: its torch, and the report of the program."""
 
     def __init__(self, answer: NumericReport | str) -> None:
         self.answer = answer
@@ -70,18 +70,18 @@ class Machine:
 def with_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell, answer: NumericReport | str
 ) -> tuple[GateResult, Machine]:
-    """What the gate says on a machine with a gfx942 and a ROCm Python 3.11."""
+    """Run the gate on a machine with a gfx942 and a ROCm Python 3.11."""
     machine = Machine(answer)
 
     @contextmanager
     def environment(*_: object) -> Iterator[Environment]:
         yield Environment(tmp_path / "env")
 
-    monkeypatch.setattr(module, "rocm_python", machine.find)
-    monkeypatch.setattr(module, "probe", machine.probe)
+    monkeypatch.setattr(module, "find_local_python", machine.find)
+    monkeypatch.setattr(module, "probe_python", machine.probe)
     monkeypatch.setattr(module, "find_package_folders", lambda python, environ: [])
     monkeypatch.setattr(module, "open_wheel_environment", environment)
-    monkeypatch.setattr(module, "ask", machine.ask)
+    monkeypatch.setattr(module, "run_program", machine.ask)
     return check_on_gpu(subject_of(tmp_path, cell, "gfx942")), machine
 
 
@@ -94,26 +94,24 @@ def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_without_a_gpu_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
     result = check_on_gpu(subject_of(tmp_path, cell))
-    assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, and none is visible here")
+    assert (result.status, result.detail) == (Status.NOT_RUN, "needs an AMD GPU, but none is visible")
 
 
 def test_on_a_gpu_that_the_wheel_does_not_promise_it_is_not_run(tmp_path: Path) -> None:
     result = check_on_gpu(subject_of(tmp_path, CK, "gfx1036"))
     assert result.status is Status.NOT_RUN
-    assert result.detail == "the GPU here is gfx1036, which the wheel does not promise"
+    assert result.detail == "the GPU is gfx1036, which the wheel does not promise"
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path, cell: Cell) -> None:
     result = check_on_gpu(subject_of(tmp_path, cell, "gfx942", environ={"PATH": os.devnull}))
     assert result.status is Status.NOT_RUN
-    assert f"needs torch {cell.torch} for ROCm {cell.rocm} on PATH" in result.detail
+    assert f"needs torch {cell.torch} for ROCm {cell.rocm}: put its python3 on PATH" in result.detail
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
-def test_right_numbers_pass_and_say_what_they_were_computed_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell
-) -> None:
+def test_right_numbers_pass_with_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: Cell) -> None:
     result, machine = with_gpu(tmp_path, monkeypatch, cell, numbers(cell))
 
     assert (result.gate, result.status, result.findings) == ("gpu", Status.PASSED, ())
@@ -130,7 +128,7 @@ def test_wrong_numbers_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     (finding,) = result.findings
     assert result.status is Status.FAILED
-    assert finding.expected == "dq of causal bfloat16 to be off by 0.01 at most on gfx942 with torch 2.9.1+rocm6.4"
+    assert finding.expected == "dq of causal bfloat16 with an error of at most 0.01 on gfx942 with torch 2.9.1+rocm6.4"
     assert finding.found == "0.5"
 
 
@@ -141,26 +139,24 @@ def test_a_program_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest
     assert (finding.expected, finding.found) == ("attention to run on gfx942", "killed by SIGSEGV; causal bfloat16")
 
 
-@pytest.mark.parametrize(("arch", "said"), [(None, "no AMD GPU"), ("gfx90a", "gfx90a")])
-def test_where_torch_computes_on_something_else_it_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str | None, said: str
+@pytest.mark.parametrize(("arch", "device"), [(None, "no AMD GPU"), ("gfx90a", "gfx90a")])
+def test_with_torch_on_another_gpu_it_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str | None, device: str
 ) -> None:
     result, _ = with_gpu(tmp_path, monkeypatch, CK, numbers(CK, gpu=arch, cases=()))
 
     assert result.status is Status.NOT_RUN
-    assert result.detail == f"torch computes on {said}, and the wheel promises gfx942"
+    assert result.detail == f"torch computes on {device}, but the wheel promises gfx942"
 
 
-def test_nothing_is_kept_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_results_are_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another GPU, driver or ROCm may say something else, and the wheel is asked in seconds."""
     with_gpu(tmp_path, monkeypatch, TRITON, numbers(TRITON))
     assert not (tmp_path / "cache/proofs").exists()
 
 
 @pytest.mark.slow
-def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
-    tmp_path: Path, rocm: Mapping[str, str], this_python: str
-) -> None:
+def test_a_rocm_torch_without_a_gpu_is_not_run(tmp_path: Path, rocm: Mapping[str, str], this_python: str) -> None:
     """Real but for the GPU: the Python that is found, the wheel installed into it, the program, what it reports."""
     cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     interface = b"import flash_attn_2_cuda as flash_attn_gpu\nflash_attn_func = None\n"
@@ -172,4 +168,4 @@ def test_a_rocm_torch_without_a_gpu_is_asked_and_says_so(
     result = check_on_gpu(replace(subject, host=replace(subject.host, gpu_archs=("gfx942",))))
 
     assert result.status is Status.NOT_RUN
-    assert result.detail == "torch computes on no AMD GPU, and the wheel promises gfx942"
+    assert result.detail == "torch computes on no AMD GPU, but the wheel promises gfx942"

@@ -85,14 +85,14 @@ def test_a_wheel_of_another_project(tmp_path: Path) -> None:
         pytest.param("cp311-cp311-manylinux_2_39_x86_64", "glibc 2.35 or older", "glibc 2.39", id="glibc not built on"),
     ],
 )
-def test_a_ck_wheel_whose_tags_lie(tmp_path: Path, tags: str, expected: str, found: str) -> None:
+def test_wrong_tags_of_a_ck_wheel_are_refused(tmp_path: Path, tags: str, expected: str, found: str) -> None:
     finding = findings_of(finished_wheel(tmp_path, tags=tags), CK)[0]
 
     assert finding.expected.endswith(expected)
     assert finding.found.endswith(found)
 
 
-def test_the_older_name_that_auditwheel_adds_is_no_other_platform(tmp_path: Path) -> None:
+def test_the_legacy_platform_name_is_accepted(tmp_path: Path) -> None:
     tags = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
     assert findings_of(finished_wheel(tmp_path, tags=tags), CK) == ()
 
@@ -131,7 +131,7 @@ OTHER = "fa2.8.3-rocm7.2-torch2.9.1-cp311-ck"
         pytest.param(
             {"toolchain": toolchain_of(CK, glibc=None)},
             "glibc",
-            "the glibc of the machine that built it",
+            "the glibc of the build machine",
             "nothing",
             id="no glibc",
         ),
@@ -158,7 +158,7 @@ OTHER = "fa2.8.3-rocm7.2-torch2.9.1-cp311-ck"
         pytest.param({"offload_archs": ("gfx942",)}, "offload_archs", "gfx90a, gfx942", "gfx942", id="one GPU only"),
     ],
 )
-def test_a_wheel_whose_build_record_lies(
+def test_a_wrong_build_record_is_refused(
     tmp_path: Path, lie: dict[str, Any], file: str, expected: str, found: str
 ) -> None:
     (finding,) = findings_of(finished_wheel(tmp_path, record=build_record(CK, **lie)), CK)
@@ -201,13 +201,13 @@ def test_a_wheel_that_was_renamed(tmp_path: Path) -> None:
         pytest.param({"kernels": "c" * 64}, "kernels", id="kernels"),
     ],
 )
-def test_a_triton_wheel_that_says_something_was_compiled(tmp_path: Path, lie: dict[str, Any], said: str) -> None:
+def test_a_triton_wheel_with_a_toolchain_is_refused(tmp_path: Path, lie: dict[str, Any], said: str) -> None:
     (finding,) = findings_of(finished_wheel(tmp_path, TRITON, record=build_record(TRITON, **lie)), TRITON)
 
     assert (finding.expected, finding.found) == ("nothing", said)
 
 
-def test_a_tag_that_pins_no_commit_says_nothing_to_compare_with_but_a_commit_it_must_be(tmp_path: Path) -> None:
+def test_for_a_tag_the_source_must_be_a_commit(tmp_path: Path) -> None:
     cell = Cell.parse("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck")
     for source, count in (("commit:" + "d" * 40, 0), ("commit:" + "d" * 39, 1), ("somewhere", 1)):
         path = finished_wheel(tmp_path / source, cell, record=build_record(cell, source=source))
@@ -222,13 +222,13 @@ def test_a_tag_that_pins_no_commit_says_nothing_to_compare_with_but_a_commit_it_
         pytest.param(b'"torch"', b'"t\\u006frch"', id="another spelling"),
     ],
 )
-def test_a_build_record_in_another_form(tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_a_build_record_in_another_spelling_is_refused(tmp_path: Path, old: bytes, new: bytes) -> None:
     """A reader that takes the first of two keys would read something else than one that takes the last."""
     written = build_record(CK).as_bytes()
     assert old in written
     (finding,) = findings_of(finished_wheel(tmp_path, more={BUILD_RECORD_NAME: written.replace(old, new)}), CK)
 
-    assert (finding.file, finding.expected) == ("build record", "as the factory writes it")
+    assert (finding.file, finding.expected) == ("build record", "JSON as the factory writes it")
 
 
 def test_a_finding_reads_as_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Gate import: a wheel is installed by pip into a fresh environment and imported, or the gate says why it was not."""
+"""Gate import: pip installs the wheel into a fresh environment, where it imports; if not, the finding says why."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_package_that_imports_with_the_torch_and_triton_of_its_cell(tmp_path: 
     assert result.detail == f"Triton 3.7.1, {cpu_torch_requirement()} in place of ROCm's"
 
 
-def test_what_a_package_prints_is_not_taken_for_its_version(tmp_path: Path, cache: Path) -> None:
+def test_output_of_the_package_is_not_its_version(tmp_path: Path, cache: Path) -> None:
     assert result_of(wheel_with(tmp_path, b"print('9.9.9')"), TRITON, cache).status is Status.PASSED
 
 
@@ -85,7 +85,7 @@ def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes
 def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:
     (finding,) = result_of(wheel_with(tmp_path, b"raise SystemExit"), TRITON, cache).findings
 
-    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", "nothing")
+    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", "no output")
 
 
 def test_a_wheel_without_the_interface(tmp_path: Path, cache: Path) -> None:

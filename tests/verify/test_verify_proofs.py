@@ -1,4 +1,4 @@
-"""Proofs: a question is asked once, whatever the label; only an answer that can be read, and that was kept, counts."""
+"""Proofs: programs run once for all labels; only undamaged cached reports count."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_names_and_contents_cannot_be_taken_for_one_another(tmp_path: Path) -> N
     assert payload(one) != payload(other)
 
 
-def test_a_report_that_was_kept_is_found(tmp_path: Path) -> None:
+def test_a_cached_report_is_found(tmp_path: Path) -> None:
     asked = question(tmp_path)
     ProofCache(tmp_path / "proofs").write(asked, Answer(number=42))
     assert ProofCache(tmp_path / "proofs").find(asked, Answer) == Answer(number=42)
 
 
-def test_nothing_is_found_of_a_question_that_was_not_asked(tmp_path: Path) -> None:
+def test_an_unknown_key_has_no_report(tmp_path: Path) -> None:
     assert ProofCache(tmp_path / "proofs").find(question(tmp_path), Answer) is None
 
 
@@ -75,18 +75,18 @@ def test_nothing_is_found_of_a_question_that_was_not_asked(tmp_path: Path) -> No
         pytest.param({"environment": ("torch==2.13.0+cpu", "triton==3.8.0")}, id="other Triton"),
     ],
 )
-def test_a_report_answers_its_question_only(tmp_path: Path, changes: dict[str, str | tuple[str, ...]]) -> None:
+def test_a_report_is_found_by_its_own_key_only(tmp_path: Path, changes: dict[str, str | tuple[str, ...]]) -> None:
     asked = question(tmp_path)
     ProofCache(tmp_path).write(asked, Answer(number=42))
     assert ProofCache(tmp_path).find(replace(asked, **changes), Answer) is None  # type: ignore[arg-type]
 
 
-def test_a_program_that_was_changed_is_asked_again(tmp_path: Path) -> None:
+def test_a_changed_program_has_another_key(tmp_path: Path) -> None:
     ProofCache(tmp_path).write(question(tmp_path), Answer(number=42))
     assert ProofCache(tmp_path).find(question(tmp_path, "print(43)"), Answer) is None
 
 
-def test_a_program_whose_sibling_was_changed_is_asked_again(tmp_path: Path) -> None:
+def test_a_changed_sibling_gives_another_key(tmp_path: Path) -> None:
     """It may import what lies beside it."""
     ProofCache(tmp_path).write(question(tmp_path), Answer(number=42))
     assert ProofCache(tmp_path).find(question(tmp_path), Answer) == Answer(number=42)
@@ -129,7 +129,7 @@ def answer_of(python: Environment, folder: Path, text: str, timeout: float = 60)
     return run_program(asked.command, Answer, python, environ, scratch=folder / "scratch", timeout=timeout)
 
 
-def test_the_report_is_the_last_line_whatever_is_printed_before(tmp_path: Path, python: Environment) -> None:
+def test_the_report_is_the_last_line_of_output(tmp_path: Path, python: Environment) -> None:
     text = "print('{\"number\": 1}'); print('noise'); print('{\"number\": 42}')"
     assert answer_of(python, tmp_path, text) == Answer(number=42)
 
@@ -149,9 +149,7 @@ print('{"number": 1}')
     assert answer.number == 1
 
 
-def test_what_the_compiler_says_is_shown_once(
-    tmp_path: Path, python: Environment, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_compiler_errors_are_logged_once(tmp_path: Path, python: Environment, caplog: pytest.LogCaptureFixture) -> None:
     text = "import sys\nprint('a warning\\nerror: no\\nerror: no', file=sys.stderr)\nprint('{\"number\": 1}')"
     with caplog.at_level("INFO", logger="wheelfactory"):
         answer_of(python, tmp_path, text)
@@ -174,23 +172,21 @@ def test_what_the_compiler_says_is_shown_once(
             "killed by SIGABRT; at: cached; at node 1; reason",
             id="says where it was, and the GPU's driver much after that",
         ),
-        pytest.param("pass", "it ended as if all were well, without a report", id="says nothing"),
-        pytest.param("print('done')", "it ended as if all were well, without a report", id="says something else"),
-        pytest.param("print('{\"digit\": 1}')", "it ended as if all were well, without a report", id="other report"),
+        pytest.param("pass", "it exited with 0, but printed no report", id="says nothing"),
+        pytest.param("print('done')", "it exited with 0, but printed no report", id="says something else"),
+        pytest.param("print('{\"digit\": 1}')", "it exited with 0, but printed no report", id="other report"),
     ],
 )
-def test_a_program_without_a_report_is_told_with_the_reason(
-    tmp_path: Path, python: Environment, text: str, why: str
-) -> None:
+def test_a_program_without_report_gives_the_reason(tmp_path: Path, python: Environment, text: str, why: str) -> None:
     assert answer_of(python, tmp_path, text) == why
 
 
-def test_a_program_that_hangs_is_ended(tmp_path: Path, python: Environment) -> None:
+def test_a_program_that_hangs_is_killed(tmp_path: Path, python: Environment) -> None:
     answer = answer_of(python, tmp_path, "import time; time.sleep(600)", timeout=0.6)
-    assert answer == "nothing after 1 seconds"
+    assert answer == "timed out after 1 seconds"
 
 
-def test_a_program_gets_what_finds_gpus_and_nothing_that_changes_what_it_does(tmp_path: Path) -> None:
+def test_programs_get_only_the_listed_variables(tmp_path: Path) -> None:
     needed = {"PATH": "/bin", "LD_LIBRARY_PATH": "/rocm", "HIP_VISIBLE_DEVICES": "1", "ROCM_PATH": "/rocm"}
     harmful = dict.fromkeys(
         (
@@ -206,16 +202,16 @@ def test_a_program_gets_what_finds_gpus_and_nothing_that_changes_what_it_does(tm
     assert program_environ(environ, Backend.TRITON) == {**needed, **triton}
 
 
-def test_a_question_says_what_it_depends_on(tmp_path: Path) -> None:
-    """Who looks into the folder can tell what a proof is of."""
+def test_a_proof_file_names_its_dependencies(tmp_path: Path) -> None:
+    """The key is readable in the file."""
     asked = question(tmp_path)
     ProofCache(tmp_path / "proofs").write(asked, Answer(number=42))
     (path,) = (tmp_path / "proofs").iterdir()
     kept = json.loads(path.read_bytes())
 
     assert kept["report"] == {"number": 42}
-    assert kept["question"]["program"].startswith("program.py sha256:")
-    assert kept["question"]["arguments"] == ["gfx942"]
-    assert kept["question"]["payload"] == f"sha256:{'a' * 64}"
+    assert kept["key"]["program"].startswith("program.py sha256:")
+    assert kept["key"]["arguments"] == ["gfx942"]
+    assert kept["key"]["payload"] == f"sha256:{'a' * 64}"
     assert proofs.stand_in_requirements("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in_requirements("3.7.1"))

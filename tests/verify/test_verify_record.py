@@ -66,7 +66,7 @@ def test_a_wheel_changed_after_it_was_built(
     assert "build or download it again" in finding.remedy
 
 
-def test_a_wheel_without_record_is_no_wheel(tmp_path: Path) -> None:
+def test_a_wheel_without_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing from the wheel"):
         result_of(tamper(finished_wheel(tmp_path), {RECORD: None}))
 
@@ -80,7 +80,7 @@ def test_a_wheel_without_record_is_no_wheel(tmp_path: Path) -> None:
         pytest.param(b",SHA256,SIZE\r", id="another end of the line"),
     ],
 )
-def test_a_line_that_says_something_else(tmp_path: Path, entry: bytes) -> None:
+def test_a_wrong_line_is_a_finding(tmp_path: Path, entry: bytes) -> None:
     path = finished_wheel(tmp_path)
     (finding,) = result_of(tamper(path, {RECORD: with_entry(path, entry)})).findings
 
@@ -88,8 +88,8 @@ def test_a_line_that_says_something_else(tmp_path: Path, entry: bytes) -> None:
     assert "in RECORD" in finding.expected
 
 
-@pytest.mark.parametrize("more", [b"{line}", b"%s,," % INTERFACE.encode(), b""], ids=["itself", "another", "blank"])
-def test_a_line_too_many(tmp_path: Path, more: bytes) -> None:
+@pytest.mark.parametrize("more", [b"{line}", b"%s,," % INTERFACE.encode()], ids=["itself", "another"])
+def test_an_extra_line_is_a_finding(tmp_path: Path, more: bytes) -> None:
     path = finished_wheel(tmp_path)
     text = read_zip(path)[RECORD]
     line = next(line for line in text.splitlines() if line.startswith(INTERFACE.encode()))
@@ -98,11 +98,12 @@ def test_a_line_too_many(tmp_path: Path, more: bytes) -> None:
     assert finding.expected == MEMBERS
 
 
-def test_a_record_whose_last_line_has_no_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "found"), [(b"", "0"), (b"\n\n", "2")])
+def test_record_ends_with_exactly_one_line_feed(tmp_path: Path, end: bytes, found: str) -> None:
     path = finished_wheel(tmp_path)
-    (finding,) = result_of(tamper(path, {RECORD: read_zip(path)[RECORD].rstrip(b"\n")})).findings
+    (finding,) = result_of(tamper(path, {RECORD: read_zip(path)[RECORD].rstrip(b"\n") + end})).findings
 
-    assert (finding.file, finding.expected) == (RECORD, "a line feed at its end")
+    assert (finding.file, finding.expected, finding.found) == (RECORD, "one line feed at the end", found)
 
 
 def with_entry(path: Path, entry: bytes) -> bytes:

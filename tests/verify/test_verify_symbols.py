@@ -1,4 +1,4 @@
-"""Gate symbols: what nothing of the cell defines is found before anybody imports it, and the reason is told."""
+"""Gate symbols: undefined symbols are found without importing, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
-from wheelfactory.verify.symbols import check_symbols, explain, judge
+from wheelfactory.verify.symbols import check_file, check_symbols, explain_symbol
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 from wheelfactory.wheel.elf.scope import Scope, load_scope
@@ -61,15 +61,15 @@ def elf(**more: Any) -> ElfFile:
             id="not in that torch",
         ),
         pytest.param("hipNew", [], "HIP 6.4.43484 does not have it, so this was built for another ROCm", id="HIP"),
-        pytest.param("_ZN4attn3runEv", [], "an object was not linked", id="nobody's"),
+        pytest.param("_ZN4attn3runEv", [], "link the missing object", id="nobody's"),
     ],
 )
-def test_the_reason_is_told_with_the_cure(symbol: str, same: list[str], why: str) -> None:
-    assert why in explain(symbol, same, TORCH)
+def test_the_finding_has_reason_and_remedy(symbol: str, same: list[str], why: str) -> None:
+    assert why in explain_symbol(symbol, same, TORCH)
 
 
-def test_what_is_defined_is_not_found_and_what_is_not_is_named() -> None:
-    found, unknown = judge(elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev")), scope("hipMalloc"), TORCH)
+def test_only_undefined_symbols_are_findings() -> None:
+    found, unknown = check_file(elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev")), scope("hipMalloc"), TORCH)
 
     (finding,) = found
     assert (finding.file, unknown) == ("x.so", 0)
@@ -79,13 +79,13 @@ def test_what_is_defined_is_not_found_and_what_is_not_is_named() -> None:
 
 
 def test_a_weak_symbol_may_stay_undefined() -> None:
-    assert judge(elf(weak=("optional",)), scope(), TORCH) == ([], 0)
+    assert check_file(elf(weak=("optional",)), scope(), TORCH) == ([], 0)
 
 
-def test_a_symbol_that_a_missing_rocm_library_may_define_is_counted_and_not_judged() -> None:
+def test_symbols_of_a_missing_rocm_library_are_only_counted() -> None:
     made = elf(undefined=("hipMalloc", "_ZN3c105ErrorC1Ev"))
 
-    found, unknown = judge(made, scope(missing=("libamdhip64.so.6",)), TORCH)
+    found, unknown = check_file(made, scope(missing=("libamdhip64.so.6",)), TORCH)
 
     assert [finding.found for finding in found] == ["c10::Error::Error (_ZN3c105ErrorC1Ev)"]
     assert unknown == 1
@@ -94,12 +94,12 @@ def test_a_symbol_that_a_missing_rocm_library_may_define_is_counted_and_not_judg
 def test_a_versioned_symbol_is_excused_by_its_own_library_only() -> None:
     made = elf(source='#include <stdio.h>\nvoid f(void) { puts(""); }', flags=("-O0",))
 
-    assert judge(made, scope(missing=("libc.so.6",)), TORCH)[1] > 0
-    assert any("puts" in finding.found for finding in judge(made, scope(missing=("libamdhip64.so.6",)), TORCH)[0])
+    assert check_file(made, scope(missing=("libc.so.6",)), TORCH)[1] > 0
+    assert any("puts" in finding.found for finding in check_file(made, scope(missing=("libamdhip64.so.6",)), TORCH)[0])
 
 
 def test_hundreds_of_symbols_are_not_all_shown() -> None:
-    found, _ = judge(elf(undefined=tuple(f"_ZN2at5f{i:04}Ev" for i in range(100))), scope(), TORCH)
+    found, _ = check_file(elf(undefined=tuple(f"_ZN2at5f{i:04}Ev" for i in range(100))), scope(), TORCH)
 
     assert len(found) == 21
     assert found[-1].found == "80 more that nothing defines"
@@ -210,14 +210,14 @@ def test_a_real_extension_is_resolved_by_the_torch_it_was_built_against(torch: P
     made = extension_of(torch, tmp_path)
 
     assert len(made.undefined) > 20
-    assert judge(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2")) == ([], 0)
+    assert check_file(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2")) == ([], 0)
 
 
 @pytest.mark.slow
 def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_torch: Path, tmp_path: Path) -> None:
     made = extension_of(torch, tmp_path)
 
-    found, _ = judge(made, scope_of(made, other_torch), Toolchain(torch="2.9.1", hip="6.4"))
+    found, _ = check_file(made, scope_of(made, other_torch), Toolchain(torch="2.9.1", hip="6.4"))
 
     assert found
     assert all("so this was built for another torch minor" in finding.remedy for finding in found)
@@ -225,10 +225,10 @@ def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_t
 
 
 @pytest.mark.slow
-def test_a_real_extension_of_the_old_abi_is_told_so(torch: Path, tmp_path: Path) -> None:
+def test_a_real_extension_with_the_old_abi_is_explained(torch: Path, tmp_path: Path) -> None:
     made = extension_of(torch, tmp_path, "-D_GLIBCXX_USE_CXX11_ABI=0", "-Wl,--unresolved-symbols=ignore-all")
 
-    found, _ = judge(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2"))
+    found, _ = check_file(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2"))
 
     (finding,) = (finding for finding in found if "torchCheckFail" in finding.found)
     assert finding.remedy.startswith("built with the old C++ ABI, torch 2.13.0 has the new")

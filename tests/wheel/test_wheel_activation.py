@@ -1,4 +1,4 @@
-"""A Triton wheel works as installed: no variable is needed, and one that asks for the other backend is answered."""
+"""An installed Triton wheel works without a variable, and explains a variable that selects the other backend."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def python(installed: Path, code: str, value: str | None = None) -> subprocess.C
 
 
 @pytest.mark.parametrize("value", [None, "", "TRUE", "true", "1"], ids=["unset", "empty", "TRUE", "true", "1"])
-def test_the_backend_is_triton_whatever_asks_for_it(installed: Path, value: str | None) -> None:
+def test_the_backend_is_triton_for_every_value_but_off(installed: Path, value: str | None) -> None:
     done = python(installed, SAYS_BACKEND, value)
 
     assert (done.stdout.strip(), done.returncode) == (TRITON_BACKEND, 0)
@@ -49,7 +49,7 @@ def test_the_backend_is_triton_whatever_asks_for_it(installed: Path, value: str 
 
 
 @pytest.mark.parametrize("value", ["FALSE", "0", "no"])
-def test_who_asks_for_the_other_backend_is_told_what_to_do(installed: Path, value: str) -> None:
+def test_requesting_the_other_backend_raises_with_a_remedy(installed: Path, value: str) -> None:
     done = python(installed, SAYS_BACKEND, value)
 
     assert done.returncode == 1

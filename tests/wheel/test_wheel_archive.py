@@ -1,4 +1,4 @@
-"""Archives are opened only if every tool sees the same, harmless files in them; each other kind has its fault."""
+"""An archive is opened only if every tool extracts the same, harmless files; every other archive has a fault."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ ELSEWHERE = {"members": 0xFFFF, "here": 0xFFFF, "size": WIDE, "offset": WIDE} | 
     "wide size": 47,
     "wide offset": 33,
 }
-"""An end record that leaves everything to the larger one; the numbers are those of an archive of S."""
+"""An end record whose values are all in the ZIP64 record; the numbers fit an archive of S."""
 
 
 def faults(folder: Path, data: bytes) -> list[tuple[str, str, str]]:
-    """Member, expectation and finding of each fault; an archive with any is not opened either."""
+    """Return member, expectation and finding of each fault; assert that `open_archive` refuses the archive too."""
     path = folder / "x.whl"
     path.write_bytes(data)
     found = find_archive_faults(path)
-    if found and "unpack to what" not in found[0].expected:  # what members unpack to is not looked at to open them
-        with pytest.raises(InputError, match="archive refused"), open_archive(path):
+    if found and "unpack to the size" not in found[0].expected:  # opening does not unpack
+        with pytest.raises(InputError, match="unsafe archive"), open_archive(path):
             pass
     return [(fault.member, fault.expected, fault.found) for fault in found]
 
 
 def refused(folder: Path, data: bytes) -> str:
-    """Why an archive cannot be read at all."""
+    """Return why an archive is damaged."""
     path = folder / "x.whl"
     path.write_bytes(data)
     with pytest.raises(InputError, match="damaged zip file") as found:
@@ -49,7 +49,7 @@ def refused(folder: Path, data: bytes) -> str:
 
 
 class Unseekable(io.BytesIO):
-    """A file that is written from its beginning to its end, like a pipe."""
+    """An archive written to a file that cannot seek, like a pipe."""
 
     def seekable(self) -> bool:
         return False
@@ -73,185 +73,144 @@ def wide(packed: int, unpacked: int) -> bytes:
     return struct.pack("<HHQQ", 1, 16, unpacked, packed)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(zip_bytes([]), id="no member"),
-        pytest.param(zip_bytes([A, B]), id="deflated"),
-        pytest.param(
-            zip_bytes([Member("a.bin", b"12", method=0), Member("b/", method=0, mode=0o40755), B]), id="stored"
-        ),
-        pytest.param(zip_bytes([Member("a", flags=0x6), Member("a.b"), Member("a-b/c")]), id="names that begin alike"),
-        pytest.param(zip_bytes([Member("é.py", b"1"), Member("日/本.py", b"2")]), id="names in UTF-8"),
-        pytest.param(zip_bytes([Member("a.py", b"1", mode=0), Member("b/c/d/e", mode=0o100755)]), id="modes"),
-        pytest.param(zip_bytes([A, B], wide=True), id="the larger end record"),
-        pytest.param(zip_bytes([S], wide=True, end=ELSEWHERE), id="the larger end record alone"),
-        pytest.param(
-            zip_bytes([Member("a", b"12", 0, local={"packed": WIDE, "unpacked": WIDE}, local_extra=wide(2, 2))]),
-            id="sizes of 8 bytes",
-        ),
-        pytest.param(zip_bytes([Member("a", b"12", extra=b"UT\x05\0" + bytes(5))]), id="a time of another system"),
-        pytest.param(zip_bytes([Member("a", b"12", flags=STREAMED), B]), id="sizes that follow"),
-        pytest.param(streamed(), id="written to a pipe"),
-    ],
-)
-def test_a_good_archive(tmp_path: Path, data: bytes) -> None:
-    assert faults(tmp_path, data) == []
-    with open_archive(tmp_path / "x.whl") as archive:
-        assert archive.testzip() is None
+GOOD_ARCHIVES: list[bytes] = [
+    zip_bytes([]),  # no member
+    zip_bytes([A, B]),  # deflated
+    zip_bytes([Member("a.bin", b"12", method=0), Member("b/", method=0, mode=0o40755), B]),  # stored
+    zip_bytes([Member("a", flags=0x6), Member("a.b"), Member("a-b/c")]),  # names that begin alike
+    zip_bytes([Member("é.py", b"1"), Member("日/本.py", b"2")]),  # names in UTF-8
+    zip_bytes([Member("a.py", b"1", mode=0), Member("b/c/d/e", mode=0o100755)]),  # modes
+    zip_bytes([A, B], wide=True),  # the larger end record
+    zip_bytes([S], wide=True, end=ELSEWHERE),  # the larger end record alone
+    zip_bytes(
+        [Member("a", b"12", 0, local={"packed": WIDE, "unpacked": WIDE}, local_extra=wide(2, 2))]
+    ),  # sizes of 8 bytes
+    zip_bytes([Member("a", b"12", extra=b"UT\x05\0" + bytes(5))]),  # a time of another system
+    zip_bytes([Member("a", b"12", flags=STREAMED), B]),  # sizes that follow
+    streamed(),  # written to a pipe
+]
+
+
+def test_good_archives_have_no_faults(tmp_path: Path) -> None:
+    for data in GOOD_ARCHIVES:
+        assert faults(tmp_path, data) == []
+        with open_archive(tmp_path / "x.whl") as archive:
+            assert archive.testzip() is None
 
 
 def in_place(member: Member, **changes: object) -> Member:
     return Member(**{**vars(member), **changes})
 
 
-@pytest.mark.parametrize(
-    ("members", "expected", "found"),
-    [
-        # names
-        pytest.param([Member("../a")], "a path without empty parts", "such a part", id="above"),
-        pytest.param([Member("a/../../b")], "a path without empty parts", "such a part", id="above, later"),
-        pytest.param([Member("a/./b")], "a path without empty parts", "such a part", id="dot"),
-        pytest.param([Member("a//b")], "a path without empty parts", "such a part", id="an empty part"),
-        pytest.param([Member("..")], "a path without empty parts", "such a part", id="the folder above"),
-        pytest.param([Member("/a")], "a relative path", "a path of another kind", id="absolute"),
-        pytest.param([Member("C:/a")], "a relative path", "a path of another kind", id="a drive"),
-        pytest.param([Member("a\\b")], "a relative path", "a path of another kind", id="backslash"),
-        pytest.param([Member("a\nb")], "a name that can be printed", "a control character", id="line feed"),
-        pytest.param([Member("a\0b")], "a name that can be printed", "a control character", id="zero byte"),
-        pytest.param([Member("a\x9bb")], "a name that can be printed", "a control character", id="C1 control"),
-        pytest.param([Member("a" * 256)], "a name that a file system takes", "a longer one", id="a long part"),
-        pytest.param([Member("é" * 128)], "a name that a file system takes", "a longer one", id="a part of many bytes"),
-        pytest.param([Member("a/" * 2048 + "b")], "a name that a file system takes", "a longer one", id="a long path"),
-        pytest.param(
-            [Member("a", local={"name": b"\xe9"}, central={"name": b"\xe9"})],
-            *("a name in UTF-8", "one that is not marked as such"),
-            id="another character set",
-        ),
-        pytest.param(
-            [Member("a", extra=struct.pack("<HHBI", 0x7075, 6, 1, 0) + b"b")],
-            *("one name, and extra fields that can be read", "others"),
-            id="a second name",
-        ),
-        pytest.param([Member("a", extra=b"UT\x05")], "extra fields that can be read", "others", id="half a field"),
-        # kinds
-        pytest.param([Member("a", mode=stat.S_IFLNK | 0o777)], "a plain file", "a symbolic link", id="link"),
-        pytest.param([Member("a", mode=stat.S_IFCHR)], "a plain file", "a file of mode 20000", id="device"),
-        pytest.param([Member("a", mode=stat.S_IFIFO)], "a plain file", "a file of mode 10000", id="pipe"),
-        pytest.param([Member("a", mode=stat.S_IFDIR)], "a plain file", "a file of mode 40000", id="a folder, or not"),
-        pytest.param([Member("a/", b"1")], "a folder without content", "1 bytes", id="a folder, or a file"),
-        pytest.param([Member("a", flags=1)], "a file that can be read", "encrypted", id="encrypted"),
-        pytest.param([Member("a", flags=0x2000)], "every tool can read", "flags 0x2000", id="masked headers"),
-        pytest.param([Member("a", method=12)], "stored or deflated", "packed by method 12", id="bzip2"),
-        pytest.param([Member("a", method=14)], "stored or deflated", "packed by method 14", id="LZMA"),
-        pytest.param([Member("a", b"1", 0, STREAMED)], "a stored file with one size", "another", id="stored, no size"),
-        pytest.param(
-            [Member("a", b"12", 0, local={"unpacked": 1}, central={"unpacked": 1})],
-            *("a stored file with one size, said before it", "another"),
-            id="stored, two sizes",
-        ),
-        # two of a name
-        pytest.param([A, B, A], "one member of a name", "two", id="twice"),
-        pytest.param([Member("a/"), Member("a/b"), Member("a/")], "one member of a name", "two", id="a folder twice"),
-        pytest.param([Member("a"), Member("a/")], "one member of a name", "two", id="file and folder"),
-        pytest.param(
-            [Member("a/b/c"), Member("a-"), Member("a")], "a file or a folder", "both", id="file above a file"
-        ),
-        pytest.param([Member("a"), Member("a/b/")], "a file or a folder", "both", id="file above a folder"),
-        pytest.param(
-            [Member("/".join(["a"] * 80)), Member("/".join(["a"] * 79))], "a file or a folder", "both", id="far below"
-        ),
-        # headers that say something else
-        pytest.param([Member("a", local={"name": b"b"})], "what the directory", "another name", id="another name"),
-        pytest.param([Member("a", b"12", local={"unpacked": 3})], "what the directory", "size", id="more before it"),
-        pytest.param([Member("a", b"12", central={"unpacked": 3})], "what the directory", "size", id="more in the end"),
-        pytest.param([Member("a", b"12", local={"crc": 1})], "what the directory", "another", id="another CRC"),
-        pytest.param([Member("a", b"12", local={"packed": 1})], "what the directory", "another", id="another length"),
-        pytest.param([Member("a", b"12", 0, local={"method": 8})], "what the directory", "method", id="another method"),
-        pytest.param([Member("a", b"12", local={"flags": 8})], "what the directory", "another", id="another flag"),
-        pytest.param(
-            [Member("a", local={"flags": 0x800})], "what the directory", "another", id="another character set"
-        ),
-        pytest.param(
-            [Member("a", b"12", 0, local={"packed": WIDE, "unpacked": WIDE}, local_extra=wide(2, 3))],
-            *("what the directory of the archive says", "another name, size or method"),
-            id="another size of 8 bytes",
-        ),
-        pytest.param(
-            [Member("a", b"12", 0, local={"packed": WIDE})],
-            "a header before the member",
-            "none",
-            id="no size of 8 bytes",
-        ),
-        pytest.param(
-            [Member("a", local_extra=b"UT\x05")], "a header before the member", "none", id="half a local field"
-        ),
-        pytest.param(
-            [Member("a", local_extra=struct.pack("<HHBI", 0x7075, 6, 1, 0) + b"b")],
-            *("a header before the member", "none"),
-            id="a second local name",
-        ),
-        pytest.param(
-            [Member("a", local_extra=b"UT\x05\0ab")], "a header before the member", "none", id="less than a field says"
-        ),
-        pytest.param(
-            [Member("a", local_extra=2 * b"UT\0\0")], "a header before the member", "none", id="a field twice"
-        ),
-        pytest.param(
-            [Member("a", b"12", local={"crc": 0, "packed": 0, "unpacked": 0})],
-            *("what the directory of the archive says", "another name, size or method"),
-            id="no sizes, and none that follow",
-        ),
-        pytest.param(
-            [Member("a", b"12", flags=STREAMED, local={"crc": 7})], "what the directory", "another", id="half streamed"
-        ),
-        pytest.param([A, in_place(B, central={"offset": 3})], "its own bytes", "overlaps it", id="no header there"),
-        # what stands between
-        pytest.param([A, in_place(B, before=b"!")], "right behind", "1 bytes in between", id="a byte between"),
-        pytest.param([in_place(A, before=b"MZ"), B], "right behind", "2 bytes in between", id="something before"),
-        pytest.param(
-            [A, in_place(B, before=zip_bytes([Member("c.py")])[:30])], "right behind", "bytes in between", id="hidden"
-        ),
-        pytest.param(
-            [A, in_place(A, name="c", central={"offset": 0})], "its own bytes", "overlaps it", id="shared bytes"
-        ),
-        pytest.param(
-            [Member("a", b"12", flags=STREAMED, descriptor=b"")],
-            "the sizes that follow it",
-            "none",
-            id="no sizes follow",
-        ),
-        pytest.param(
-            [Member("a", b"12", flags=STREAMED, descriptor=struct.pack("<4sIII", b"PK\x07\x08", 1, 4, 2))],
-            *("the sizes that follow it to be right", "others, or none"),
-            id="wrong sizes follow",
-        ),
-        pytest.param([Member("a", b"12", descriptor=bytes(16))], "right behind", "16 bytes", id="sizes of nothing"),
-        # what members unpack to
-        pytest.param(
-            [Member("a", b"12", packed=deflated(b"13"))], "to unpack to what", "something else", id="other bytes"
-        ),
-        pytest.param([Member("a", b"12", packed=deflated(b"123"))], "to unpack to what", "else", id="unpacks to more"),
-        pytest.param([Member("a", b"12", packed=deflated(b"1"))], "to unpack to what", "else", id="unpacks to less"),
-        pytest.param(
-            [Member("a", b"12", packed=deflated(b"12") + b"3")], "to unpack to what", "else", id="more behind"
-        ),
-        pytest.param([Member("a", b"12", packed=deflated(b"12")[:-1])], "to unpack to what", "else", id="cut short"),
-        pytest.param([Member("a", b"12", packed=b"\xff\xff")], "to unpack to what", "else", id="not deflated"),
-        pytest.param([Member("a", b"12", packed=b"")], "to unpack to what", "else", id="nothing"),
-        pytest.param([Member("a", b"12", 0, packed=b"13")], "to unpack to what", "else", id="other stored bytes"),
-        # all together
-        pytest.param([Member("a", bytes(1 << 27))], "to unpack to 100 times", "134217728 bytes", id="bomb"),
-    ],
-)
-def test_an_archive_with_a_fault(tmp_path: Path, members: list[Member], expected: str, found: str) -> None:
-    fault, *_ = faults(tmp_path, zip_bytes(members))
-
-    assert expected in fault[1]
-    assert found in fault[2]
+FAULTS: list[tuple[list[Member], str, str]] = [
+    ([Member("../a")], "a path without empty parts", "such a part"),  # above
+    ([Member("a/../../b")], "a path without empty parts", "such a part"),  # above, later
+    ([Member("a/./b")], "a path without empty parts", "such a part"),  # dot
+    ([Member("a//b")], "a path without empty parts", "such a part"),  # an empty part
+    ([Member("..")], "a path without empty parts", "such a part"),  # the folder above
+    ([Member("/a")], "a relative path", "an absolute path or a backslash"),  # absolute
+    ([Member("C:/a")], "a relative path", "an absolute path or a backslash"),  # a drive
+    ([Member("a\\b")], "a relative path", "an absolute path or a backslash"),  # backslash
+    ([Member("a\nb")], "a printable name", "a control character"),  # line feed
+    ([Member("a\0b")], "a printable name", "a control character"),  # zero byte
+    ([Member("a\x9bb")], "a printable name", "a control character"),  # C1 control
+    ([Member("a" * 256)], "a name of at most 255 bytes", "a longer name"),  # a long part
+    ([Member("é" * 128)], "a name of at most 255 bytes", "a longer name"),  # a part of many bytes
+    ([Member("a/" * 2048 + "b")], "a name of at most 255 bytes", "a longer name"),  # a long path
+    (
+        [Member("a", local={"name": b"\xe9"}, central={"name": b"\xe9"})],
+        *("a name marked as UTF-8", "no UTF-8 flag"),
+    ),  # another character set
+    (
+        [Member("a", extra=struct.pack("<HHBI", 0x7075, 6, 1, 0) + b"b")],
+        *("one name and valid extra fields", "a second name"),
+    ),  # a second name
+    ([Member("a", extra=b"UT\x05")], "valid extra fields", "damaged"),  # half a field
+    ([Member("a", mode=stat.S_IFLNK | 0o777)], "a regular file", "a symbolic link"),  # link
+    ([Member("a", mode=stat.S_IFCHR)], "a regular file", "a file of mode 20000"),  # device
+    ([Member("a", mode=stat.S_IFIFO)], "a regular file", "a file of mode 10000"),  # pipe
+    ([Member("a", mode=stat.S_IFDIR)], "a regular file", "a file of mode 40000"),  # a folder, or not
+    ([Member("a/", b"1")], "a folder without content", "1 bytes"),  # a folder, or a file
+    ([Member("a", flags=1)], "an unencrypted file", "encrypted"),  # encrypted
+    ([Member("a", flags=0x2000)], "every tool supports", "flags 0x2000"),  # masked headers
+    ([Member("a", method=12)], "stored or deflated", "compression method 12"),  # bzip2
+    ([Member("a", method=14)], "stored or deflated", "compression method 14"),  # LZMA
+    ([Member("a", b"1", 0, STREAMED)], "a stored file with one size", "a descriptor"),  # stored, no size
+    (
+        [Member("a", b"12", 0, local={"unpacked": 1}, central={"unpacked": 1})],
+        *("a stored file with one size, in its header", "two sizes"),
+    ),  # stored, two sizes
+    ([A, B, A], "one member of this name", "two"),  # twice
+    ([Member("a/"), Member("a/b"), Member("a/")], "one member of this name", "two"),  # a folder twice
+    ([Member("a"), Member("a/")], "one member of this name", "two"),  # file and folder
+    ([Member("a/b/c"), Member("a-"), Member("a")], "a file or a folder", "both"),  # file above a file
+    ([Member("a"), Member("a/b/")], "a file or a folder", "both"),  # file above a folder
+    ([Member("/".join(["a"] * 80)), Member("/".join(["a"] * 79))], "a file or a folder", "both"),  # far below
+    ([Member("a", local={"name": b"b"})], "header and the directory", "another name"),  # another name
+    ([Member("a", b"12", local={"unpacked": 3})], "header and the directory", "size"),  # more before it
+    ([Member("a", b"12", central={"unpacked": 3})], "header and the directory", "size"),  # more in the end
+    ([Member("a", b"12", local={"crc": 1})], "header and the directory", "another"),  # another CRC
+    ([Member("a", b"12", local={"packed": 1})], "header and the directory", "another"),  # another length
+    ([Member("a", b"12", 0, local={"method": 8})], "header and the directory", "method"),  # another method
+    ([Member("a", b"12", local={"flags": 8})], "header and the directory", "another"),  # another flag
+    ([Member("a", local={"flags": 0x800})], "header and the directory", "another"),  # another character set
+    (
+        [Member("a", b"12", 0, local={"packed": WIDE, "unpacked": WIDE}, local_extra=wide(2, 3))],
+        *("the header and the directory to agree", "another name, size or method"),
+    ),  # another size of 8 bytes
+    ([Member("a", b"12", 0, local={"packed": WIDE})], "a header before the member", "no header"),  # no size of 8 bytes
+    ([Member("a", local_extra=b"UT\x05")], "a header before the member", "no header"),  # half a local field
+    (
+        [Member("a", local_extra=struct.pack("<HHBI", 0x7075, 6, 1, 0) + b"b")],
+        *("a header before the member", "no header"),
+    ),  # a second local name
+    ([Member("a", local_extra=b"UT\x05\0ab")], "a header before the member", "no header"),  # less than a field says
+    ([Member("a", local_extra=2 * b"UT\0\0")], "a header before the member", "no header"),  # a field twice
+    (
+        [Member("a", b"12", local={"crc": 0, "packed": 0, "unpacked": 0})],
+        *("the header and the directory to agree", "another name, size or method"),
+    ),  # no sizes, and none that follow
+    ([Member("a", b"12", flags=STREAMED, local={"crc": 7})], "header and the directory", "another"),  # half streamed
+    ([A, in_place(B, central={"offset": 3})], "where the member before it ends", "overlap"),  # no header there
+    ([A, in_place(B, before=b"!")], "where the member before it ends", "1 bytes in between"),  # a byte between
+    ([in_place(A, before=b"MZ"), B], "where the member before it ends", "2 bytes in between"),  # something before
+    (
+        [A, in_place(B, before=zip_bytes([Member("c.py")])[:30])],
+        "where the member before it ends",
+        "bytes in between",
+    ),  # hidden
+    ([A, in_place(A, name="c", central={"offset": 0})], "where the member before it ends", "overlap"),  # shared bytes
+    (
+        [Member("a", b"12", flags=STREAMED, descriptor=b"")],
+        "a descriptor with",
+        "a wrong descriptor",
+    ),  # no sizes follow
+    (
+        [Member("a", b"12", flags=STREAMED, descriptor=struct.pack("<4sIII", b"PK\x07\x08", 1, 4, 2))],
+        *("a descriptor with the right sizes", "a wrong descriptor"),
+    ),  # wrong sizes follow
+    ([Member("a", b"12", descriptor=bytes(16))], "where the member before it ends", "16 bytes"),  # sizes of nothing
+    ([Member("a", b"12", packed=deflated(b"13"))], "to unpack to the size", "other bytes"),  # other bytes
+    ([Member("a", b"12", packed=deflated(b"123"))], "to unpack to the size", "other bytes"),  # unpacks to more
+    ([Member("a", b"12", packed=deflated(b"1"))], "to unpack to the size", "other bytes"),  # unpacks to less
+    ([Member("a", b"12", packed=deflated(b"12") + b"3")], "to unpack to the size", "other bytes"),  # more behind
+    ([Member("a", b"12", packed=deflated(b"12")[:-1])], "to unpack to the size", "other bytes"),  # cut short
+    ([Member("a", b"12", packed=b"\xff\xff")], "to unpack to the size", "other bytes"),  # not deflated
+    ([Member("a", b"12", packed=b"")], "to unpack to the size", "other bytes"),  # nothing
+    ([Member("a", b"12", 0, packed=b"13")], "to unpack to the size", "other bytes"),  # other stored bytes
+    ([Member("a", bytes(80 << 20))], "at most 100 times", "83886080 bytes"),  # bomb
+]
 
 
-def test_the_first_prefix_that_a_streaming_reader_sees_is_no_second_file(tmp_path: Path) -> None:
+def test_unsafe_archives_are_refused(tmp_path: Path) -> None:
+    for members, expected, found in FAULTS:
+        fault, *_ = faults(tmp_path, zip_bytes(members))
+
+        assert expected in fault[1]
+        assert found in fault[2]
+
+
+def test_data_after_the_end_of_a_deflate_stream_is_a_fault(tmp_path: Path) -> None:
     """A member whose packed data ends early, with another member hidden in the rest of its bytes."""
     hidden = zip_bytes([Member("evil.py", b"import os")])
     packed = deflated(b"x = 1\n")
@@ -260,7 +219,7 @@ def test_the_first_prefix_that_a_streaming_reader_sees_is_no_second_file(tmp_pat
     assert [fault[0] for fault in faults(tmp_path, zip_bytes([member]))] == ["'a.py'"]
 
 
-def test_every_fault_is_told_but_not_millions(tmp_path: Path) -> None:
+def test_the_number_of_reported_faults_is_limited(tmp_path: Path) -> None:
     assert len(faults(tmp_path, zip_bytes([Member("../a"), Member("/b"), Member("c\n")]))) == 3
     assert len(faults(tmp_path, zip_bytes([Member(f"../{number}") for number in range(500)]))) == 100
 
@@ -271,37 +230,31 @@ def test_a_fault_names_its_member_so_that_it_can_be_printed(tmp_path: Path) -> N
     assert member == r"'\x1b[2Ja'"
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        pytest.param(b"", "cut short", id="nothing"),
-        pytest.param(b"x = 1" * 100, "does not end with an end record", id="another file"),
-        pytest.param(zip_bytes([A])[:-1], "does not end with an end record", id="cut short"),
-        pytest.param(zip_bytes([A]) + b"!", "does not end with an end record", id="something behind"),
-        pytest.param(zip_bytes([A], comment=b"hello"), "does not end with an end record", id="a comment"),
-        pytest.param(zip_bytes([A], end={"comment": 5}), "does not end with an end record", id="half a comment"),
-        pytest.param(zip_bytes([A], end={"disk": 1}), "one of several disks", id="disk"),
-        pytest.param(zip_bytes([A], end={"here": 0}), "one of several disks", id="members on other disks"),
-        pytest.param(zip_bytes([A, B], end={"members": 1}), "2 members, the end record says 1", id="fewer members"),
-        pytest.param(zip_bytes([A], end={"members": 2}), "1 members, the end record says 2", id="more members"),
-        pytest.param(zip_bytes([A], end={"size": WIDE}), "a directory of 4294967295 bytes", id="a huge directory"),
-        pytest.param(zip_bytes([S], end={"size": 40}), "central directory", id="half a directory"),
-        pytest.param(zip_bytes([A], wide=True, end={"wide members": 2}), "end records that differ", id="two numbers"),
-        pytest.param(zip_bytes([A], wide=True, end={"wide size": 49}), "end records that differ", id="two sizes"),
-        pytest.param(zip_bytes([A], wide=True, end={"wide offset": 0}), "end records that differ", id="two places"),
-        pytest.param(
-            zip_bytes([A], wide=True, end={"wide place": 0}), "not where its locator says", id="another place"
-        ),
-        pytest.param(zip_bytes([A], wide=True, end={"disks": 2}), "one of several disks", id="more disks"),
-        pytest.param(
-            zip_bytes([S])[:80] + b"PK\x06\x07" + bytes(16) + zip_bytes([S])[80:],
-            "not where its locator says",
-            id="alone",
-        ),
-    ],
-)
-def test_what_is_no_archive(tmp_path: Path, data: bytes, why: str) -> None:
-    assert why in refused(tmp_path, data)
+NO_ARCHIVES: list[tuple[bytes, str]] = [
+    (b"", "truncated"),  # nothing
+    (b"x = 1" * 100, "no end record at the end"),  # another file
+    (zip_bytes([A])[:-1], "no end record at the end"),  # cut short
+    (zip_bytes([A]) + b"!", "no end record at the end"),  # something behind
+    (zip_bytes([A], comment=b"hello"), "no end record at the end"),  # a comment
+    (zip_bytes([A], end={"comment": 5}), "no end record at the end"),  # half a comment
+    (zip_bytes([A], end={"disk": 1}), "split archives are not supported"),  # disk
+    (zip_bytes([A], end={"here": 0}), "split archives are not supported"),  # members on other disks
+    (zip_bytes([A, B], end={"members": 1}), "2 members, the end record says 1"),  # fewer members
+    (zip_bytes([A], end={"members": 2}), "1 members, the end record says 2"),  # more members
+    (zip_bytes([A], end={"size": WIDE}), "a directory of 4294967295 bytes"),  # a huge directory
+    (zip_bytes([S], end={"size": 40}), "central directory"),  # half a directory
+    (zip_bytes([A], wide=True, end={"wide members": 2}), "end records differ"),  # two numbers
+    (zip_bytes([A], wide=True, end={"wide size": 49}), "end records differ"),  # two sizes
+    (zip_bytes([A], wide=True, end={"wide offset": 0}), "end records differ"),  # two places
+    (zip_bytes([A], wide=True, end={"wide place": 0}), "not where its locator says"),  # another place
+    (zip_bytes([A], wide=True, end={"disks": 2}), "split archives are not supported"),  # more disks
+    (zip_bytes([S])[:80] + b"PK\x06\x07" + bytes(16) + zip_bytes([S])[80:], "not where its locator says"),  # alone
+]
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    for data, why in NO_ARCHIVES:
+        assert why in refused(tmp_path, data)
 
 
 @pytest.mark.parametrize(
@@ -314,10 +267,10 @@ def test_what_is_no_archive(tmp_path: Path, data: bytes, why: str) -> None:
         pytest.param(zip_bytes([S], end={"offset": 40}), "-7 bytes", id="a directory that begins later"),
     ],
 )
-def test_a_directory_that_is_not_where_it_is_said_to_be(tmp_path: Path, data: bytes, moved: str) -> None:
+def test_a_directory_at_another_offset_is_refused(tmp_path: Path, data: bytes, moved: str) -> None:
     found = faults(tmp_path, data)
 
     if moved:
-        assert found[0] == ("(all)", "nothing before the first member, and the directory where it is said to be", moved)
+        assert found[0] == ("(all)", "nothing before the first member, and the directory at its offset", moved)
     else:
         assert found[0][0] == "(the directory)"

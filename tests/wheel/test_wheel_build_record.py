@@ -1,4 +1,4 @@
-"""The build record: written as JSON into dist-info, read back as it was, and never half believed."""
+"""The build record: JSON in dist-info; any damage is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRUTH = json.loads(build_record(CK).as_bytes())
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
-def test_what_is_written_is_read_back(tmp_path: Path, cell: Cell) -> None:
+def test_a_written_record_reads_back(tmp_path: Path, cell: Cell) -> None:
     assert read_build_record(Wheel.open(finished_wheel(tmp_path, cell))) == build_record(cell)
 
 
@@ -34,7 +34,7 @@ def test_equal_records_are_equal_bytes() -> None:
     assert build_record(CK).as_bytes() == build_record(CK).as_bytes()
 
 
-def test_a_foreign_wheel_has_none(tmp_path: Path) -> None:
+def test_a_wheel_of_another_project_has_no_record(tmp_path: Path) -> None:
     assert read_build_record(Wheel.open(make_wheel(tmp_path))) is None
 
 
@@ -42,29 +42,29 @@ def without(*fields: str) -> str:
     return json.dumps({name: value for name, value in TRUTH.items() if name not in fields})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("not JSON", id="not JSON"),
-        pytest.param("[]", id="not an object"),
-        pytest.param(without("cell"), id="no cell"),
-        pytest.param(without("label", "source"), id="no label and no source"),
-        pytest.param(json.dumps({**TRUTH, "format": 2}), id="a later format"),
-        pytest.param(json.dumps({**TRUTH, "gpu": "MI300X"}), id="an unknown field"),
-        pytest.param(json.dumps({**TRUTH, "offload_archs": "gfx90a"}), id="archs as text"),
-        pytest.param(json.dumps({**TRUTH, "toolchain": {"glibc": "new"}}), id="a glibc that is no version"),
-        pytest.param("\udcff", id="not UTF-8"),
-    ],
-)
-def test_a_damaged_one_is_an_input_error_that_names_it(tmp_path: Path, text: str) -> None:
-    path = make_wheel(tmp_path, dist_info_members={BUILD_RECORD_NAME: text.encode(errors="surrogateescape")})
+DAMAGED_RECORDS: list[str] = [
+    "",  # empty
+    "not JSON",  # not JSON
+    "[]",  # not an object
+    without("cell"),  # no cell
+    without("label", "source"),  # no label and no source
+    json.dumps({**TRUTH, "format": 2}),  # a later format
+    json.dumps({**TRUTH, "gpu": "MI300X"}),  # an unknown field
+    json.dumps({**TRUTH, "offload_archs": "gfx90a"}),  # archs as text
+    json.dumps({**TRUTH, "toolchain": {"glibc": "new"}}),  # a glibc that is no version
+    "\udcff",  # not UTF-8
+]
 
-    with pytest.raises(InputError, match="damaged build record") as caught:
-        read_build_record(Wheel.open(path))
 
-    assert BUILD_RECORD_NAME in caught.value.which
-    assert path.name in caught.value.which
+def test_a_damaged_record_is_an_input_error_that_names_it(tmp_path: Path) -> None:
+    for text in DAMAGED_RECORDS:
+        path = make_wheel(tmp_path, dist_info_members={BUILD_RECORD_NAME: text.encode(errors="surrogateescape")})
+
+        with pytest.raises(InputError, match="damaged build record") as caught:
+            read_build_record(Wheel.open(path))
+
+        assert BUILD_RECORD_NAME in caught.value.which
+        assert path.name in caught.value.which
 
 
 def test_a_record_cannot_be_changed_once_made() -> None:

@@ -1,4 +1,4 @@
-"""METADATA of a finished wheel: torch pinned to its minor, the version labelled, all else as it was."""
+"""METADATA of a finished wheel: torch is pinned to its minor, the version has the label, the rest is unchanged."""
 
 from __future__ import annotations
 
@@ -62,26 +62,26 @@ def test_doing_it_again_changes_nothing() -> None:
     assert protect_metadata(once, LABEL) == once
 
 
-@pytest.mark.parametrize(
-    "requirement",
-    [
-        pytest.param("Requires-Dist: torch", id="bare"),
-        pytest.param("Requires-Dist: torch>=2.4", id="open window"),
-        pytest.param("Requires-Dist: torch (==2.4.*)", id="in brackets, as METADATA once had it"),
-        pytest.param("Requires-Dist: torch==2.4.1+cu124", id="a CUDA build"),
-        pytest.param('Requires-Dist: torch; python_version >= "3.9"', id="with a marker"),
-        pytest.param('Requires-Dist: torch; extra == "cuda"', id="in an extra"),
-        pytest.param("Requires-Dist: torch @ https://example.org/torch.whl", id="by address"),
-        pytest.param("Requires-Dist: Torch", id="another case"),
-        pytest.param("requires-dist:torch", id="header in lower case"),
-        pytest.param("Requires-Dist:\n        torch", id="folded"),
-        pytest.param("Requires-Dist: torch\nRequires-Dist: torch<3", id="twice"),
-    ],
-)
-def test_any_requirement_on_torch_becomes_the_pin(requirement: str) -> None:
-    found = requirements(protect_metadata(with_requirement(requirement), LABEL))
+TORCH_REQUIREMENTS: list[str] = [
+    "Requires-Dist: torch",  # bare
+    "Requires-Dist: torch>=2.4",  # open window
+    "Requires-Dist: torch (==2.4.*)",  # in brackets, as METADATA once had it
+    "Requires-Dist: torch==2.4.1+cu124",  # a CUDA build
+    'Requires-Dist: torch; python_version >= "3.9"',  # with a marker
+    'Requires-Dist: torch; extra == "cuda"',  # in an extra
+    "Requires-Dist: torch @ https://example.org/torch.whl",  # by address
+    "Requires-Dist: Torch",  # another case
+    "requires-dist:torch",  # header in lower case
+    "Requires-Dist:\n        torch",  # folded
+    "Requires-Dist: torch\nRequires-Dist: torch<3",  # twice
+]
 
-    assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
+
+def test_any_requirement_on_torch_becomes_the_pin() -> None:
+    for requirement in TORCH_REQUIREMENTS:
+        found = requirements(protect_metadata(with_requirement(requirement), LABEL))
+
+        assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
 
 
 def test_a_wheel_that_forgot_torch_gets_the_pin() -> None:
@@ -120,7 +120,7 @@ def test_the_pin_is_a_header_even_in(metadata: str) -> None:
     assert requirements(protect_metadata(metadata, LABEL)) == ["torch==2.5.*"]
 
 
-def test_the_pin_comes_last_where_there_is_no_other_requirement() -> None:
+def test_without_requirements_the_pin_is_the_last_header() -> None:
     assert protect_metadata("Name: flash_attn\nVersion: 2.8.3\n\n# Flash\n", LABEL) == (
         "Name: flash_attn\nVersion: 2.8.3+rocm62torch2.5\nRequires-Dist: torch==2.5.*\n\n# Flash\n"
     )
@@ -183,7 +183,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_character
     body=st.lists(WORDS, max_size=5),
     names=st.lists(st.from_regex(r"[a-s][a-z0-9]{0,8}", fullmatch=True)),
 )
-def test_whatever_else_metadata_says_is_kept(summary: str, body: list[str], names: list[str]) -> None:
+def test_every_other_line_of_metadata_is_kept(summary: str, body: list[str], names: list[str]) -> None:
     before = ["Metadata-Version: 2.1", f"Summary: {summary}", *(f"Requires-Dist: {name}" for name in names)]
     description = "\n" + "".join(f"{line}\n" for line in body)
     metadata = "".join(f"{line}\n" for line in [*before, "Version: 1.0", "Requires-Dist: torch"]) + description

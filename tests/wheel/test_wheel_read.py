@@ -1,4 +1,4 @@
-"""Reading a wheel: what it says comes back as values, and whatever is no wheel is an `InputError`."""
+"""Reading a wheel: name, metadata, members and ELF files; any other file is an `InputError`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def test_what_its_name_says(tmp_path: Path) -> None:
+def test_file_name_is_parsed(tmp_path: Path) -> None:
     wheel = Wheel.open(make_wheel(tmp_path, version="2.8.3+rocm64torch2.9", tags="cp311-cp311-manylinux_2_28_x86_64"))
 
     assert (wheel.name, wheel.version) == ("flash-attn", Version("2.8.3+rocm64torch2.9"))
@@ -47,7 +47,7 @@ def test_every_tag_of_a_name_with_several(tmp_path: Path) -> None:
     assert wheel.wheel_tags == {"cp311-cp311-manylinux1_x86_64", "cp311-cp311-manylinux_2_5_x86_64"}
 
 
-def test_what_its_metadata_says(tmp_path: Path) -> None:
+def test_metadata_is_parsed(tmp_path: Path) -> None:
     metadata = metadata_text(requires=["torch==2.9.*", "einops"], requires_python=">=3.9")
     wheel = Wheel.open(make_wheel(tmp_path, metadata=metadata))
 
@@ -65,7 +65,7 @@ def test_members_and_their_sizes_without_folders(tmp_path: Path) -> None:
     assert "flash_attn/" not in sizes
 
 
-def test_a_file_beside_the_dist_info_folder_is_no_second_one(tmp_path: Path) -> None:
+def test_a_file_named_like_dist_info_is_not_a_second_folder(tmp_path: Path) -> None:
     assert Wheel.open(make_wheel(tmp_path, members={"notes.dist-info": b""})).dist_info == DIST_INFO
 
 
@@ -94,7 +94,7 @@ def test_needed_is_read_as_the_loader_reads_it_where_sections_are_stripped(tmp_p
     "name",
     ["flash_attn.whl", "flash_attn-2.8.3.whl", "flash_attn-two-py3-none-any.whl", "flash_attn-2.8.3-py3-none-any.zip"],
 )
-def test_a_name_that_is_none_of_a_wheel(tmp_path: Path, name: str) -> None:
+def test_an_invalid_wheel_file_name_is_refused(tmp_path: Path, name: str) -> None:
     path = make_wheel(tmp_path)
 
     with pytest.raises(InputError, match="not a wheel file name"):
@@ -126,7 +126,7 @@ def test_a_folder_with_the_name_of_a_wheel(tmp_path: Path) -> None:
         pytest.param(lambda data: data[:-1], id="all but the last byte"),
     ],
 )
-def test_what_is_no_zip_file_is_not_opened(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_file_that_is_not_a_zip_file_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = make_wheel(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
 
@@ -161,7 +161,7 @@ def look_at_everything(path: Path) -> None:
         ),
     ],
 )
-def test_a_wheel_without_what_every_wheel_has(tmp_path: Path, changes: dict[str, bytes | None], what: str) -> None:
+def test_a_wheel_with_missing_metadata_is_refused(tmp_path: Path, changes: dict[str, bytes | None], what: str) -> None:
     path = tamper(make_wheel(tmp_path), changes)
 
     with pytest.raises(InputError, match=what):
@@ -193,7 +193,7 @@ def test_metadata_that_would_keep_its_readers_busy(tmp_path: Path, metadata: str
         pytest.param('Content-Type: multipart/mixed; boundary="a"\n\n--a\n', id="parts in parts"),
     ],
 )
-def test_a_description_is_text_whatever_its_type(tmp_path: Path, kind: str) -> None:
+def test_a_description_of_any_type_is_plain_text(tmp_path: Path, kind: str) -> None:
     metadata = Wheel.open(make_wheel(tmp_path, metadata="Name: x\n" + 2000 * kind)).metadata
 
     assert (metadata["Name"], metadata.is_multipart()) == ("x", False)
@@ -207,7 +207,7 @@ def test_a_file_that_ends_like_an_archive_on_several_disks(tmp_path: Path) -> No
         Wheel.open(path).sizes  # noqa: B018 # it reads
 
 
-def test_a_zip_file_that_is_no_wheel(tmp_path: Path) -> None:
+def test_a_zip_file_that_is_not_a_wheel(tmp_path: Path) -> None:
     path = tmp_path / "flash_attn-2.8.3-py3-none-any.whl"
     write_zip(path, {"README": b"not a wheel"})
 

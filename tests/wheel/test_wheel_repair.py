@@ -1,4 +1,4 @@
-"""Finishing a real extension with the real auditwheel: it names the platform, and whatever else it does is refused."""
+"""Repairing a real extension with the real auditwheel: only its platform tag is used, any other change is refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def extension(*needed: str, fatbin: bytes = b"", flags: tuple[str, ...] = ()) ->
 
 
 def raw_wheel(folder: Path, data: bytes, *, tags: str = LINUX, members: Mapping[str, bytes] = PACKAGE) -> Path:
-    """A wheel as setup.py leaves it, with an extension of these bytes."""
+    """A wheel as setup.py builds it, with this extension."""
     files = {**members, "flash_attn_2_cuda.so": data}
     return make_wheel(folder, tags=tags, members=files, executable=["flash_attn_2_cuda.so"])
 
@@ -80,7 +80,7 @@ def record() -> BuildRecord:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of libraries that stand in for those that torch and ROCm bring, and of one that neither does."""
+    """A folder with fake libraries of torch and ROCm, and one unknown library."""
     folder = tmp_path_factory.mktemp("libraries")
     for name in (*KNOWN, UNKNOWN):
         (folder / name).write_bytes(library(source="int stand_in(void) { return 1; }", soname=name))
@@ -89,7 +89,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["GNU ld", "lld"])
 def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel whose device code lies where one of the two linkers puts it."""
+    """A wheel with the device code where one of the two linkers puts it."""
     folder = tmp_path_factory.mktemp("raw")
     (folder / "script").write_text(LLD)
     flags = (f"-Wl,-T,{folder}/script",) if request.param == "lld" else ()
@@ -114,7 +114,7 @@ def test_nothing_is_grafted_and_no_member_changes(raw: Path, finished: Path) -> 
     assert members(finished) == members(raw)
 
 
-def test_what_torch_and_rocm_bring_stays_needed(finished: Path) -> None:
+def test_libraries_of_torch_and_rocm_stay_in_needed(finished: Path) -> None:
     with open_archive(finished) as archive:
         data = archive.read("flash_attn_2_cuda.so")
 
@@ -132,7 +132,7 @@ def test_an_executable_bit_is_kept(finished: Path) -> None:
 
 
 def audited(path: Path, folder: Path) -> str:
-    """The platform that auditwheel alone names."""
+    """The platform that auditwheel chooses on its own."""
     excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
     command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", *excludes, "--wheel-dir", folder, path]
     search = {**os.environ, "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
@@ -141,7 +141,7 @@ def audited(path: Path, folder: Path) -> str:
     return made.stem.rpartition("-")[2]
 
 
-def test_the_light_twin_gets_the_tag_of_the_whole_wheel(raw: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_stripped_wheel_gets_the_same_tag_as_the_whole_wheel(raw: Path, finished: Path, tmp_path: Path) -> None:
     twin = write_stripped_wheel(raw, tmp_path)
 
     assert twin
@@ -211,7 +211,7 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
         pytest.param({"AUDITWHEEL_PATCHER": "lief-patchelf"}, id="another patcher"),
     ],
 )
-def test_what_is_exported_does_not_change_the_bytes(
+def test_exported_variables_do_not_change_the_bytes(
     raw: Path, finished: Path, tmp_path: Path, exported: dict[str, str]
 ) -> None:
     again = finish_raw_wheel(raw, record(), tmp_path, {**os.environ, **exported})
@@ -239,10 +239,10 @@ def test_a_wheel_without_compiled_code_keeps_its_platform(tmp_path: Path) -> Non
     assert finish_raw_wheel(make_wheel(tmp_path), record(), tmp_path, {}).name.endswith("-py3-none-any.whl")
 
 
-def test_a_library_that_neither_torch_nor_rocm_brings_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_library_is_refused(tmp_path: Path) -> None:
     raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN))
 
-    with pytest.raises(VerificationError, match="auditwheel refused the wheel") as caught:
+    with pytest.raises(VerificationError, match="auditwheel failed") as caught:
         finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert raw.name in caught.value.which
@@ -252,23 +252,21 @@ def test_a_library_that_neither_torch_nor_rocm_brings_is_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize("fatbin", [b"", DEVICE], ids=["whole", "light"])
-def test_a_library_that_auditwheel_could_graft_is_refused_all_the_same(
-    libraries: Path, tmp_path: Path, fatbin: bytes
-) -> None:
+def test_a_library_that_auditwheel_could_graft_is_refused(libraries: Path, tmp_path: Path, fatbin: bytes) -> None:
     raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN, fatbin=fatbin))
 
     with pytest.raises(VerificationError, match="auditwheel grafted libraries") as caught:
         finish_raw_wheel(raw, record(), tmp_path / "dist", {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
 
     assert "libsomething" in caught.value.which
-    assert "OUTSIDE" in caught.value.hint
+    assert "EXTERNAL_LIBRARIES" in caught.value.hint
     assert list((tmp_path / "dist").iterdir()) == []
 
 
-def test_libpython_which_auditwheel_takes_out_of_needed_is_refused(tmp_path: Path) -> None:
+def test_libpython_is_refused(tmp_path: Path) -> None:
     raw = raw_wheel(tmp_path, extension(f"libpython{PYTHON}.so.1.0"))
 
-    with pytest.raises(VerificationError, match="auditwheel changed what is needed") as caught:
+    with pytest.raises(VerificationError, match="auditwheel changed NEEDED or RUNPATH") as caught:
         finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
 
     assert f"expected NEEDED libc.so.6, libm.so.6, libpython{PYTHON}.so.1.0" in caught.value.which
@@ -277,13 +275,11 @@ def test_libpython_which_auditwheel_takes_out_of_needed_is_refused(tmp_path: Pat
 
 
 def test_a_machine_older_than_the_symbols_of_the_wheel_is_refused(raw: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        VerificationError, match=r"glibc 2\.28, with which it was built, or older, found manylinux_2_31"
-    ):
+    with pytest.raises(VerificationError, match=r"glibc 2\.28 \(the build machine\) or older, found manylinux_2_31"):
         find_platform(raw, "2.28", tmp_path, os.environ)
 
 
-def test_a_wheel_of_something_else_is_told_as_such_whatever_auditwheel_thinks_of_it(tmp_path: Path) -> None:
+def test_a_wheel_of_another_project_is_refused_before_auditwheel_runs(tmp_path: Path) -> None:
     raw = raw_wheel(tmp_path, extension(UNKNOWN))
     other = raw.rename(tmp_path / raw.name.replace("flash_attn", "numpy"))
 
@@ -293,7 +289,7 @@ def test_a_wheel_of_something_else_is_told_as_such_whatever_auditwheel_thinks_of
 
 @pytest.fixture
 def auditwheel(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Mapping[str, bytes | None]]], None]:
-    """Make auditwheel a program that copies the wheel to files of these names, with these members changed."""
+    """Replace auditwheel by a program that copies the wheel to these names, with these members changed."""
 
     def install(made: Mapping[str, Mapping[str, bytes | None]]) -> None:
         def run(command: list[str | Path], **_: object) -> subprocess.CompletedProcess[str]:
@@ -319,19 +315,19 @@ GOOD = f"flash_attn-2.8.3-{TAG}-{TAG}-manylinux_2_31_{MACHINE}.whl"
         pytest.param(
             {GOOD: {"flash_attn.libs/libm-1.so": b""}}, r"grafted libraries: flash_attn\.libs/libm-1", id="graft"
         ),
-        pytest.param({GOOD: {"more.so": b""}}, r"found .*flash_attn_2_cuda\.so, more\.so", id="one more member"),
+        pytest.param({GOOD: {"more.so": b""}}, r"found more\.so added, nothing removed", id="one more member"),
         pytest.param({GOOD: {"flash_attn_2_cuda.so": None}}, r"expected .*flash_attn_2_cuda\.so", id="one less"),
         pytest.param(
-            {GOOD.replace("2.8.3", "2.8.4"): {}}, "a name that begins with flash_attn-2.8.3-", id="another version"
+            {GOOD.replace("2.8.3", "2.8.4"): {}}, "a name that starts with flash_attn-2.8.3-", id="another version"
         ),
-        pytest.param({GOOD.replace(TAG, "cp39"): {}}, f"begins with flash_attn-2.8.3-{TAG}", id="another Python"),
+        pytest.param({GOOD.replace(TAG, "cp39"): {}}, f"starts with flash_attn-2.8.3-{TAG}", id="another Python"),
         pytest.param(
             {GOOD.replace("many", ""): {}}, f"expected one platform, manylinux_X_Y_{MACHINE}", id="no platform"
         ),
         pytest.param({GOOD.replace("2_31", "2_17"): {}}, r"expected a platform of glibc 2\.29 or newer", id="too old"),
     ],
 )
-def test_whatever_else_auditwheel_could_do_is_refused(
+def test_any_other_change_by_auditwheel_is_refused(
     tmp_path: Path,
     auditwheel: Callable[[Mapping[str, Mapping[str, bytes | None]]], None],
     made: Mapping[str, Mapping[str, bytes | None]],
@@ -358,7 +354,7 @@ def test_a_changed_extension_is_refused(tmp_path: Path, changed: Callable[[], by
     before = raw_wheel(tmp_path / "before", extension(*KNOWN))
     after = raw_wheel(tmp_path / "after", changed())
 
-    with pytest.raises(VerificationError, match="auditwheel changed what is needed: flash_attn_2_cuda") as caught:
+    with pytest.raises(VerificationError, match="auditwheel changed NEEDED or RUNPATH: flash_attn_2_cuda") as caught:
         require_unchanged(Wheel.open(before), Wheel.open(after))
 
     assert "expected NEEDED libamdhip64.so.6, libc.so.6, libc10.so" in caught.value.which
@@ -391,7 +387,7 @@ ONE = "one platform, manylinux_X_Y_x86_64"
     [
         ("manylinux2014_x86_64.manylinux_2_17_x86_64", "a platform of glibc 2.28 or newer"),
         ("manylinux_2_27_x86_64", "a platform of glibc 2.28 or newer"),
-        ("manylinux_2_34_x86_64", "a platform of glibc 2.31, with which it was built, or older"),
+        ("manylinux_2_34_x86_64", "a platform of glibc 2.31 (the build machine) or older"),
         ("manylinux_2_28_aarch64", ONE),
         ("manylinux_2_28_x86_64.manylinux_2_31_x86_64", ONE),
         ("manylinux2014_x86_64.manylinux_2_28_x86_64", ONE),

@@ -1,4 +1,4 @@
-"""A raw wheel becomes the wheel of a cell: labelled, with a right RECORD, and the same bytes for the same content."""
+"""Finishing a raw wheel: label, metadata, RECORD, and equal bytes for equal members."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_unchanged_members_stay_packed_as_they_are(tmp_path: Path, raw: Path) ->
         assert {name: after[name] for name in MEMBERS} == {name: before[name] for name in MEMBERS}
 
 
-def test_what_is_new_is_stored_so_that_no_compressor_has_a_say_in_the_bytes(tmp_path: Path, raw: Path) -> None:
+def test_new_members_are_stored_uncompressed(tmp_path: Path, raw: Path) -> None:
     with zipfile.ZipFile(finish(raw, tmp_path / "dist")) as archive:
         new = [
             info for info in archive.infolist() if info.filename.endswith(("/METADATA", "/RECORD", BUILD_RECORD_NAME))
@@ -273,8 +273,8 @@ def record_lines(path: Path) -> dict[str, str]:
     return {name.strip('"'): rest for name, _, rest in (line.partition(",sha256=") for line in lines)}
 
 
-def test_record_says_of_an_unchanged_member_what_the_build_said(tmp_path: Path) -> None:
-    """So that a member that was changed after the build is not given a new hash."""
+def test_record_keeps_the_lines_of_unchanged_members(tmp_path: Path) -> None:
+    """A new hash would hide a change after the build."""
     name, renamed = "flash_attn-2.8.3.data/scripts/tool", "flash_attn-2.8.3+rocm72torch2.13triton.data/scripts/tool"
     raw = make_wheel(tmp_path / "raw", members={**MEMBERS, name: b"#!python\n"})
     changed = tamper(raw, {"flash_attn/__init__.py": b"x = 2\n", name: b"#!/bin/sh\n"})
@@ -318,7 +318,7 @@ def test_a_member_that_record_has_no_sha256_of_gets_one(tmp_path: Path, raw: Pat
         wheel.validate_record(validate_contents=True)
 
 
-def test_a_record_that_nobody_can_read_is_refused(tmp_path: Path, raw: Path) -> None:
+def test_a_damaged_record_is_refused(tmp_path: Path, raw: Path) -> None:
     other = tamper(raw, {f"{Wheel.open(raw).dist_info}/RECORD": b"\xff"})
 
     with pytest.raises(InputError, match="damaged RECORD"):
@@ -351,7 +351,7 @@ def test_installers_take_it(tmp_path: Path, raw: Path) -> None:
         ),
     ],
 )
-def test_nothing_is_written_from_what_is_no_wheel(
+def test_nothing_is_written_for_a_file_that_is_not_a_wheel(
     tmp_path: Path, raw: Path, changes: dict[str, bytes | None], what: str
 ) -> None:
     with pytest.raises(InputError, match=what):
@@ -370,11 +370,11 @@ def test_a_label_of_another_factory_is_refused(tmp_path: Path, raw: Path) -> Non
     [
         pytest.param("flash_attn", "2.7.4.post1", "not a wheel of flash-attn 2.8.3", id="another release"),
         pytest.param("numpy", "2.8.3", "not a wheel of flash-attn 2.8.3", id="another project"),
-        pytest.param("flash_attn", "2.8.3+rocm72torch2.9", "labelled already", id="another label"),
-        pytest.param("flash_attn", "2.8.3+cu12torch2.8", "labelled already", id="a label of somebody else"),
+        pytest.param("flash_attn", "2.8.3+rocm72torch2.9", "already has another label", id="another label"),
+        pytest.param("flash_attn", "2.8.3+cu12torch2.8", "already has another label", id="a label of somebody else"),
     ],
 )
-def test_a_wheel_of_something_else_is_refused(tmp_path: Path, name: str, version: str, what: str) -> None:
+def test_a_wheel_of_another_release_or_label_is_refused(tmp_path: Path, name: str, version: str, what: str) -> None:
     raw = make_wheel(tmp_path / "raw", name=name, version=version)
     with pytest.raises(InputError, match=what):
         finish_wheel(raw, build_record(CK), tmp_path / "finished")

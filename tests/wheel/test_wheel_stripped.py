@@ -1,4 +1,4 @@
-"""The light twin of a wheel holds what auditwheel looks at, and nothing else."""
+"""The stripped copy of a wheel has exactly what auditwheel reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def twin_of(raw: Path, folder: Path) -> Path:
     return twin
 
 
-def test_it_holds_the_elf_files_whatever_they_are_called_and_the_least_of_dist_info(tmp_path: Path) -> None:
+def test_stripped_wheel_has_every_elf_file_and_minimal_dist_info(tmp_path: Path) -> None:
     members = {
         **PACKAGE,
         "flash_attn_2_cuda.so": extension(),
@@ -76,7 +76,7 @@ def test_its_elf_files_need_and_define_the_same_without_their_device_code(tmp_pa
         ("flash_attn-2.8.3-cp311-cp311-linux_aarch64.whl", "flash_attn-2.8.3-cp311-cp311-linux_aarch64.whl"),
     ],
 )
-def test_its_name_says_no_more_of_the_platform_than_the_architecture(tmp_path: Path, name: str, expected: str) -> None:
+def test_stripped_wheel_is_tagged_for_its_architecture_only(tmp_path: Path, name: str, expected: str) -> None:
     raw = make_wheel(tmp_path, tags=LINUX, members={"flash_attn_2_cuda.so": extension()})
 
     assert twin_of(raw.rename(tmp_path / name), tmp_path / "twin").name == expected

@@ -1,4 +1,4 @@
-"""Archives are written as any tool reads them; members of another archive are copied as they lie there."""
+"""Every tool reads the written archives; copied members keep their compressed bytes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def packed_bytes(path: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def assert_sound(path: Path) -> None:
-    """Ask the three readers that are at hand: zipfile, unzip, and the reader that refuses what two tools read apart."""
+    """Read with zipfile, unzip, and `open_archive`, which refuses ambiguous archives."""
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
     with open_archive(path):
@@ -87,7 +87,7 @@ def test_members_are_copied_as_they_are_packed(tmp_path: Path, method: int) -> N
 
 
 class OneWay(io.FileIO):
-    """A file that its writer cannot go back in."""
+    """A file that cannot seek."""
 
     def seekable(self) -> bool:
         return False
@@ -97,7 +97,7 @@ class OneWay(io.FileIO):
 
 
 def test_sizes_that_follow_a_member_are_put_before_it(tmp_path: Path) -> None:
-    """A writer that cannot go back puts sizes behind the member; some tools that stream cannot read that."""
+    """A writer that cannot seek puts a descriptor after the member; some streaming readers cannot read that."""
     source = tmp_path / "source.zip"
     with OneWay(source, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in FILES.items():
@@ -185,7 +185,7 @@ def test_times_are_those_that_a_zip_archive_can_hold(tmp_path: Path, given: Date
 def test_numbers_that_are_too_large_for_their_fields_are_found_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
 ) -> None:
-    """ZIP64; the limits are lowered so as not to write 4 GiB."""
+    """ZIP64, with lower limits to avoid writing 4 GiB."""
     source = tmp_path / "source.zip"
     write_zip(source, FILES)
     plain = copied(source, tmp_path / "plain.zip")
@@ -212,7 +212,7 @@ def test_small_archives_have_no_zip64(tmp_path: Path) -> None:
 
 
 class Counted(io.RawIOBase):
-    """A file that keeps the last bytes only, and says where they begin."""
+    """A file that keeps only its last bytes, and their offset."""
 
     def __init__(self) -> None:
         self.size, self.last = 0, b""
@@ -228,7 +228,7 @@ class Counted(io.RawIOBase):
 
 
 class Holes(io.FileIO):
-    """A file whose long pieces are zero bytes, and not read from the disk: it hands out the same ones each time."""
+    """A file whose long reads return the same zero bytes each time, without reading the disk."""
 
     _PIECE = bytes(1 << 20)
 
@@ -240,7 +240,7 @@ class Holes(io.FileIO):
 
 
 def write_sparse(path: Path, size: int) -> None:
-    """An archive of one member of so many zero bytes, which are a hole in the file."""
+    """An archive with one member of zero bytes, stored as a hole in the file."""
     header = MemberHeader(b"large", 0, zipfile.ZIP_STORED, (0, 33), (0, size, size))
     with path.open("xb") as file:
         file.write(pack_header(header))
@@ -275,5 +275,5 @@ def test_a_member_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "source.zip") as source, written(tmp_path / "a.zip") as archive:
         info = source.getinfo("a.txt")
         info.compress_size = info.file_size = 1 << 20
-        with pytest.raises(zipfile.BadZipFile, match="a is cut short"):
+        with pytest.raises(zipfile.BadZipFile, match="a is truncated"):
             archive.copy("a", source, info, executable=False)

@@ -1,1 +1,1 @@
-"""Verification: a wheel and its cell in, one result a gate out; nothing is published that a gate refuses."""
+"""Verify a wheel with gates, one result each; a wheel that fails a gate is never published."""

@@ -1,9 +1,8 @@
-"""Gate: the Triton kernels of a wheel compile for every arch that it promises, with no GPU and no ROCm.
+"""Gate: the Triton kernels of a wheel compile for every promised arch, without a GPU and without ROCm.
 
-Covered: the five entry points (forward and backward of dense and of packed sequences, forward with a cache of keys),
-fp16 and bf16, head dims 64 and 128, causal and not, any two of these together, with grouped heads; and that what a
-work-group needs of local data share (LDS) is there. Not covered: dropout, ALiBi, fp8, autotuning, other head dims, and
-what the code computes.
+Covered: the five entry points (forward and backward of dense and packed sequences, forward with a KV cache), fp16 and
+bf16, head dims 64 and 128, causal and not, every pair of these settings, grouped heads, and the LDS limit of a
+work-group. Not covered: dropout, ALiBi, fp8, autotuning, other head dims, and the numeric results.
 """
 
 from __future__ import annotations
@@ -39,86 +38,89 @@ from wheelfactory.wheel.elf.targets import arch_from_flags
 COMPILE, LINK = PROGRAMS / "compile_kernels.py", PROGRAMS / "link_code_object.py"
 
 LINKER = "3.5.1"
-"""The first Triton that links code objects itself. It links for those before it too, which call an ld.lld of ROCm.
+"""The first Triton with a built-in linker; earlier ones call ROCm's ld.lld, so this Triton links for them.
 
-It is one of the matrix, so mostly in the cache already, and pip brings it without root and the same on every machine,
-neither of which holds for Debian's lld. ziglang has an ld.lld as well: 100 MB on PyPI that nothing else here needs.
+Alternatives: Debian's lld needs root and differs between machines; ziglang's ld.lld is another 100 MB from PyPI. This
+Triton is in the matrix, so the cache usually has it.
 """
 
 GIB_PER_ARCH = 2.8
-"""Memory to allow for the compile of all kernels for one arch; what it takes was not measured."""
+"""Memory reserved for compiling all kernels for one arch; an estimate, not measured."""
 
 TIMEOUT_S = 1800.0
-"""Seconds for one arch; the slowest, gfx1030 with Triton 3.2, takes a sixth of it on one core."""
+"""Seconds for one arch; the slowest, gfx1030 with Triton 3.2, needs 300 on one core."""
 
-_CURE = "take the arch, or this Triton, out of what the matrix says the release supports"
+_REMEDY = "remove the arch or this Triton from the supported ones in matrix.yaml"
 
 
 class CompiledKernel(ProgramReport):
-    """A code object as the driver got it."""
+    """A code object as Triton passed it to the driver."""
 
     name: str
     entry: str
     """The entry point of ``flash_attn_gpu`` that launches it."""
     header: str
-    """The first bytes of the code object, in hex."""
+    """The ELF header of the code object, in hex."""
     size: int
     """Bytes."""
     lds: int
-    """Bytes for a work-group."""
+    """Local data share of a work-group, in bytes."""
 
 
 class CompileCase(ProgramReport):
-    """A call, and its backward pass if it has one."""
+    """The kernels of one call, with its backward pass if it has one."""
 
     name: str
     entries: tuple[str, ...]
     """The entry points that must launch kernels."""
     kernels: tuple[CompiledKernel, ...]
     error: str | None
-    """Which entry point raised, and what."""
+    """The entry point that raised, and the exception."""
 
 
 class CompileReport(ProgramReport):
-    """What was compiled for one arch."""
+    """The compiled kernels for one arch."""
 
     cases: tuple[CompileCase, ...]
 
     @property
     def kernels(self) -> list[CompiledKernel]:
-        """Those of all cases."""
+        """The kernels of all cases."""
         return [kernel for case in self.cases for kernel in case.kernels]
 
 
 def check_ahead_of_time(subject: Subject) -> GateResult:
-    """Compile for the archs of the build record that no proof is kept of, several at once."""
+    """Compile for each arch in the build record without a cached proof, several in parallel.
+
+    Raises `BuildError` if torch or Triton cannot be installed.
+    """
     if not subject.record.offload_archs:
         return GateResult.not_run("ahead-of-time", "the wheel promises no arch")
     payload, proofs = payload_sha256(subject.wheel), ProofCache(subject.cache / "proofs")
-    questions = {arch: _question(subject, arch, payload) for arch in subject.record.offload_archs}
+    keys = {arch: _proof_key(subject, arch, payload) for arch in subject.record.offload_archs}
     reports, findings = {}, []
-    for arch, question in questions.items():
-        kept = proofs.find(question, CompileReport)
-        if kept and not any(find_compile_faults(subject, arch, kept)):
-            reports[arch] = kept
-    for arch, answer in _compile(subject, {arch: questions[arch] for arch in questions if arch not in reports}):
-        found = list(find_compile_faults(subject, arch, answer))
-        if isinstance(answer, CompileReport):
-            reports[arch] = answer
+    for arch, key in keys.items():
+        cached = proofs.find(key, CompileReport)
+        if cached and not any(find_compile_faults(subject, arch, cached)):
+            reports[arch] = cached
+    for arch, report_or_error in _compile(subject, {arch: keys[arch] for arch in keys if arch not in reports}):
+        found = list(find_compile_faults(subject, arch, report_or_error))
+        if isinstance(report_or_error, CompileReport):
+            reports[arch] = report_or_error
             if not found:
-                proofs.write(questions[arch], answer)
+                proofs.write(keys[arch], report_or_error)
         findings += found
-    limits = dict.fromkeys(str(limit) for arch in questions for limit in find_cell_limits(subject, arch))
+    limits = dict.fromkeys(str(limit) for arch in keys for limit in find_cell_limits(subject, arch))
     return GateResult.from_findings(
         "ahead-of-time",
         findings,
-        "; ".join([f"Triton {subject.triton} for {', '.join(questions)}", *limits]),
+        "; ".join([f"Triton {subject.triton} for {', '.join(keys)}", *limits]),
         versions={"flash-attn payload": payload[:16], "torch": stand_in_torch_version(), "triton": subject.triton},
-        figures=_figures({arch: reports[arch] for arch in questions if arch in reports}),
+        figures=_figures({arch: reports[arch] for arch in keys if arch in reports}),
     )
 
 
-def _question(subject: Subject, arch: str, payload: str) -> ProofKey:
+def _proof_key(subject: Subject, arch: str, payload: str) -> ProofKey:
     linker = (content_id(LINK), f"triton=={LINKER}") if _needs_linker(subject.triton) else ()
     arguments = (arch, *(limit.argument for limit in find_cell_limits(subject, arch)))
     return ProofKey(COMPILE, arguments, payload, (*stand_in_requirements(subject.triton), *linker))
@@ -128,14 +130,16 @@ def _needs_linker(triton: str) -> bool:
     return Version(triton) < Version(LINKER)
 
 
-def _compile(subject: Subject, questions: Mapping[str, ProofKey]) -> Iterator[tuple[str, CompileReport | str]]:
-    """The report for each arch as it comes, or why there is none."""
-    if not questions:
+def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[str, CompileReport | str]]:
+    """Yield the report for each arch, or the reason why there is none."""
+    if not keys:
         return
     environ = program_environ(subject.environ, subject.cell.backend)
     with stand_in_environment(subject.cache, subject.wheel, subject.triton) as environment:
         if _needs_linker(subject.triton):
-            linker = environment.folder / "ld.lld"  # a program of its own
+            linker = (
+                environment.folder / "ld.lld"
+            )  # old Tritons start the linker as a program, without arguments of ours
             command = [make_triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
             linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
             linker.chmod(0o755)
@@ -145,33 +149,34 @@ def _compile(subject: Subject, questions: Mapping[str, ProofKey]) -> Iterator[tu
             logger.info("compiling for %s with Triton %s", arch, subject.triton)
             scratch = environment.folder / arch
             return run_program(
-                questions[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S
+                keys[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S
             )
 
+        # too many parallel compiles get killed for memory, which looks like a bad kernel
         fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
         with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:
-            yield from zip(questions, pool.map(compile_for, questions), strict=True)
+            yield from zip(keys, pool.map(compile_for, keys), strict=True)
 
 
-def find_compile_faults(subject: Subject, arch: str, answer: CompileReport | str) -> Iterator[Finding]:
-    """What is wrong with a report for an arch; that there is none, if `answer` is the reason."""
+def find_compile_faults(subject: Subject, arch: str, report_or_error: CompileReport | str) -> Iterator[Finding]:
+    """Check the report for an arch; `report_or_error` is an error message if there is no report."""
     to_compile = f"to compile for {arch} with Triton {subject.triton}"
 
-    def finding(expected: str, found: str, cure: str = _CURE) -> Finding:
-        return Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=cure)
+    def finding(expected: str, found: str, remedy: str = _REMEDY) -> Finding:
+        return Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy)
 
-    if isinstance(answer, str):
-        yield finding(to_compile, answer, f"run the gate again; if it stays so, {_CURE}")
+    if isinstance(report_or_error, str):
+        yield finding(to_compile, report_or_error, f"run the gate again; if it fails again, {_REMEDY}")
         return
-    if not answer.cases:
+    if not report_or_error.cases:
         yield finding(to_compile, "no case")
-    for case in answer.cases:
+    for case in report_or_error.cases:
         if case.error:
             yield finding(f"{case.name} {to_compile}", case.error)
             continue
         for entry in case.entries:
             if all(kernel.entry != entry for kernel in case.kernels):
-                yield finding(f"{entry} of {case.name} {to_compile}", "no kernel of it")
+                yield finding(f"{entry} of {case.name} {to_compile}", "no kernel")
         for kernel in case.kernels:
             made_for = _arch_of(kernel)
             if made_for != arch:
@@ -179,7 +184,7 @@ def find_compile_faults(subject: Subject, arch: str, answer: CompileReport | str
 
 
 def _arch_of(kernel: CompiledKernel) -> str:
-    """What a code object is for by its own word."""
+    """Return the arch in a code object's header, or what it is instead."""
     try:
         header = ElfImage(bytes.fromhex(kernel.header))
     except (DamagedElfError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Gate: the archive can be opened, and every installer sees the same, harmless files in it."""
+"""Gate: the archive is undamaged, and every installer extracts the same, harmless files from it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from wheelfactory.wheel.read import Wheel
 
 
 def check_archive(path: Path) -> GateResult:
-    """Look at everything an archive says of its members, and whether they unpack to that; nothing is kept.
+    """Check headers, directory and unpacked members of an archive.
 
-    Raises `InputError` if the file is no wheel at all.
+    Raises `InputError` if the file is not a wheel at all.
     """
     wheel = Wheel.open(path)
-    cure = "do not install it; build or download it again"
+    remedy = "do not install it; build or download it again"
     try:
         faults = find_archive_faults(path)
     except InputError as error:
-        finding = Finding(file=path.name, expected="an archive that can be read", found=error.which, remedy=cure)
+        finding = Finding(file=path.name, expected="an undamaged archive", found=error.which, remedy=remedy)
         return GateResult.from_findings("archive", [finding])
     findings = [
-        Finding(file=f"{fault.member} in {path.name}", expected=fault.expected, found=fault.found, remedy=cure)
+        Finding(file=f"{fault.member} in {path.name}", expected=fault.expected, found=fault.found, remedy=remedy)
         for fault in faults
     ]
     return GateResult.from_findings("archive", findings, "" if findings else f"{len(wheel.sizes)} members")

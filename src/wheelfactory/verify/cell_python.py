@@ -1,4 +1,4 @@
-"""The Python of a CK cell, with its torch for ROCm: one of this machine, or that of the image it was built in."""
+"""Find the Python of a CK cell, with its torch for ROCm: on this machine, or in the image where the wheel was built."""
 
 from __future__ import annotations
 
@@ -25,36 +25,38 @@ from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.scope import Scope
 
 TIMEOUT_S = 1800
-"""How long a program of a gate may take; importing torch takes seconds, on a slow disk a minute."""
+"""Seconds for one program of a gate; importing torch takes seconds, on a slow disk a minute."""
 
 
 @dataclass(frozen=True)
 class CellPython:
-    """A way to run programs by that Python."""
+    """Runs programs with the Python of a cell."""
 
     rocm: str
-    """Where ROCm is there; empty if it is not known."""
+    """The ROCm folder on that machine; empty if unknown."""
     run: Callable[[Sequence[str | Path]], str]
-    """Runs a Python file with its arguments and gives what it prints. Raises `BuildError`."""
+    """Runs a Python file with its arguments and returns its output. Raises `ProgramError` or `BuildError`."""
     on_build_host: bool = False
-    """Whether it is that of the cell's place, and not of this machine."""
+    """Whether it runs on the cell's build host (in the image) and not on this machine."""
 
     @property
     def toolchain(self) -> Toolchain:
-        """Which torch it has."""
+        """The toolchain of this Python; runs a program."""
         return Toolchain.model_validate_json(self.run([TOOLCHAIN_PROBE]))
 
     def read_scope(self, needed: Sequence[str]) -> Scope:
-        """What an extension that needs these libraries is resolved with."""
-        said = json.loads(self.run([PROGRAMS / "read_scope.py", self.rocm, *needed]))
-        return Scope(frozenset(said["defined"]), tuple(said["libraries"]), tuple(said["missing"]))
+        """Return the scope in which the loader resolves an extension that needs these libraries."""
+        scope = json.loads(self.run([PROGRAMS / "read_scope.py", self.rocm, *needed]))
+        return Scope(frozenset(scope["defined"]), tuple(scope["libraries"]), tuple(scope["missing"]))
 
 
 def find_cell_python(subject: Subject) -> CellPython | None:
-    """The Python of a cell: that of its place where it has one, else one of this machine; None if there is none."""
-    place = subject.find_gate_host(subject.cell)
-    if place:
-        return CellPython(str(place.machine.rocm_path), partial(_run_in_place, subject, place), on_build_host=True)
+    """Find the Python of a cell on its build host if it has one, else on this machine; None if there is none."""
+    build_host = subject.find_gate_host(subject.cell)
+    if build_host:
+        return CellPython(
+            str(build_host.machine.rocm_path), partial(_run_on_build_host, subject, build_host), on_build_host=True
+        )
     python = find_local_python(subject, subject.cell)
     if python is None:
         return None
@@ -63,33 +65,33 @@ def find_cell_python(subject: Subject) -> CellPython | None:
 
 
 def find_local_python(subject: Subject, cell: Cell) -> Path | None:
-    """A Python of this machine with the torch of a cell for its ROCm; None if there is none."""
+    """Find a Python of this machine with the cell's torch for ROCm; None if there is none."""
     index = subject.matrix.rocm[cell.rocm].index
     return find_rocm_python(cell, index=index, cache=subject.cache, environ=subject.environ)
 
 
 def no_python_result(gate: str) -> GateResult:
-    """The result of a gate that has nobody to ask."""
+    """Return the result of a gate for which no Python was found."""
     return GateResult.not_run(
-        gate, "needs the ROCm torch of the cell: have it on PATH, or use --executor docker, whose image has it"
+        gate, "needs the ROCm torch of the cell: put its python3 on PATH, or use --executor docker"
     )
 
 
-def _run_in_place(subject: Subject, place: BuildHost, program: Sequence[str | Path]) -> str:
-    """Run it where the cell was built; it sees the wheel, and of the factory what it imports."""
+def _run_on_build_host(subject: Subject, build_host: BuildHost, program: Sequence[str | Path]) -> str:
+    """Run a program where the cell was built; it can read only the wheel and this package."""
     name = f"{subject.cell.id}.{Path(program[0]).stem}"
     log = log_path(subject.cache, name)
     log.parent.mkdir(parents=True, exist_ok=True)
-    errand = BuildCommand(
+    command = BuildCommand(
         name=name,
-        argv=(str(place.python), "-IB", *map(str, program)),
-        environ=place.environ,
+        argv=(str(build_host.python), "-IB", *map(str, program)),
+        environ=build_host.environ,
         log=log,
         reads=(TOOLCHAIN_PROBE, PACKAGE_DIR, subject.wheel.path),
-        writes=(),
+        writes=(),  # it runs unverified code of the wheel
         deadline=time.time() + TIMEOUT_S,
     )
     try:
-        return place.run(errand, ignore_progress)
+        return build_host.run(command, ignore_progress)
     except RunAgainError:
-        raise BuildError("does not end", name, f"it was ended after {TIMEOUT_S} s; its log is {log}") from None
+        raise BuildError("program timed out", name, f"it was stopped after {TIMEOUT_S} s; read {log}") from None

@@ -1,4 +1,4 @@
-"""Gate: the wheel installs into a fresh environment and imports there, with nothing but what it requires: torch."""
+"""Gate: flash-attention-amd installs into a fresh environment and imports there with torch alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wheelfactory.verify.result import Finding, GateResult
 _PROGRAM = PROGRAMS / "import_fallback.py"
 
 _OF_TORCH = frozenset({"torch", "setuptools"})
-"""Of what builds wheels, what a Python with torch has: torch 2.13 requires setuptools."""
+"""The build requirements that a Python with torch has anyway: torch 2.13 requires setuptools."""
 
 
 class _Imported(ProgramReport):
@@ -23,22 +23,26 @@ class _Imported(ProgramReport):
 
 
 def check_fallback_import(subject: FallbackSubject) -> GateResult:
-    """Import as users do, unless a proof is kept of these very bytes."""
+    """Import as users do, unless the cache has a proof for a wheel with the same bytes.
+
+    Raises `BuildError` if the CPU torch cannot be installed.
+    """
     wheel = subject.wheel
-    question = ProofKey(_PROGRAM, _absent(), file_sha256(wheel.path), ENVIRONMENT)
+    # the whole file, not the payload: pip reads the metadata too
+    key = ProofKey(_PROGRAM, _hidden_packages(), file_sha256(wheel.path), ENVIRONMENT)
     version = str(wheel.version)
-    said = run_or_reuse(subject, question, _Imported, lambda report: report.version == version)
+    report = run_or_reuse(subject, key, _Imported, lambda imported: imported.version == version)
     findings = []
-    if isinstance(said, str):
-        cure = "it must import with torch alone: correct the package"
-        findings = [Finding(file=wheel.path.name, expected="to install and import", found=said, remedy=cure)]
-    elif said.version != version:
-        cure = "build the wheel again"
-        findings = [Finding(file=wheel.path.name, expected=f"version {version}", found=said.version, remedy=cure)]
+    if isinstance(report, str):
+        remedy = "fix the package: it must import with torch alone"
+        findings = [Finding(file=wheel.path.name, expected="to install and import", found=report, remedy=remedy)]
+    elif report.version != version:
+        remedy = "build the wheel again"
+        findings = [Finding(file=wheel.path.name, expected=f"version {version}", found=report.version, remedy=remedy)]
     return GateResult.from_findings("import", findings, cpu_torch_requirement())
 
 
-def _absent() -> tuple[str, ...]:
-    """What the environment has for other wheels, which a user of this one need not have."""
+def _hidden_packages() -> tuple[str, ...]:
+    """Return the packages that the test environment has, but a user may not have."""
     names = (canonicalize_name(Requirement(line).name) for line in build_requirements())
     return tuple(sorted(name for name in names if name not in _OF_TORCH))

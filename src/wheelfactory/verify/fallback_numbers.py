@@ -1,6 +1,6 @@
-"""Gate: the package computes attention and its gradients, on the CPU, as near to float64 as upstream asks of itself.
+"""Gate: flash-attention-amd computes attention and its gradients on the CPU within upstream's tolerance.
 
-The cases of the interpreter gate. Required, as it needs neither a GPU nor ROCm; `validate` runs more cases, on GPUs.
+It runs the cases of the interpreter gate. `validate` runs more cases, on GPUs.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from wheelfactory.verify.numbers import (
 from wheelfactory.verify.proofs import ProofKey, payload_sha256, stand_in_torch_version
 from wheelfactory.verify.result import Finding, GateResult
 
-_CURE = "the package computes something else with this torch: correct it"
+_REMEDY = "fix the package: it computes something else with this torch"
 
 
 def check_fallback_numbers(subject: FallbackSubject) -> GateResult:
-    """Run the cases on the CPU, unless a proof is kept of that."""
-    question = ProofKey(NUMBERS_PROGRAM, (PACKAGE, "cpu", "small"), payload_sha256(subject.wheel), ENVIRONMENT)
-    said = run_or_reuse(subject, question, NumericReport, lambda report: not _findings(subject, report))
+    """Run the cases on the CPU, unless the cache has a proof. Raises `BuildError` if torch cannot be installed."""
+    key = ProofKey(NUMBERS_PROGRAM, (PACKAGE, "cpu", "small"), payload_sha256(subject.wheel), ENVIRONMENT)
+    report = run_or_reuse(subject, key, NumericReport, lambda numbers: not _findings(subject, numbers))
     return GateResult.from_findings(
         "numbers",
-        _findings(subject, said),
+        _findings(subject, report),
         "on the CPU, against float64",
         versions={"torch": stand_in_torch_version()},
-        figures=worst_errors(said, FALLBACK_TOLERANCE),
+        figures=worst_errors(report, FALLBACK_TOLERANCE),
     )
 
 
-def _findings(subject: FallbackSubject, said: NumericReport | str) -> list[Finding]:
-    found = find_numeric_faults(subject.wheel.path.name, FALLBACK_TOLERANCE, said, "on the CPU")
-    return [finding.model_copy(update={"cure": _CURE}) for finding in found]
+def _findings(subject: FallbackSubject, report: NumericReport | str) -> list[Finding]:
+    found = find_numeric_faults(subject.wheel.path.name, FALLBACK_TOLERANCE, report, "on the CPU")
+    return [finding.model_copy(update={"remedy": _REMEDY}) for finding in found]

@@ -1,4 +1,4 @@
-"""Programs that run with a wheel of flash-attention-amd, beside a CPU torch, and what they showed, kept as proofs."""
+"""Run programs with a wheel of flash-attention-amd and a CPU torch, and cache their reports as proofs."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from wheelfactory.verify.numbers import TIMEOUT_S
 from wheelfactory.verify.proofs import AnyReport, ProofCache, ProofKey, run_program
 
 ENVIRONMENT = (f"Python {PYTHON}", *build_requirements())
-"""What the answer of a program depends on beside the wheel."""
+"""What the report of a program depends on besides the wheel."""
 
-_HANDED = ("PATH", "LD_LIBRARY_PATH")
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 
 
 def run_or_reuse(
-    subject: FallbackSubject, question: ProofKey, kind: type[AnyReport], is_good: Callable[[AnyReport], bool]
+    subject: FallbackSubject, key: ProofKey, kind: type[AnyReport], is_good: Callable[[AnyReport], bool]
 ) -> AnyReport | str:
-    """What a program says of a wheel, as it is kept or else as it is run now; or why it says nothing.
+    """Return the report of a program, from the cache or by running it; or the reason why it failed.
 
-    A report is kept if `is_good`; one that was kept and is not good any more is asked for again. Raises `BuildError`
-    if no CPU torch can be had.
+    Only reports for which `is_good` holds are cached, and a cached one is checked again. Raises `BuildError` if the CPU
+    torch cannot be installed.
     """
     proofs = ProofCache(subject.cache / "proofs")
-    kept = proofs.find(question, kind)
-    if kept is not None and is_good(kept):
-        return kept
-    said = _run(subject, question, kind)
-    if not isinstance(said, str) and is_good(said):
-        proofs.write(question, said)
-    return said
+    cached = proofs.find(key, kind)
+    if cached is not None and is_good(cached):
+        return cached
+    report = _run(subject, key, kind)
+    if not isinstance(report, str) and is_good(report):
+        proofs.write(key, report)
+    return report
 
 
-def _run(subject: FallbackSubject, question: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
-    environ = {name: subject.environ[name] for name in _HANDED if name in subject.environ}
+def _run(subject: FallbackSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
+    environ = {name: subject.environ[name] for name in _PASSED_ON if name in subject.environ}
     torch = make_build_environment(subject.cache)
     layers = [torch.site_packages]
-    logger.info("running %s with %s", question.program.stem.replace("_", " "), subject.wheel.path.name)
+    logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
     try:
         with open_wheel_environment(
             subject.cache, subject.wheel.path, torch.python, torch.version, layers
         ) as environment:
             home = environment.folder / "home"
-            return run_program(question.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
-    except BuildError as error:  # of pip
+            return run_program(key.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
+    except BuildError as error:  # pip could not install the wheel
         return error.which.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""What a gate is, and what it looks at."""
+"""The types of gates and of the subjects that they check."""
 
 from __future__ import annotations
 
@@ -19,16 +19,29 @@ from wheelfactory.wheel.read import Wheel
 
 
 class HasWheel(Protocol):
-    """What has a wheel to verify, whatever it must be."""
+    """A subject of any kind of wheel."""
 
     @property
     def wheel(self) -> Wheel:
-        """It."""
+        """The wheel to verify."""
+
+
+class _WithPlainBuilds:
+    """A subject that can be compared with the plain build of its sources."""
+
+    environ: Mapping[str, str]
+    cache: Path
+    may_build: bool
+
+    @property
+    def plain(self) -> PlainBuilds:
+        """The plain builds of pinned sources."""
+        return PlainBuilds(self.cache, self.environ, self.may_build)
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A wheel to verify, the record in it, the cell it must be, and what is known and at hand."""
+class Subject(_WithPlainBuilds):
+    """A wheel to verify, its build record, and the cell that it must be a wheel of."""
 
     wheel: Wheel
     record: BuildRecord
@@ -38,24 +51,19 @@ class Subject:
     environ: Mapping[str, str]
     cache: Path
     find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None
-    """Gives where the torch of a CK cell is, if that is not this machine; asked only by gates that need it."""
+    """Returns the build host with the torch of a CK cell, None for this machine."""
     may_build: bool = True
-    """Whether a plain build to compare with may be made; else one must be kept."""
-
-    @property
-    def plain(self) -> PlainBuilds:
-        """The plain builds of pinned sources."""
-        return PlainBuilds(self.cache, self.environ, self.may_build)
+    """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
 
     @property
     def triton(self) -> str:
-        """The version of Triton that belongs to the torch of the cell."""
+        """The Triton version of the cell's torch."""
         return self.matrix.torch[self.cell.torch].triton
 
 
 @dataclass(frozen=True)
-class FallbackSubject:
-    """A wheel to verify that is of no cell, and the sources that it must be made from."""
+class FallbackSubject(_WithPlainBuilds):
+    """A wheel of flash-attention-amd to verify, and the sources that it must be built from."""
 
     wheel: Wheel
     project: FallbackProject
@@ -63,18 +71,13 @@ class FallbackSubject:
     cache: Path
     may_build: bool = True
 
-    @property
-    def plain(self) -> PlainBuilds:
-        """The plain builds of pinned sources."""
-        return PlainBuilds(self.cache, self.environ, self.may_build)
-
 
 AnySubject = TypeVar("AnySubject", bound=HasWheel)
 
 
 @dataclass(frozen=True)
 class Gate(Generic[AnySubject]):
-    """One question to a wheel. A gate that runs code of the wheel does so only if no gate before it refused."""
+    """One check of a wheel. A gate with `runs_code` runs the wheel's code, so only after all gates before it passed."""
 
     name: str
     check: Callable[[AnySubject], GateResult]
@@ -82,6 +85,6 @@ class Gate(Generic[AnySubject]):
     runs_code: bool = False
     backends: frozenset[Backend] = frozenset(Backend)
     on_publish: bool = False
-    """Whether it runs nothing of the wheel, so that it can be asked again where a wheel is published."""
+    """Whether it runs again when a wheel is published. The publishing job has a token, so it must run no wheel code."""
     slow: bool = False
-    """Whether it takes minutes; ``--quick`` leaves these out."""
+    """Whether it takes minutes; ``--quick`` skips it."""

@@ -1,7 +1,7 @@
 """Gate: a wheel computes attention and its gradients on an AMD GPU, with the ROCm torch of its cell.
 
-The cases of the interpreter gate, in fp16 and bf16, by the public functions of flash_attn, for both backends. No
-result is kept for another run: it is one of the GPU, the driver and the ROCm of this machine.
+It runs the cases of the interpreter gate in fp16 and bf16, through the public functions of flash_attn, for both
+backends. The result is never cached: it depends on the GPU, the driver and the ROCm of this machine.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from wheelfactory.verify.result import GateResult
 
 
 def check_on_gpu(subject: Subject) -> GateResult:
-    """Run the cases where there are a GPU that the wheel promises and the torch of the cell; else say what lacks."""
+    """Run the cases if this machine has a promised GPU and the cell's torch; else report what is missing."""
     here, cell = subject.host.gpu_archs, subject.cell
     archs = [arch for arch in here if arch in subject.record.offload_archs]
     if not here:
-        return GateResult.not_run("gpu", "needs an AMD GPU, and none is visible here")
+        return GateResult.not_run("gpu", "needs an AMD GPU, but none is visible")
     if not archs:
-        return GateResult.not_run("gpu", f"the GPU here is {', '.join(here)}, which the wheel does not promise")
-    # any Python that torch has is one for a Triton wheel
+        return GateResult.not_run("gpu", f"the GPU is {', '.join(here)}, which the wheel does not promise")
+    # a Triton wheel runs with every Python that torch supports
     pythons = subject.matrix.torch[cell.torch].python if cell.backend is Backend.TRITON else (cell.python,)
     found = (find_local_python(subject, replace(cell, python=python)) for python in pythons)
     python = next(filter(None, found), None)
     if python is None:
-        why = f"needs torch {cell.torch} for ROCm {cell.rocm} on PATH; run it there, or in the cell's image"
-        return GateResult.not_run("gpu", why)
+        reason = f"needs torch {cell.torch} for ROCm {cell.rocm}: put its python3 on PATH, or run in the cell's image"
+        return GateResult.not_run("gpu", reason)
     limits = tuple(dict.fromkeys(limit for arch in archs for limit in find_cell_limits(subject, arch)))
-    answer = _compute(subject, python, archs, limits)
+    report = _compute(subject, python, archs, limits)
     where, versions = f"on {', '.join(archs)}", {}
-    if isinstance(answer, NumericReport):
-        if answer.gpu not in archs:
-            computed = f"torch computes on {answer.gpu or 'no AMD GPU'}"
-            return GateResult.not_run("gpu", f"{computed}, and the wheel promises {', '.join(archs)}")
-        where = f"on {answer.gpu} with torch {answer.torch}"
-        used = {"gpu": answer.gpu, "torch": answer.torch, "triton": answer.triton}
+    if isinstance(report, NumericReport):
+        if report.gpu not in archs:
+            computed = f"torch computes on {report.gpu or 'no AMD GPU'}"
+            return GateResult.not_run("gpu", f"{computed}, but the wheel promises {', '.join(archs)}")
+        where = f"on {report.gpu} with torch {report.torch}"
+        used = {"gpu": report.gpu, "torch": report.torch, "triton": report.triton}
         versions = {name: version for name, version in used.items() if version}
-    return numeric_gate_result(subject, "gpu", answer, where, where, limits, versions)
+    return numeric_gate_result(subject, "gpu", report, where, where, limits, versions)
 
 
 def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Sequence[KnownLimit]) -> NumericReport | str:
-    """What the program says, or why it says nothing."""
+    """Return the report of the program, or the reason why it failed."""
     toolchain = probe_python(python, subject.environ)
-    assert toolchain.python  # or it would not have been found
+    assert toolchain.python  # `find_local_python` compared it with the cell
     command: tuple[str | Path, ...] = (
         NUMBERS_PROGRAM,
         "flash_attn",

@@ -1,4 +1,4 @@
-"""Gate: the name of the file and the build record say what the cell says; what the matrix determines is equal."""
+"""Gate: the file name and the build record match the cell and the matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.gate import FallbackSubject, Subject
-from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.verify.result import Finding, GateResult, show_difference
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.repair import manylinux_platforms
 
@@ -18,91 +18,96 @@ _COMMIT = re.compile("commit:[0-9a-f]{40}")
 
 
 def check_identity(subject: Subject) -> GateResult:
-    """Compare name and build record with the cell; reads the wheel only. METADATA and WHEEL are members: `contents`."""
-    findings = [*_name(subject), *_platform(subject), *_record(subject)]
+    """Compare file name, platform tag and build record with the cell; the gate `contents` checks METADATA and WHEEL."""
+    findings = [*_check_name(subject), *_check_platform(subject), *_check_build_record(subject)]
     return GateResult.from_findings("identity", findings, subject.cell.id)
 
 
 def check_fallback_identity(subject: FallbackSubject) -> GateResult:
-    """Compare the name with the version of the checkout's sources; there is no label and no build record."""
-    name, cure = subject.project.filename, "build it again: `wheelfactory build flash-attention-amd`"
-    findings = [*expect("file name", name, subject.wheel.path.name, cure), *_folder(subject)]
+    """Compare the file name with the version of the checkout's sources; it has no label and no build record."""
+    name, remedy = subject.project.filename, "build it again: `wheelfactory build flash-attention-amd`"
+    findings = [*check_equal("file name", name, subject.wheel.path.name, remedy), *_check_dist_info(subject)]
     return GateResult.from_findings("identity", findings, name)
 
 
-def expect(file: str, expected: object, found: object, cure: str) -> Iterator[Finding]:
-    """A finding unless both are equal."""
+def check_equal(file: str, expected: object, found: object, remedy: str) -> Iterator[Finding]:
+    """Yield a finding unless both values are equal."""
     if expected != found:
-        yield Finding(file=file, expected=_text(expected), found=_text(found), remedy=cure)
+        yield Finding(file=file, expected=_text(expected), found=_text(found), remedy=remedy)
 
 
 def _text(value: object) -> str:
-    """A value as a person reads it: those of a set in a fixed order, and none of them as a word."""
+    """Format a value for a message: sets in a fixed order, None and empty collections as a word."""
     if isinstance(value, (tuple, frozenset)):
         return ", ".join(map(str, sorted(value) if isinstance(value, frozenset) else value)) or "nothing"
     return "nothing" if value is None else str(value)
 
 
-def _name(subject: Subject) -> Iterator[Finding]:
+def _check_name(subject: Subject) -> Iterator[Finding]:
     cell, label = subject.cell, subject.matrix.label(subject.cell)
     abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
     name = f"flash_attn-{cell.flash_attn}+{label}-{cell.python_tag}-{abi}"
     found = subject.wheel.path.name.rpartition("-")[0]
-    yield from expect("file name", name, found, "labels and tags are never edited by hand: build the cell again")
-    yield from _folder(subject)
+    yield from check_equal("file name", name, found, "build the cell again: labels and tags must not be edited")
+    yield from _check_dist_info(subject)
 
 
-def _folder(subject: Subject | FallbackSubject) -> Iterator[Finding]:
+def _check_dist_info(subject: Subject | FallbackSubject) -> Iterator[Finding]:
     stem = "-".join(subject.wheel.path.name.split("-")[:2])
-    cure = "a wheel is never renamed; build it again"
-    yield from expect("dist-info", f"{stem}.dist-info", subject.wheel.dist_info, cure)
+    remedy = "build it again: wheels must not be renamed"
+    yield from check_equal("dist-info", f"{stem}.dist-info", subject.wheel.dist_info, remedy)
 
 
-def _platform(subject: Subject) -> Iterator[Finding]:
-    """`any` without compiled code; else one manylinux, no newer than the machine that built it."""
+def _check_platform(subject: Subject) -> Iterator[Finding]:
+    """Check the platform tag: `any` for Triton, else one manylinux that is no newer than the build machine."""
     wheel, built_on, glibc = subject.wheel, subject.record.toolchain.glibc, subject.wheel.glibc
-    # as it is written: installers read capitals and repetitions as the same platform
+    # the text of the file name: `platform_tags` hides capitals and repetitions, which installers accept
     file, written = wheel.path.name, wheel.path.name.rpartition("-")[2].removesuffix(".whl")
     names = written.split(".")
     if subject.cell.backend is Backend.TRITON:
-        yield from expect(file, "any", written, "a Triton wheel holds no compiled code")
+        yield from check_equal(file, "any", written, "a Triton wheel holds no compiled code")
     elif glibc is None or len(set(names)) < len(names) or not manylinux_platforms(glibc, "x86_64").issuperset(names):
-        yield from expect(file, "one manylinux platform for x86_64", written, "run `wheelfactory repair`")
+        yield from check_equal(file, "one manylinux platform for x86_64", written, "run `wheelfactory repair`")
     elif built_on is None:
-        cure = "build the cell again; the platform tag cannot be checked without it"
-        yield from expect("build record glibc", "the glibc of the machine that built it", built_on, cure)
+        remedy = "build the cell again: the platform tag cannot be checked without it"
+        yield from check_equal("build record glibc", "the glibc of the build machine", built_on, remedy)
     elif glibc > Version(built_on):
-        cure = "the platform tag must not be newer than the machine that built it"
-        yield from expect(file, f"glibc {built_on} or older", f"glibc {glibc}", cure)
+        remedy = "run `wheelfactory repair`: the build machine itself could not install it"
+        yield from check_equal(file, f"glibc {built_on} or older", f"glibc {glibc}", remedy)
 
 
-def _record(subject: Subject) -> Iterator[Finding]:
+def _check_build_record(subject: Subject) -> Iterator[Finding]:
     record, cell, matrix = subject.record, subject.cell, subject.matrix
     written = subject.wheel.read(f"{subject.wheel.dist_info}/{BUILD_RECORD_NAME}")
-    if written != record.as_bytes():  # a key that stands twice, or blanks: other readers may read something else
-        yield from expect("build record", "as the factory writes it", "the same in another form", _AGAIN)
-    yield from expect("build record cell", cell.id, record.cell, "name the cell that the wheel was built for")
-    yield from expect("build record label", str(matrix.label(cell)), record.label, _AGAIN)
+    if written != record.as_bytes():  # with a repeated key, two JSON parsers can read different records
+        yield from check_equal("build record", "JSON as the factory writes it", "other spelling or keys", _AGAIN)
+    yield from check_equal("build record cell", cell.id, record.cell, "give the cell that the wheel was built for")
+    yield from check_equal("build record label", str(matrix.label(cell)), record.label, _AGAIN)
     pin = matrix.flash_attn[cell.flash_attn].source_pin
     if not pin.startswith("tag:"):
-        yield from expect("build record source", pin, record.source, "build it from the sources that the matrix pins")
-    elif not _COMMIT.fullmatch(record.source):  # a tag that pins no commit says nothing to compare with
-        yield from expect("build record source", "a commit", record.source, _AGAIN)
-    cure = "a wheel for some GPUs only is for your own machine; build the cell for all that it promises"
-    yield from expect("build record offload_archs", matrix.archs(cell), record.offload_archs, cure)
+        yield from check_equal(
+            "build record source", pin, record.source, "build it from the sources that the matrix pins"
+        )
+    elif not _COMMIT.fullmatch(record.source):  # a tag names no commit to compare with
+        yield from check_equal("build record source", "a commit", record.source, _AGAIN)
+    archs = matrix.archs(cell)
+    if record.offload_archs != archs:
+        remedy = "build the cell for all its archs: a wheel for fewer is for your own machine only"
+        expected, found = show_difference(archs, record.offload_archs)
+        yield Finding(file="build record offload_archs", expected=expected, found=found, remedy=remedy)
     if cell.backend is Backend.CK:
-        yield from _toolchain(subject)
+        yield from _check_toolchain(subject)
     else:
         compiled = [name for name, value in record.toolchain if value is not None] + ["kernels"] * bool(record.kernels)
-        cure = "a Triton wheel is compiled on the GPU it runs on, so it has none of these: build it again"
-        yield from expect("build record toolchain", (), tuple(compiled), cure)
+        remedy = "build it again: a Triton wheel has no compiled code, so no toolchain and no kernels"
+        yield from check_equal("build record toolchain", (), tuple(compiled), remedy)
 
 
-def _toolchain(subject: Subject) -> Iterator[Finding]:
+def _check_toolchain(subject: Subject) -> Iterator[Finding]:
     toolchain, cell = subject.record.toolchain, subject.cell
     abi = subject.matrix.torch[cell.torch].cxx11_abi
-    cure = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
-    yield from expect("build record cxx11_abi", abi, toolchain.cxx11_abi, cure)
+    remedy = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
+    yield from check_equal("build record cxx11_abi", abi, toolchain.cxx11_abi, remedy)
     if not toolchain.matches(cell):
         yield Finding(
             file="build record toolchain",

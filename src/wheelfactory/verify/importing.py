@@ -1,4 +1,4 @@
-"""Gate: the wheel installs into a fresh environment of its cell, imports, and names its version."""
+"""Gate: the wheel installs into a fresh environment of its cell, imports, and reports its own version."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ _IMPORT = PROGRAMS / "import_wheel.py"
 
 
 def check_import(subject: Subject) -> GateResult:
-    """Install into a fresh environment and import as users do: with no variable that selects a backend."""
+    """Install into a fresh environment and import as users do: without a variable that selects a backend."""
     if subject.cell.backend is Backend.TRITON:
-        return _triton(subject)
-    inside = find_cell_python(subject)
-    if inside and inside.on_build_host:
-        return _in_place(subject, inside)
+        return _import_triton(subject)
+    cell_python = find_cell_python(subject)
+    if cell_python and cell_python.on_build_host:
+        return _import_on_build_host(subject, cell_python)
     python = find_local_python(subject, subject.cell)
     if python is None:
         return no_python_result("import")
     layers = find_package_folders(python, clean_environ(subject.environ))
     findings = _install_and_import(subject, python, subject.cell.python, layers)
-    # the manifest is public, so it names the torch and not where it lay
+    # the version only: the manifest is public and must contain no path of this machine
     return GateResult.from_findings("import", findings, f"torch {probe_python(python, subject.environ).torch}")
 
 
-def _in_place(subject: Subject, python: CellPython) -> GateResult:
-    """Where the cell was built: with that Python and torch, and nothing else of this machine."""
+def _import_on_build_host(subject: Subject, python: CellPython) -> GateResult:
+    """Import where the cell was built, with that Python and torch."""
     try:
-        said = python.run([_IMPORT, subject.wheel.path])
+        output = python.run([_IMPORT, subject.wheel.path])
     except ProgramError as error:
         return GateResult.from_findings("import", [_not_imported(subject, error.which.splitlines()[-1])])
-    return GateResult.from_findings("import", _other_version(subject, said), f"torch {python.toolchain.torch}")
+    return GateResult.from_findings("import", _check_version(subject, output), f"torch {python.toolchain.torch}")
 
 
-def _triton(subject: Subject) -> GateResult:
-    """With the cell's Triton from PyPI and a CPU torch: importing compiles nothing and asks no GPU."""
+def _import_triton(subject: Subject) -> GateResult:
+    """Import with the cell's Triton from PyPI and a CPU torch: importing compiles nothing and needs no GPU."""
     torch = make_build_environment(subject.cache)
     layers = [torch.site_packages, make_triton_environment(subject.cache, subject.triton).site_packages]
     findings = _install_and_import(subject, torch.python, torch.version, layers)
@@ -65,6 +65,7 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
     with scratch_dir(subject.cache) as scratch:
         environment = make_layered_environment(scratch / "env", base, version, layers)
         try:
+            # no index: the layers hold the requirements, and pip must not replace ROCm's torch
             pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
         except BuildError as error:
             return [_finding(subject, "to install", error.which.splitlines()[-1], "build the wheel again")]
@@ -72,18 +73,18 @@ def _install_and_import(subject: Subject, base: Path, version: str, layers: list
         done = run([environment.python, "-I", "-B", _IMPORT], environ=environ, cwd=environment.folder)
     if done.returncode:
         return [_not_imported(subject, failure_reason(done))]
-    return _other_version(subject, done.stdout)
+    return _check_version(subject, done.stdout)
 
 
 def _not_imported(subject: Subject, why: str) -> Finding:
-    cure = "the kernels do not fit this torch or Triton; correct the matrix, or build against the cell's torch"
-    return _finding(subject, "to import", why, cure)
+    remedy = "build against the cell's torch, or fix the matrix: the wheel does not fit this torch or Triton"
+    return _finding(subject, "to import", why, remedy)
 
 
-def _other_version(subject: Subject, said: str) -> list[Finding]:
-    expected, found = str(subject.wheel.version), (said.splitlines() or ["nothing"])[-1]
+def _check_version(subject: Subject, output: str) -> list[Finding]:
+    expected, found = str(subject.wheel.version), (output.splitlines() or ["no output"])[-1]
     return [] if found == expected else [_finding(subject, f"version {expected}", found, "build the wheel again")]
 
 
-def _finding(subject: Subject, expected: str, found: str, cure: str) -> Finding:
-    return Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=cure)
+def _finding(subject: Subject, expected: str, found: str, remedy: str) -> Finding:
+    return Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy)

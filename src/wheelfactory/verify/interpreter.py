@@ -1,7 +1,7 @@
-"""Gate: the Triton kernels of a wheel compute attention and its gradients, in Triton's interpreter on the CPU.
+"""Gate: the Triton kernels of a wheel compute attention and its gradients in Triton's interpreter on the CPU.
 
-Covered: fp16, dense and packed sequences and a cache of keys, causal and not, grouped heads, uneven lengths, head dims
-40, 64 and 128. Not covered: bf16, which the interpreter cannot do, and the compiled code; the GPU gate runs that.
+Covered: fp16, dense and packed sequences, a KV cache, causal and not, grouped heads, uneven lengths, head dims 40, 64
+and 128. Not covered: bf16, which the interpreter does not support, and the compiled code (see the gate `gpu`).
 """
 
 from __future__ import annotations
@@ -34,31 +34,34 @@ WHERE = "in Triton's interpreter"
 
 
 def check_in_interpreter(subject: Subject) -> GateResult:
-    """Run the kernels in the interpreter of the cell's Triton, unless a proof is kept of that."""
-    answer, computed = compute(subject), f"Triton {subject.triton}"
+    """Run the kernels in the interpreter of the cell's Triton, unless the cache has a proof.
+
+    Raises `BuildError` if torch or Triton cannot be installed.
+    """
+    report, computed = compute(subject), f"Triton {subject.triton}"
     versions = {"torch": stand_in_torch_version(), "triton": subject.triton}
-    return numeric_gate_result(subject, "interpreter", answer, WHERE, computed, find_cell_limits(subject), versions)
+    return numeric_gate_result(subject, "interpreter", report, WHERE, computed, find_cell_limits(subject), versions)
 
 
 def compute(subject: Subject) -> NumericReport | str:
-    """What the kernels compute in the interpreter, kept if it is right; or why they compute nothing."""
+    """Return the cached or new report of the kernels, or the reason why they failed; cache a report without faults."""
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in find_cell_limits(subject)))
-    beside = (*stand_in_requirements(subject.triton), *interpreter_requirements())
-    question = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), beside)
+    environment_parts = (*stand_in_requirements(subject.triton), *interpreter_requirements())
+    key = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), environment_parts)
     proofs, file, standard = (
         ProofCache(subject.cache / "proofs"),
         subject.wheel.path.name,
         TOLERANCES[subject.cell.backend],
     )
-    kept = proofs.find(question, NumericReport)
-    if kept is not None and not any(find_numeric_faults(file, standard, kept, WHERE)):
-        return kept
+    cached = proofs.find(key, NumericReport)
+    if cached is not None and not any(find_numeric_faults(file, standard, cached, WHERE)):
+        return cached
     environ = {**program_environ(subject.environ, subject.cell.backend), "TRITON_INTERPRET": "1"}
     numpy = make_interpreter_environment(subject.cache)
     logger.info("computing with the interpreter of Triton %s", subject.triton)
     with stand_in_environment(subject.cache, subject.wheel, subject.triton, numpy) as environment:
         home = environment.folder / "home"
-        answer = run_program(question.command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
-    if isinstance(answer, NumericReport) and not any(find_numeric_faults(file, standard, answer, WHERE)):
-        proofs.write(question, answer)
-    return answer
+        report = run_program(key.command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
+    if isinstance(report, NumericReport) and not any(find_numeric_faults(file, standard, report, WHERE)):
+        proofs.write(key, report)
+    return report

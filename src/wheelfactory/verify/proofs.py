@@ -1,4 +1,4 @@
-"""Programs that run with the code of a wheel, and what they showed, kept by everything that it depends on."""
+"""Run programs with the code of a wheel, and cache their reports under everything that they depend on."""
 
 from __future__ import annotations
 
@@ -31,36 +31,37 @@ from wheelfactory.wheel.read import Wheel
 
 PROGRAMS = Path(__file__).with_name("programs")
 
-_HANDED = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
-"""Beginnings of the variables that a program gets. Triton, LLVM and upstream read dozens that change what they do."""
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
+"""Prefixes of the variables that a program gets; dozens of others change what Triton, LLVM and upstream do."""
 
 PROGRESS_PREFIX = "at: "
-"""Begins a line on stderr with which a program says what it does next, in case that ends it."""
+"""Prefix of a line on stderr that names the next step of a program; shown if a signal ends it there."""
 
 
 class ProgramReport(FrozenModel):
-    """What a program prints as the last line of its output."""
+    """The JSON that a program prints as its last line."""
 
 
 AnyReport = TypeVar("AnyReport", bound=ProgramReport)
 
 
 def content_id(program: Path) -> str:
-    """A program, so that another version of it, or of what it may import from its folder, is another one."""
+    """Return an id of a program that changes with its text and with any program in its folder, which it may import."""
+    # all siblings: check_numbers.py imports attention_cases.py, and a stale proof is worse than a repeated run
     siblings = (file_sha256(path) for path in sorted(program.parent.glob("*.py")))
     return f"{program.name} sha256:{hashlib.sha256(''.join(siblings).encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class ProofKey:
-    """One run of a program with a wheel. Equal questions have equal answers, whatever the label of the wheel."""
+    """Everything that the report of a program depends on; wheels that differ only in their label share a report."""
 
     program: Path
     arguments: tuple[str, ...]
     payload: str
     """`payload_sha256` of the wheel."""
     environment: tuple[str, ...]
-    """What else its answer depends on, such as `stand_in` says it."""
+    """What else the report depends on, such as `stand_in_requirements`."""
 
     @property
     def command(self) -> tuple[str | Path, ...]:
@@ -69,7 +70,7 @@ class ProofKey:
 
     @property
     def identity(self) -> dict[str, object]:
-        """All of it as plain values, the program by its content."""
+        """The key as JSON values, with the program's content id."""
         return {
             "program": content_id(self.program),
             "arguments": list(self.arguments),
@@ -80,34 +81,33 @@ class ProofKey:
 
 @dataclass(frozen=True)
 class ProofCache:
-    """Reports of programs in a folder, one JSON file each, named by the sha256 of the question.
+    """Reports of programs in a folder, one JSON file each, named by the sha256 of the key.
 
-    Only a report that a gate was content with is kept. What went wrong may be the fault of the machine (memory, a full
-    disk, an interrupted download), which no report can tell from that of a kernel; it is rare, and asked again.
+    Gates write only reports without faults: a failure may be the machine's (memory, a full disk), so it is retried.
     """
 
     folder: Path
 
-    def find(self, question: ProofKey, kind: type[AnyReport]) -> AnyReport | None:
-        """The report that was kept for a question; None if there is none, or none that can be read."""
+    def find(self, key: ProofKey, kind: type[AnyReport]) -> AnyReport | None:
+        """Return the cached report for a key; None if it is missing or damaged."""
         try:
-            kept = json.loads(self._path(question).read_bytes())
-            return kind.model_validate(kept["report"]) if kept["question"] == question.identity else None
+            cached = json.loads(self._path(key).read_bytes())
+            return kind.model_validate(cached["report"]) if cached["key"] == key.identity else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def write(self, question: ProofKey, report: ProgramReport) -> None:
-        """Keep a report, in place of whatever is there."""
-        kept = {"question": question.identity, "report": report.model_dump(mode="json")}
-        write_atomic(self._path(question), json.dumps(kept, indent=1).encode())
+    def write(self, key: ProofKey, report: ProgramReport) -> None:
+        """Write a report; replace an existing one."""
+        cached = {"key": key.identity, "report": report.model_dump(mode="json")}
+        write_atomic(self._path(key), json.dumps(cached, indent=1).encode())
 
-    def _path(self, question: ProofKey) -> Path:
-        text = json.dumps(question.identity, sort_keys=True)
+    def _path(self, key: ProofKey) -> Path:
+        text = json.dumps(key.identity, sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
 def payload_sha256(wheel: Wheel) -> str:
-    """One sha256 over names and contents of all members outside of dist-info: labels share what only they differ in."""
+    """Return a sha256 over names and contents of all members outside of dist-info; the label does not change it."""
     digest = hashlib.sha256()
     with open_archive(wheel.path) as archive:
         for name in sorted(wheel.sizes):
@@ -117,11 +117,11 @@ def payload_sha256(wheel: Wheel) -> str:
 
 
 class HasPython(Protocol):
-    """What has a Python to run programs with: an environment, or the Python of a user."""
+    """An environment or a user's installation with a Python to run programs."""
 
     @property
     def python(self) -> Path:
-        """The interpreter."""
+        """The path of the interpreter."""
 
 
 def run_program(
@@ -133,51 +133,50 @@ def run_program(
     scratch: Path,
     timeout: float,
 ) -> AnyReport | str:
-    """Run a program with the Python of an environment, in the folder `scratch`, which is made for it.
+    """Run a program with the Python of an environment and return its report, or an error message.
 
-    Gives its report; or why there is none, if it does not end well within `timeout` seconds. Nothing is known of the
-    wheel then, but that it did not pass.
+    `scratch` is created and used as working and home folder; `timeout` is in seconds.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
-    own["OMP_NUM_THREADS"] = "1"  # several programs run at once, and sums come out the same on every machine
-    program = [environment.python, "-I", "-B", *command]
+    own["OMP_NUM_THREADS"] = "1"  # several programs run in parallel, and the order of sums must not depend on cores
+    program = [environment.python, "-I", "-B", *command]  # isolated: no user site, no PYTHON* variables
     try:
         done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout)
     except subprocess.TimeoutExpired:
-        return f"nothing after {timeout:.0f} seconds"
+        return f"timed out after {timeout:.0f} seconds"
     for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):
-        logger.info("%s", line)  # LLVM's own words; what it raises in Python is only that something failed
+        logger.info("%s", line)  # LLVM's message; its Python exception does not contain it
     if done.returncode:
-        return _last_words(done)
+        return _describe_failure(done)
     try:
         return kind.model_validate(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, LookupError):
-        return "it ended as if all were well, without a report"
+        return "it exited with 0, but printed no report"
 
 
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a program failed; of one that a signal ended also what it was at, which it says on stderr."""
+def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:
+    """Return why a program failed; after a signal, also its last step on stderr."""
     if done.returncode > 0:
         return failure_reason(done)
-    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    at = [line for line in said[:-2] if line.startswith(PROGRESS_PREFIX)][-1:]  # a GPU's fault has many words
-    return "; ".join([failure_reason(done), *at, *said[-2:]])
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    at = [line for line in lines[:-2] if line.startswith(PROGRESS_PREFIX)][-1:]  # GPU faults print many lines after it
+    return "; ".join([failure_reason(done), *at, *lines[-2:]])
 
 
 def stand_in_requirements(triton: str) -> tuple[str, ...]:
-    """What is in place of ROCm's torch and Triton where there is no ROCm: a CPU torch, and Triton from PyPI."""
+    """Return what replaces ROCm's torch and Triton on machines without ROCm: a CPU torch, and Triton from PyPI."""
     return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}")
 
 
 def stand_in_torch_version() -> str:
-    """The version of the torch in place of ROCm's, such as ``2.13.0+cpu``."""
+    """Return the version of the torch that replaces ROCm's, such as ``2.13.0+cpu``."""
     return cpu_torch_requirement().removeprefix("torch==")
 
 
 @contextmanager
 def stand_in_environment(cache: Path, wheel: Wheel, triton: str, *more: Environment) -> Iterator[Environment]:
-    """A wheel installed into what `stand_in` says, and more. Raises `BuildError` if something cannot be had."""
+    """Install a wheel on top of `stand_in_requirements` and `more`. Raises `BuildError` if an installation fails."""
     torch = make_build_environment(cache)
     layers = [torch, make_triton_environment(cache, triton), *more]
     folders = [layer.site_packages for layer in layers]
@@ -186,11 +185,11 @@ def stand_in_environment(cache: Path, wheel: Wheel, triton: str, *more: Environm
 
 
 def program_environ(environ: Mapping[str, str], backend: Backend) -> dict[str, str]:
-    """The variables that find programs, libraries and GPUs, and the one that selects the Triton backend."""
+    """Return `device_environ`, and for Triton the variable that selects its backend."""
     found = device_environ(environ)
     return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if backend is Backend.TRITON else found
 
 
 def device_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that find programs, libraries and GPUs."""
-    return {name: value for name, value in environ.items() if name.startswith(_HANDED)}
+    """Return only the variables that locate programs, libraries and GPUs."""
+    return {name: value for name, value in environ.items() if name.startswith(_PASSED_ON)}

@@ -1,4 +1,4 @@
-"""Gate: RECORD lists every member once with its sha256 and its size, and nothing else."""
+"""Gate: RECORD lists exactly the members, once each, with their sha256 and size."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 
-_CURE = "the file was changed after it was built: build or download it again"
-_CHUNK, _LONGEST, _MOST = 1 << 20, 200, 20
+_REMEDY = "the file was changed after it was built: build or download it again"
+_CHUNK = 1 << 20
+_MAX_SHOWN, _MAX_FINDINGS = 200, 20
+"""Characters of a line, and findings of one wheel, that are shown."""
 
 
 def check_record(subject: HasWheel) -> GateResult:
-    """Compare the lines of RECORD, in any order, with those that the members need."""
+    """Compare the lines of RECORD, in any order, with the lines that the members require."""
     wheel = subject.wheel
     itself = f"{wheel.dist_info}/RECORD"
     text = wheel.read(itself)
-    found = Counter(text.removesuffix(b"\n").split(b"\n"))
-    findings = list(islice(_findings(wheel.path.name, dict(_lines(wheel, itself)), found), _MOST))
-    if not text.endswith(b"\n"):
-        findings.append(Finding(file=itself, expected="a line feed at its end", found="none", remedy=_CURE))
+    body = text.rstrip(b"\n")
+    found = Counter(body.split(b"\n"))
+    findings = list(islice(_line_findings(wheel.path.name, dict(_lines(wheel, itself)), found), _MAX_FINDINGS))
+    if (line_feeds := len(text) - len(body)) != 1:
+        expected = "one line feed at the end"
+        findings.append(Finding(file=itself, expected=expected, found=f"{line_feeds}", remedy=_REMEDY))
     return GateResult.from_findings("record", findings, f"{len(wheel.sizes)} members")
 
 
-def _findings(file: str, expected: Mapping[bytes, bytes], found: Counter[bytes]) -> Iterator[Finding]:
-    """`expected` has the line of each member by its name, as RECORD writes that."""
+def _line_findings(file: str, expected: Mapping[bytes, bytes], found: Counter[bytes]) -> Iterator[Finding]:
+    """Compare lines; `expected` has the line of each member by its name in CSV spelling."""
     others = {line.rsplit(b",", 2)[0]: line for line in found - Counter(expected.values())}
     for name, line in sorted(expected.items()):
         if line not in found:
             other = others.pop(name, b"no such line")
-            yield Finding(file=_shown(name), expected=f"{_shown(line)} in RECORD", found=_shown(other), remedy=_CURE)
+            yield Finding(file=_shown(name), expected=f"{_shown(line)} in RECORD", found=_shown(other), remedy=_REMEDY)
     for line in others.values():
-        yield Finding(file=file, expected="one line in RECORD for each member", found=_shown(line), remedy=_CURE)
+        yield Finding(file=file, expected="one line in RECORD for each member", found=_shown(line), remedy=_REMEDY)
 
 
 def _lines(wheel: Wheel, itself: str) -> Iterator[tuple[bytes, bytes]]:
@@ -62,4 +66,4 @@ def _line(*fields: str) -> bytes:
 
 
 def _shown(line: bytes) -> str:
-    return ascii(line.decode("utf-8", "replace"))[1:-1][:_LONGEST]
+    return ascii(line.decode("utf-8", "replace"))[1:-1][:_MAX_SHOWN]

@@ -1,18 +1,21 @@
-"""What a gate may say of a wheel, and of a number; part of the manifest, so it is light to import."""
+"""The results of gates. They are part of the manifest, so this module imports nothing heavy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 
 from pydantic import Field
 
 from wheelfactory.core.models import FrozenModel
 
+_MAX_SHOWN = 6
+"""Entries of a list that a finding shows in full."""
+
 
 class Status(str, Enum):
-    """How a gate ended; not run is never passed."""
+    """The outcome of a gate; a gate that did not run did not pass."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -23,7 +26,7 @@ class Status(str, Enum):
 
 
 class Finding(FrozenModel):
-    """One thing wrong: where, what was expected, what was found, and the cure."""
+    """One thing wrong with a wheel: the file, what was expected, what was found, and the remedy."""
 
     file: str
     expected: str
@@ -35,16 +38,16 @@ class Finding(FrozenModel):
 
 
 class GateResult(FrozenModel, allow_inf_nan=False):
-    """What one gate says of one wheel; `detail` is for a person, or says why it did not run.
+    """The result of one gate for one wheel.
 
-    `versions` names what it ran with, `figures` what it measured; neither holds anything that differs between two
-    runs on equal wheels, since the manifest keeps them.
+    `detail` is shown to users; it says why a gate did not run. `versions` are those of the software that ran, `figures`
+    are measurements. Both are part of the manifest, so equal wheels must have equal values.
     """
 
     gate: str
     status: Status
     required: bool = True
-    """Whether a wheel is published only if this gate passed."""
+    """Whether the wheel must pass this gate before publishing."""
     detail: str = ""
     findings: tuple[Finding, ...] = ()
     versions: dict[str, str] = Field({})
@@ -60,7 +63,7 @@ class GateResult(FrozenModel, allow_inf_nan=False):
         versions: Mapping[str, str] | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> GateResult:
-        """Failed if there are findings, passed if there are none."""
+        """Create a result: failed with findings, passed without."""
         return cls(
             gate=gate,
             status=Status.FAILED if findings else Status.PASSED,
@@ -72,10 +75,27 @@ class GateResult(FrozenModel, allow_inf_nan=False):
 
     @classmethod
     def not_run(cls, gate: str, reason: str) -> GateResult:
-        """Neither passed nor failed, with the reason."""
+        """Create the result of a gate that did not run."""
         return cls(gate=gate, status=Status.NOT_RUN, detail=reason)
 
 
+def show_difference(expected: Collection[str], found: Collection[str]) -> tuple[str, str]:
+    """Format two lists for a finding: in full, or only their difference if they are long (25 archs)."""
+    if max(len(expected), len(found)) <= _MAX_SHOWN:
+        return join_names(expected), join_names(found)
+    parts = {
+        "missing": [name for name in expected if name not in found],
+        "unexpected": [name for name in found if name not in expected],
+    }
+    changed = "; ".join(f"{part}: {', '.join(names)}" for part, names in parts.items() if names)
+    return f"{len(expected)} entries", changed or "another order"
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Join names by commas; ``nothing`` without names."""
+    return ", ".join(names) or "nothing"
+
+
 def is_within(error: float, bound: float) -> bool:
-    """Whether a result is near enough. NaN, infinite and negative numbers, which files may hold, are not."""
+    """Return whether an error is within its bound; False for NaN, infinite and negative numbers."""
     return 0 <= error <= bound < math.inf

@@ -1,4 +1,4 @@
-"""Gate: what the extension leaves undefined is defined by the torch and the HIP of its cell."""
+"""Gate: the torch and the HIP of the cell define every undefined symbol of the extension."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi,
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.elf.scope import Scope
 
-_MOST = 20
-"""Findings shown of one wheel; a wrong torch misses hundreds."""
+_MAX_FINDINGS = 20
+"""Findings of one file; with a wrong torch hundreds of symbols are missing."""
 
 
 def check_symbols(subject: Subject) -> GateResult:
-    """Resolve the undefined symbols in the libraries that the loader would load; nothing is loaded or run.
+    """Resolve the undefined symbols in the libraries that the loader would load, without loading them.
 
-    Where a library is not at hand, such as libamdhip64 on a machine without ROCm, the symbols that it must have
-    are counted and not judged; without the torch of the cell the gate does not run.
+    Symbols of a missing library, such as libamdhip64 on a machine without ROCm, are only counted. Without the cell's
+    torch the gate does not run.
     """
     python = find_cell_python(subject)
     if python is None:
@@ -30,7 +30,7 @@ def check_symbols(subject: Subject) -> GateResult:
     findings: list[Finding] = []
     figures = {"undefined": 0, "not at hand": 0}
     for elf in subject.wheel.elf_files:
-        found, unknown = judge(elf, python.read_scope(elf.needed), toolchain)
+        found, unknown = check_file(elf, python.read_scope(elf.needed), toolchain)
         findings += found
         figures["undefined"] += len(elf.undefined)
         figures["not at hand"] += unknown
@@ -38,37 +38,38 @@ def check_symbols(subject: Subject) -> GateResult:
     return GateResult.from_findings("symbols", findings, f"torch {toolchain.torch}", versions=versions, figures=figures)
 
 
-def judge(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[Finding], int]:
-    """A finding for each symbol that nothing defines, and how many a library that is not at hand may define.
+def check_file(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[Finding], int]:
+    """Return a finding for each unresolved symbol, and the number of symbols that a missing library may define.
 
-    A weak symbol may stay undefined. `toolchain` names the torch and HIP of the scope.
+    Weak symbols may stay undefined. `toolchain` has the torch and HIP versions of the scope.
     """
-    open_ones = [symbol for symbol in elf.undefined if not symbol.weak and symbol.name not in scope.defined]
-    judged = [symbol for symbol in open_ones if not _may_be_missing(symbol, scope)]
-    kin: dict[str, list[str]] = {}
-    for other in scope.defined if judged else ():
+    unresolved = [symbol for symbol in elf.undefined if not symbol.weak and symbol.name not in scope.defined]
+    missing = [symbol for symbol in unresolved if not _may_be_missing(symbol, scope)]
+    same_names: dict[str, list[str]] = {}
+    for other in scope.defined if missing else ():
         if name := find_qualified_name(other):
-            kin.setdefault(name, []).append(other)
+            same_names.setdefault(name, []).append(other)
     expected = f"only symbols that torch {toolchain.torch} and HIP {toolchain.hip} define"
     findings = []
-    for symbol in judged[:_MOST]:
-        cure = explain(symbol.name, kin.get(find_qualified_name(symbol.name) or "", ()), toolchain)
-        findings.append(Finding(file=elf.name, expected=expected, found=format_symbol(symbol.name), remedy=cure))
-    if len(judged) > _MOST:
-        found = f"{len(judged) - _MOST} more that nothing defines"
-        findings.append(Finding(file=elf.name, expected=expected, found=found, remedy="as for the others"))
-    return findings, len(open_ones) - len(judged)
+    for symbol in missing[:_MAX_FINDINGS]:
+        remedy = explain_symbol(symbol.name, same_names.get(find_qualified_name(symbol.name) or "", ()), toolchain)
+        findings.append(Finding(file=elf.name, expected=expected, found=format_symbol(symbol.name), remedy=remedy))
+    if len(missing) > _MAX_FINDINGS:
+        found = f"{len(missing) - _MAX_FINDINGS} more that nothing defines"
+        findings.append(Finding(file=elf.name, expected=expected, found=found, remedy="see the other findings"))
+    return findings, len(unresolved) - len(missing)
 
 
 def _may_be_missing(symbol: Symbol, scope: Scope) -> bool:
-    """Whether a library that is not at hand may define it: the one that its version names, or a ROCm library."""
+    """Return whether a missing library may define it: the library in its version, or a ROCm library."""
     if symbol.library:
         return symbol.library in scope.missing
+    # without a version only the name is known; "unknown" may be a C function of any ROCm library
     return bool(scope.missing) and guess_provider(symbol.name) in ("HIP", "unknown")
 
 
-def explain(symbol: str, same: Sequence[str], toolchain: Toolchain) -> str:
-    """Why a symbol is undefined, and the cure; `same` are the defined symbols of the same qualified name."""
+def explain_symbol(symbol: str, same: Sequence[str], toolchain: Toolchain) -> str:
+    """Explain why a symbol is undefined, with a remedy; `same` are the defined symbols of the same qualified name."""
     torch, name = f"torch {toolchain.torch}", find_qualified_name(symbol) or symbol
     again = "build against the torch of the cell's index"
     mine, theirs = find_string_abi(symbol), {find_string_abi(other) for other in same} - {None}
@@ -80,4 +81,4 @@ def explain(symbol: str, same: Sequence[str], toolchain: Toolchain) -> str:
         return f"{torch} has no {name}, so this was built for another torch minor: {again}"
     if guess_provider(symbol) == "HIP":
         return f"HIP {toolchain.hip} does not have it, so this was built for another ROCm: build with the cell's ROCm"
-    return "no library that it needs defines it: an object was not linked, or a library is not named"
+    return "no needed library defines it: link the missing object, or name the library at link time"

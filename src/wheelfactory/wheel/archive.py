@@ -1,8 +1,8 @@
-"""The zip archive of a wheel: opened only if every reader and every installer sees the same, harmless files in it.
+"""Open the zip archive of a wheel only if every installer extracts the same, harmless files from it.
 
-A zip file says everything twice, which `zipfile` takes on trust: in a header before each member, for whoever unpacks
-while downloading, and in the directory at its end, for whoever seeks. It is one thing to everybody only if both say the
-same, nothing stands in between, and each member unpacks to exactly what they say.
+A zip file describes each member twice: in a local header, for readers that stream, and in the directory at the end, for
+readers that seek. `zipfile` does not compare them. An archive is unambiguous only if both agree, if no bytes lie
+between the members, and if each member unpacks to exactly the size and CRC in the directory.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from wheelfactory.wheel.zip_format import (
 )
 
 _DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, struct.error, zlib.error)
-"""What zipfile raises for an archive that is damaged, encrypted, or packed in a way it does not know."""
+"""What zipfile raises for a damaged or encrypted archive, or an unsupported compression method."""
 
-_MOST_TIMES = 100
-"""How many times its size an archive may unpack to; the most of 15 real wheels, up to 570 MB, is 10."""
-_ALWAYS = 1 << 26
-"""Bytes that an archive may unpack to whatever its size."""
-_MOST_MEMBERS = 1 << 16
-_MOST_FAULTS = 100
-"""Faults that are told of one archive; whoever made it needs no longer list, and a hostile one has millions."""
-_LONGEST_NAME, _LONGEST_PART = 4096, 255
-"""Bytes of a path and of a name in it that Linux takes."""
+_MAX_RATIO = 100
+"""Unpacked size over packed size of an archive (zip bombs); the maximum of 15 real wheels, up to 570 MB, is 10."""
+_MIN_LIMIT = 1 << 26
+"""Bytes that even the smallest archive may unpack to."""
+_MAX_MEMBERS = 1 << 16
+_MAX_FAULTS = 100
+"""Faults reported of one archive; a hostile archive has millions."""
+_MAX_NAME, _MAX_PART = 4096, 255
+"""Linux's limits for a path and for one name in it, in bytes."""
 _PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
 class ArchiveFault:
-    """Why an archive is not opened: the member, what every member must be, and what this one is."""
+    """What is wrong with a member; the text of `member` is ASCII, because the name may be hostile."""
 
     member: str
     expected: str
@@ -62,60 +62,62 @@ class ArchiveFault:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The zip archive of a wheel, to read from.
+    """Open the zip archive of a wheel for reading.
 
-    Raises `InputError` if it is damaged, found at whatever member, or has a fault, before anything is unpacked.
+    Raises `InputError` before unpacking anything if the archive is damaged or ambiguous, and while reading if a member
+    is damaged.
     """
     with _opened(path) as (archive, end):
+        # before anything is unpacked: the first fault of the layout is enough to refuse the archive
         fault = next(_faults(archive, end), None)
         if fault:
             found = f"{fault.member} in {path.name}: expected {fault.expected}, found {fault.found}"
-            raise InputError("archive refused", found, "do not install it; build or download it again")
+            raise InputError("unsafe archive", found, "do not install it; build or download it again")
         yield archive
 
 
 def find_archive_faults(path: Path) -> tuple[ArchiveFault, ...]:
-    """What makes an archive dangerous or ambiguous: its layout, and if there is nothing, what its members unpack to.
+    """Find what makes an archive dangerous or ambiguous: faults of its layout, or else of its unpacked members.
 
-    Raises `InputError` if it is damaged.
+    Raises `InputError` if the archive is damaged.
     """
     with _opened(path) as (archive, end):
-        faults = tuple(islice(_faults(archive, end), _MOST_FAULTS))
+        faults = tuple(islice(_faults(archive, end), _MAX_FAULTS))
         if faults:
             return faults
         assert archive.fp
-        return tuple(islice(_content_faults(archive.fp, archive.infolist()), _MOST_FAULTS))
+        return tuple(islice(_content_faults(archive.fp, archive.infolist()), _MAX_FAULTS))
 
 
 def find_noncanonical(path: Path, executable: Collection[str]) -> Iterator[ArchiveFault]:
-    """Where an archive is other than `ArchiveWriter` would write it, though every tool may read it.
+    """Find where an archive differs from what `ArchiveWriter` writes; extra bytes could hide data.
 
-    `executable` names the members that are programs. The order of the members, their times, and how they are packed may
-    be any; every other byte of headers, directory and end record is compared.
+    `executable` names the members with execute permission. Order, times and compression of the members may differ;
+    every other byte of headers, directory and end record is compared.
     """
     with open_archive(path) as archive, path.open("rb") as file:
         place = archive.start_dir
         for info in archive.infolist():
             mode = 0o100755 if info.filename in executable else 0o100644
             found = read_header(file, info.header_offset)
-            assert found  # `open_archive` has looked at it
+            assert found  # `open_archive` verified it
             header = replace(found[0], flags=UTF8 if not info.filename.isascii() else 0)
             entry = pack_directory_entry(header, mode, info.header_offset)
             if info.is_dir():
-                yield ArchiveFault(ascii(info.filename), "no entry for a folder", "one")
+                yield ArchiveFault(ascii(info.filename), "no entry for a folder", "an entry")
             elif info.external_attr >> 16 != mode:
                 yield ArchiveFault(ascii(info.filename), f"mode {mode:o}", f"mode {info.external_attr >> 16:o}")
             elif _bytes_at(file, info.header_offset, found[1]) != pack_header(header):
-                yield ArchiveFault(ascii(info.filename), "a header as the factory writes it", "another form, or more")
+                yield ArchiveFault(ascii(info.filename), "a header as the factory writes it", "a different header")
             elif _bytes_at(file, place, place + len(entry)) != entry:
                 yield ArchiveFault(
-                    ascii(info.filename), "an entry in the directory as the factory writes it", "another form"
+                    ascii(info.filename), "a directory entry as the factory writes it", "a different entry"
                 )
-                return  # where the next one begins is not known
+                return  # the start of the next entry is unknown
             place += len(entry)
         end = pack_end_record(EndRecord(len(archive.infolist()), archive.start_dir, place - archive.start_dir))
         if _bytes_at(file, place, place + len(end) + 1) != end:
-            yield ArchiveFault("(the directory)", "an end as the factory writes it", "another form, or more")
+            yield ArchiveFault("(the directory)", "end records as the factory writes them", "different bytes")
 
 
 def _bytes_at(file: IO[bytes], start: int, end: int) -> bytes:
@@ -127,7 +129,7 @@ def _bytes_at(file: IO[bytes], start: int, end: int) -> bytes:
 def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, EndRecord]]:
     try:
         with path.open("rb") as file:
-            end = read_end_record(file)  # before zipfile, which takes all that is called directory into memory
+            end = read_end_record(file)  # first, because zipfile loads a directory of any size into memory
             with zipfile.ZipFile(file) as archive:
                 if len(archive.infolist()) != end.members:
                     raise zipfile.BadZipFile(f"{len(archive.infolist())} members, the end record says {end.members}")
@@ -140,81 +142,78 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, EndRecord]]:
 
 def _faults(archive: zipfile.ZipFile, end: EndRecord) -> Iterator[ArchiveFault]:
     members = archive.infolist()
-    if len(members) > _MOST_MEMBERS:
-        yield ArchiveFault("(all)", f"{_MOST_MEMBERS} members or fewer", f"{len(members)}")
+    if len(members) > _MAX_MEMBERS:
+        yield ArchiveFault("(all)", f"{_MAX_MEMBERS} members or fewer", f"{len(members)}")
         return
-    if archive.start_dir != end.offset:  # zipfile goes by the size of the directory, others by where it is said to be
+    if archive.start_dir != end.offset:  # zipfile finds the directory by its size, other readers by its offset
         moved = archive.start_dir - end.offset
         yield ArchiveFault(
-            "(all)", "nothing before the first member, and the directory where it is said to be", f"{moved} bytes"
+            "(all)", "nothing before the first member, and the directory at its offset", f"{moved} bytes"
         )
     for info in members:
         yield from _name_faults(info)
         yield from _kind_faults(info)
     yield from _shared_names(members)
     unpacked, packed = sum(info.file_size for info in members), archive.start_dir
-    if unpacked > _MOST_TIMES * packed + _ALWAYS:
-        yield ArchiveFault(
-            "(all)", f"{packed} bytes to unpack to {_MOST_TIMES} times that at most", f"{unpacked} bytes"
-        )
+    # the sum, not each member: many small bombs are one large bomb
+    if unpacked > _MAX_RATIO * packed + _MIN_LIMIT:
+        yield ArchiveFault("(all)", f"at most {_MAX_RATIO} times {packed} bytes unpacked", f"{unpacked} bytes")
     assert archive.fp
     yield from _layout_faults(archive.fp, members, archive.start_dir)
 
 
 def _name_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
-    """A name that an installer could take for a place outside of where it installs, or that two tools read apart."""
+    """Find names that point outside the target folder, or that two tools read differently."""
     name = info.orig_filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or re.match("[A-Za-z]:", name) or "\\" in name:
-        yield ArchiveFault(ascii(name), "a relative path with slashes", "a path of another kind")
+        yield ArchiveFault(ascii(name), "a relative path with slashes", "an absolute path or a backslash")
     elif any(part in ("", ".", "..") for part in parts):
         yield ArchiveFault(ascii(name), "a path without empty parts, '.' and '..'", "such a part")
-    if len(name.encode()) > _LONGEST_NAME or any(len(part.encode()) > _LONGEST_PART for part in parts):
-        yield ArchiveFault(ascii(name[:_LONGEST_PART]), "a name that a file system takes", "a longer one")
+    if len(name.encode()) > _MAX_NAME or any(len(part.encode()) > _MAX_PART for part in parts):
+        yield ArchiveFault(ascii(name[:_MAX_PART]), f"a name of at most {_MAX_PART} bytes", "a longer name")
+    # control characters (C0, C1) can rewrite what a terminal shows
     if re.search(r"[\x00-\x1f\x7f-\x9f]", name):
-        yield ArchiveFault(ascii(name), "a name that can be printed", "a control character")
+        yield ArchiveFault(ascii(name), "a printable name", "a control character")
     if not (name.isascii() or info.flag_bits & UTF8):
-        yield ArchiveFault(ascii(name), "a name in UTF-8", "one that is not marked as such")
+        yield ArchiveFault(ascii(name), "a name marked as UTF-8", "no UTF-8 flag")
+    # field 0x7075 is a second, Unicode name, which only some tools use
     if read_extra(info.extra) is None:
-        yield ArchiveFault(ascii(name), "one name, and extra fields that can be read", "others")
+        yield ArchiveFault(ascii(name), "one name and valid extra fields", "a second name, or damaged extra fields")
 
 
 def _kind_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
     name, kind = ascii(info.filename), stat.S_IFMT(info.external_attr >> 16)
+    # a link could redirect later members to any place; 0 is a writer without Unix modes
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not info.is_dir()):
         found = "a symbolic link" if kind == stat.S_IFLNK else f"a file of mode {kind:o}"
-        yield ArchiveFault(name, "a plain file", found)
+        yield ArchiveFault(name, "a regular file", found)
     if info.flag_bits & ENCRYPTED:
-        yield ArchiveFault(name, "a file that can be read", "one that is encrypted")
+        yield ArchiveFault(name, "an unencrypted file", "an encrypted file")
     elif info.flag_bits & ~(COMPRESSION_LEVEL_FLAGS | HAS_DESCRIPTOR | UTF8):
-        yield ArchiveFault(name, "a file that every tool can read", f"one with flags {info.flag_bits:#x}")
+        yield ArchiveFault(name, "flags that every tool supports", f"flags {info.flag_bits:#x}")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        yield ArchiveFault(name, "a file stored or deflated", f"one packed by method {info.compress_type}")
+        yield ArchiveFault(name, "a stored or deflated file", f"compression method {info.compress_type}")
     elif info.compress_type == zipfile.ZIP_STORED and (
         info.compress_size != info.file_size or info.flag_bits & HAS_DESCRIPTOR
     ):
-        yield ArchiveFault(name, "a stored file with one size, said before it", "another")
+        yield ArchiveFault(name, "a stored file with one size, in its header", "two sizes, or a descriptor")
     if info.is_dir() and info.file_size:
         yield ArchiveFault(name, "a folder without content", f"{info.file_size} bytes")
 
 
 def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[ArchiveFault]:
-    """Two members of one name: which of them is installed depends on the tool.
-
-    With no character before the slash, what is in a folder stands right behind what has the folder's name.
-    """
+    """Find names that occur twice, or as file and folder: which of the two is installed depends on the tool."""
+    # with NUL for the slash, the members of a folder sort directly after a file of the folder's name
     for name, following in pairwise(sorted(info.filename.replace("/", "\0") for info in members)):
         if following.removesuffix("\0") == name.removesuffix("\0"):
-            yield ArchiveFault(ascii(name.replace("\0", "/")), "one member of a name", "two")
+            yield ArchiveFault(ascii(name.replace("\0", "/")), "one member of this name", "two")
         elif following.startswith(f"{name}\0"):
             yield ArchiveFault(ascii(name.replace("\0", "/")), "a file or a folder", "both")
 
 
 def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int) -> Iterator[ArchiveFault]:
-    """What stands between the members, and headers that do not say what the directory says.
-
-    Nothing behind a member that is not where it must be is looked at.
-    """
+    """Find bytes between the members, and headers that differ from the directory; stop at the first wrong offset."""
     places = {0}
     for info in sorted(members, key=lambda info: info.header_offset):
         if info.header_offset not in places:
@@ -222,7 +221,7 @@ def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int
             return
         found = read_header(file, info.header_offset)
         if found is None:
-            yield ArchiveFault(ascii(info.filename), "a header before the member", "none")
+            yield ArchiveFault(ascii(info.filename), "a header before the member", "no header")
             return
         header, content = found
         sizes = (info.CRC, info.compress_size, info.file_size)
@@ -235,43 +234,39 @@ def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int
         )
         if not agrees:
             yield ArchiveFault(
-                ascii(info.filename), "what the directory of the archive says", "another name, size or method"
+                ascii(info.filename), "the header and the directory to agree", "another name, size or method"
             )
         end_at = content + info.compress_size
         places = {end_at + size for size in find_descriptor_sizes(file, end_at, sizes)} if follow else {end_at}
         if not places:
-            yield ArchiveFault(ascii(info.filename), "the sizes that follow it to be right", "others, or none")
+            yield ArchiveFault(ascii(info.filename), "a descriptor with the right sizes", "a wrong descriptor, or none")
             return
     if end not in places:
         yield _displaced("(the directory)", end, max(places))
 
 
 def _displaced(what: str, found: int, expected: int) -> ArchiveFault:
-    how = f"{found - expected} bytes in between" if found > expected else "one that overlaps it"
-    return ArchiveFault(what, "its own bytes, right behind those of the member before", how)
+    how = f"{found - expected} bytes in between" if found > expected else "an overlap"
+    return ArchiveFault(what, "to start where the member before it ends", how)
 
 
 def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iterator[ArchiveFault]:
-    """Members that do not unpack to exactly what the directory says; nothing is kept, and no more made than it says.
-
-    `zipfile` stops where the directory says a member ends and others where the packed data does.
-    """
+    """Find members that do not unpack to exactly the size and CRC in the directory."""
+    # zipfile stops at the size in the directory, other tools at the end of the compressed data
     for info in members:
         found = read_header(file, info.header_offset)
-        assert found  # members whose headers are wrong are not looked into
-        if _unpacked(file, found[1], info) != (info.CRC, info.file_size):
-            yield ArchiveFault(
-                ascii(info.filename), "to unpack to what the directory of the archive says", "something else"
-            )
+        assert found  # `_layout_faults` found none
+        if _unpack(file, found[1], info) != (info.CRC, info.file_size):
+            yield ArchiveFault(ascii(info.filename), "to unpack to the size and CRC in the directory", "other bytes")
 
 
-def _unpacked(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int] | None:
-    """CRC and size of what a member unpacks to; None if that is damaged, too long, or ends before its bytes do."""
+def _unpack(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int] | None:
+    """Return CRC and size of the unpacked member; None if it is damaged, too long, or has trailing bytes."""
     file.seek(at)
-    packed = _packed(file, info.compress_size)
+    packed = _read_packed(file, info.compress_size)
     crc = size = 0
     try:
-        for made in _inflated(packed) if info.compress_type == zipfile.ZIP_DEFLATED else packed:
+        for made in _inflate(packed) if info.compress_type == zipfile.ZIP_DEFLATED else packed:
             crc, size = zlib.crc32(made, crc), size + len(made)
             if size > info.file_size:
                 return None
@@ -280,13 +275,13 @@ def _unpacked(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int
     return crc, size
 
 
-def _packed(file: IO[bytes], left: int) -> Iterator[bytes]:
+def _read_packed(file: IO[bytes], left: int) -> Iterator[bytes]:
     while left and (piece := file.read(min(left, _PIECE))):
         left -= len(piece)
         yield piece
 
 
-def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
+def _inflate(packed: Iterator[bytes]) -> Iterator[bytes]:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     for piece in packed:
         rest = piece
@@ -294,7 +289,7 @@ def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
             yield inflater.decompress(rest, _PIECE)
             rest = inflater.unconsumed_tail
         if rest or inflater.unused_data:
-            raise zlib.error("bytes behind the end of the packed data")
+            raise zlib.error("bytes after the end of the compressed data")
     yield inflater.flush()
     if not inflater.eof:
-        raise zlib.error("cut short")
+        raise zlib.error("truncated")

@@ -1,4 +1,4 @@
-"""METADATA that protects the user: the labelled version, and torch pinned to the minor the wheel is for."""
+"""Rewrite METADATA: add the label to the version, and pin torch to the minor that the wheel supports."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 
 NEVER_REQUIRED = frozenset({"triton", "pytorch-triton-rocm", "triton-rocm"})
-"""What no wheel may require: ROCm's torch brings Triton under a name of its own, and a requirement on `triton`
-would make pip put the CUDA one over it.
+"""Requirements that no finished wheel has.
+
+ROCm's torch installs Triton under another name. A requirement on `triton` makes pip overwrite it with the CUDA Triton.
 """
 
 
 def protect_metadata(metadata: str, label: Label) -> str:
-    """METADATA with its version labelled and its requirement on torch replaced by ``torch==X.Y.*``.
+    """Add the label to the version and replace the requirement on torch by ``torch==X.Y.*``; keep every other line.
 
-    A bare ``torch`` lets pip swap ROCm's torch for PyPI's, which is CUDA; ``==X.Y.*`` also takes the
-    pre-release torch of containers, which ``~=X.Y.0`` does not. Every other line is kept as it is.
-    Raises `InputError` for a version or a requirement that cannot be read.
+    Raises `InputError` if METADATA has an invalid version or requirement.
     """
     end = re.search(r"(?<=\n)\r?\n", metadata)  # the blank line before the description
     head, body = (metadata[: end.start()], metadata[end.start() :]) if end else (metadata, "")
     if not head.endswith("\n"):
         head += "\n"
-    fields = re.split(r"(?<=\n)(?![ \t])", head)  # a line that begins with a blank continues the field before it
+    fields = re.split(r"(?<=\n)(?![ \t])", head)  # an indented line continues the field before it
     kept = [_labelled(field, label) for field in fields if not _is_replaced(field)]
+    # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
     pin = f"Requires-Dist: {label.torch_pin}{_line_end(head)}"
+    # behind the other requirements; never after the blank line, where it would be description
     last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
     kept.insert(last + 1, pin)
     return "".join(kept) + body
 
 
 def label_version(version: Version, label: Label) -> str:
-    """A release's version with the label, whatever local version it had: ``2.8.3+rocm62torch2.5``."""
+    """Replace the local version by the label: ``2.8.3+rocm62torch2.5``."""
     return f"{version.public}+{label}"
 
 

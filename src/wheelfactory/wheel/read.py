@@ -1,4 +1,4 @@
-"""A wheel file -> what it says about itself and what it holds; reads any wheel in the world."""
+"""Read a wheel file of any project: name, tags, metadata, members and ELF files."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from wheelfactory.wheel.elf.read import ElfFile, read_elf
 BUILD_RECORD_NAME = "wheelfactory.json"
 """The build record inside dist-info."""
 
-_LONGEST_TEXT = 1 << 25
-"""Bytes of a member that is read as a whole; RECORD, the longest of them, has some 100 for each member."""
-_LONGEST_HEADERS = 1 << 21
-"""Bytes of METADATA and WHEEL; a hostile one keeps `packaging` busy for a second per 100,000 bytes."""
+_MAX_TEXT = 1 << 25
+"""Bytes of a member that is read into memory; RECORD, the longest, has about 100 bytes for each member."""
+_MAX_HEADERS = 1 << 21
+"""Bytes of METADATA and WHEEL; `packaging` needs a second for 100,000 hostile bytes."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """An open look at a wheel file; reading happens when a property is asked for."""
+    """A wheel file; each property reads the file on first use. All can raise `InputError` for a damaged archive."""
 
     path: Path
     name: NormalizedName
@@ -47,7 +47,7 @@ class Wheel:
 
     @classmethod
     def open(cls, path: Path) -> Wheel:
-        """A wheel by its file. Raises `InputError` if the file is no wheel or its name is none."""
+        """Open a wheel. Raises `InputError` if the file name or the file is not a wheel's."""
         try:
             name, version, build, tags = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
@@ -58,38 +58,38 @@ class Wheel:
             raise InputError("no such file", str(path), "name a wheel file")
         try:
             is_zip = zipfile.is_zipfile(path)
-        except zipfile.BadZipFile:  # it ends like one, but what is said there cannot be
+        except zipfile.BadZipFile:  # it has an end record with impossible values
             is_zip = False
         if not is_zip:
-            raise InputError("not a zip file", str(path), "the file is damaged or was not downloaded whole")
+            raise InputError("not a zip file", str(path), "download it again")
         return cls(path, name, version, build, tags)
 
     @property
     def platform_tags(self) -> tuple[str, ...]:
-        """The platform tags in its name, such as ``manylinux_2_28_x86_64``."""
+        """The platform tags in the file name, such as ``manylinux_2_28_x86_64``, sorted."""
         return tuple(sorted({tag.platform for tag in self.tags}))
 
     @property
     def glibc(self) -> Version | None:
-        """The oldest glibc that its platform tags let it be installed on, or None if no tag names one."""
+        """The oldest glibc that the platform tags allow; None without a manylinux tag."""
         found = [match for tag in self.platform_tags if (match := re.match(r"manylinux_(\d+)_(\d+)_", tag))]
         return min((Version(f"{match[1]}.{match[2]}") for match in found), default=None)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Its members and their unpacked sizes in bytes."""
+        """The unpacked size of each member, in bytes."""
         with open_archive(self.path) as archive:
             return {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
 
     @cached_property
     def executables(self) -> frozenset[str]:
-        """The names of the members that are programs."""
+        """The names of the members with execute permission."""
         with open_archive(self.path) as archive:
             return frozenset(info.filename for info in archive.infolist() if info.external_attr >> 16 & 0o111)
 
     @cached_property
     def dist_info(self) -> str:
-        """The name of its dist-info folder. Raises `InputError` if it has none or several."""
+        """The name of the dist-info folder. Raises `InputError` unless there is exactly one."""
         found = {name.partition("/")[0] for name in self.sizes if "/" in name}
         found = {name for name in found if name.endswith(".dist-info")}
         if len(found) != 1:
@@ -97,8 +97,8 @@ class Wheel:
         return found.pop()
 
     def read(self, member: str) -> bytes:
-        """The bytes of a member. Raises `InputError` if it has none of that name, or one too long to be text."""
-        if self.sizes.get(member, 0) > _LONGEST_TEXT:
+        """Return the bytes of a member. Raises `InputError` if it is missing or longer than `_MAX_TEXT`."""
+        if self.sizes.get(member, 0) > _MAX_TEXT:
             raise _too_long(member, self.path, self.sizes[member])
         try:
             with open_archive(self.path) as archive:
@@ -109,16 +109,16 @@ class Wheel:
             ) from None
 
     def read_members(self, names: Iterable[str]) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
-        """Members that it has, with their bytes. Raises `InputError` for one that is too long to be text."""
-        with open_archive(self.path) as archive:  # once: to look at its layout takes longer than to read a member
+        """Yield existing members with their bytes. Raises `InputError` for a member longer than `_MAX_TEXT`."""
+        with open_archive(self.path) as archive:  # once: verifying the layout takes longer than reading a member
             for name in names:
-                if self.sizes[name] > _LONGEST_TEXT:
+                if self.sizes[name] > _MAX_TEXT:
                     raise _too_long(name, self.path, self.sizes[name])
                 yield archive.getinfo(name), archive.read(name)
 
     @cached_property
     def metadata_bytes(self) -> bytes:
-        """METADATA as it stands in the wheel."""
+        """The bytes of METADATA."""
         return self.read(f"{self.dist_info}/METADATA")
 
     @cached_property
@@ -128,20 +128,20 @@ class Wheel:
 
     @cached_property
     def metadata(self) -> Message:
-        """METADATA, its headers parsed; the description below them is text, whatever Content-Type says."""
+        """The parsed headers of METADATA; the description is plain text, whatever Content-Type says."""
         return HeaderParser().parsestr(self.metadata_text)
 
     @cached_property
     def requirements(self) -> tuple[Requirement, ...]:
-        """What it requires. Raises `InputError` for a requirement that nobody can read."""
+        """The requirements in METADATA. Raises `InputError` if one is invalid."""
         try:
             return tuple(Requirement(str(text)) for text in self.metadata.get_all("Requires-Dist", []))
-        except (InvalidRequirement, RecursionError) as error:  # brackets in brackets, a thousand deep
+        except (InvalidRequirement, RecursionError) as error:  # RecursionError: a thousand nested brackets
             raise self._damaged("Requires-Dist", error) from None
 
     @cached_property
     def requires_python(self) -> SpecifierSet:
-        """The Pythons it is for. Raises `InputError` for a specifier that nobody can read."""
+        """The supported Python versions. Raises `InputError` if the specifier is invalid."""
         try:
             return SpecifierSet(str(self.metadata["Requires-Python"] or ""))
         except InvalidSpecifier as error:
@@ -152,20 +152,20 @@ class Wheel:
 
     @cached_property
     def wheel_tags(self) -> frozenset[str]:
-        """The tags that the WHEEL file states."""
+        """The tags in the WHEEL file."""
         headers = HeaderParser().parsestr(_decode(self.read(f"{self.dist_info}/WHEEL"), "WHEEL", self.path))
         return frozenset(map(str, headers.get_all("Tag", [])))
 
     @cached_property
     def elf_files(self) -> tuple[ElfFile, ...]:
-        """Every ELF file it holds, whatever it is called."""
+        """Every ELF file in the wheel, found by content, not by name."""
         with open_archive(self.path) as archive:
             found = [read_elf_member(archive, name) for name in sorted(self.sizes)]
         return tuple(item for item in found if item)
 
 
 def _decode(data: bytes, member: str, path: Path) -> str:
-    if len(data) > _LONGEST_HEADERS:
+    if len(data) > _MAX_HEADERS:
         raise _too_long(member, path, len(data))
     try:
         return data.decode("utf-8")
@@ -175,17 +175,17 @@ def _decode(data: bytes, member: str, path: Path) -> str:
 
 def _too_long(member: str, path: Path, size: int) -> InputError:
     which = f"{member} in {path.name}: {size:,} bytes"
-    return InputError("too long", which, "no wheel has that much text: do not install it")
+    return InputError("too long", which, "do not install it: no real wheel has that much text")
 
 
 def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:
-    """The ELF file that a member is, or None. Raises `InputError` if it is damaged."""
+    """Read a member as an ELF file; None if it is something else. Raises `InputError` if it is damaged."""
     data = map_elf_member(archive, name)
     return None if data is None else _read_elf(name, data)
 
 
 def read_elf_file(name: str, file: IO[bytes]) -> ElfFile:
-    """What an open ELF file holds, read where it lies. Raises `InputError` with `name` if it is damaged."""
+    """Read an open ELF file. Raises `InputError` that names `name` if it is damaged."""
     return _read_elf(name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
@@ -197,10 +197,8 @@ def _read_elf(name: str, data: mmap.mmap) -> ElfFile:
 
 
 def map_elf_member(archive: zipfile.ZipFile, name: str) -> mmap.mmap | None:
-    """The bytes of a member if it is an ELF file, else None.
-
-    It is unpacked to a file without a name and mapped, so memory does not bound it.
-    """
+    """Return the bytes of a member if it is an ELF file, else None."""
+    # unpacked to an unnamed file and mapped: libraries may be larger than memory
     with archive.open(name) as member:
         magic = member.read(len(MAGIC))
         if magic != MAGIC:

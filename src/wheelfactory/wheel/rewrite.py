@@ -1,4 +1,4 @@
-"""A raw wheel -> the finished one, written canonically: the same content gives the same bytes."""
+"""Turn a raw wheel into the finished wheel, reproducibly: equal members give an equal file."""
 
 from __future__ import annotations
 
@@ -29,19 +29,12 @@ _CHUNK = 1 << 20
 
 
 def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | None = None) -> Path:
-    """Write the wheel of a cell into `folder`: labelled, METADATA protected, build record added, RECORD new.
+    """Write the finished wheel of a cell into `folder` and return its path.
 
-    A Triton wheel gets the module that makes it work without an environment variable (`activation`).
+    The new wheel has the label in its version, METADATA with torch pinned, the build record, a new RECORD, the module
+    that activates Triton, and `platform` (such as ``manylinux_2_28_x86_64``) as its platform tag if given.
 
-    With `platform`, such as ``manylinux_2_28_x86_64``, the name and WHEEL get that platform tag instead of theirs.
-
-    Every member gets the newest time in `raw`, which a build with SOURCE_DATE_EPOCH has fixed. Members that do not
-    change are copied as they are packed, and so are their lines of RECORD: nothing is unpacked or checked here, and
-    what the build said of a member is what the required gate `record` holds it against. So one that was changed after
-    the build is refused there instead of getting a new hash here. Only a member that the RECORD of `raw` has no sha256
-    of is unpacked for one.
-
-    Raises `InputError` if `raw` is no wheel, has a RECORD that cannot be read, or is of another release or label.
+    Raises `InputError` if `raw` is not a wheel, has a damaged RECORD, or is of another release or label.
     """
     wheel = Wheel.open(raw)
     label = Label.parse(record.label)
@@ -63,9 +56,9 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
 
 
 def rewrite_wheel(raw: Path, folder: Path) -> Path:
-    """Write a wheel that gets no label into `folder`: its members as they are, and RECORD new; see `finish_wheel`.
+    """Write a wheel without label into `folder` and return its path; only its RECORD and archive are new.
 
-    Raises `InputError` if `raw` is no wheel or has a RECORD that cannot be read.
+    Raises `InputError` if `raw` is not a wheel or has a damaged RECORD.
     """
     wheel = Wheel.open(raw)
     path = folder / raw.name
@@ -75,15 +68,17 @@ def rewrite_wheel(raw: Path, folder: Path) -> Path:
 
 
 def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -> None:
-    """Write the members of a wheel, with those that are new in place of its own, in one fixed order."""
+    """Write the members of a wheel in a fixed order; `new` members replace or join its own."""
     dist_info = f"{stem}.dist-info"
     record = f"{dist_info}/RECORD"
-    known = _known_lines(wheel)
+    known = _read_known_lines(wheel)
     lines = []
     with open_archive(wheel.path) as raw:
         members = [info for info in raw.infolist() if not info.is_dir()]
         kept = {_renamed(info.filename, wheel.dist_info, stem): info for info in members}
+        # one time for all members; SOURCE_DATE_EPOCH fixes the times of the build
         archive = ArchiveWriter(file, max(info.date_time for info in members))
+        # dist-info last, as the wheel specification recommends
         for name in sorted({*kept, *new} - {record}, key=lambda name: (name.startswith(dist_info), name)):
             if name in new:
                 archive.add(name, new[name])
@@ -91,28 +86,31 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
             else:
                 info = kept[name]
                 archive.copy(name, raw, info, executable=bool(info.external_attr >> 16 & 0o111))
-                lines.append([name, *(known.get(info.filename) or _hash_and_size(_pieces(raw, info)))])
+                # keep the build's hash: a new one would hide a change after the build from the gate `record`
+                lines.append([name, *(known.get(info.filename) or _hash_and_size(_read_pieces(raw, info)))])
     archive.add(record, format_record([*lines, [record, "", ""]]))
     archive.finish()
 
 
 def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
-    """Raise `InputError` if the wheel is not of the project and release of the cell, or has another label already."""
+    """Raise `InputError` if the wheel is not of the cell's flash-attn release, or has another label."""
     release = Cell.parse(record.cell).flash_attn
     if wheel.name != "flash-attn" or wheel.version.public != release:
-        raise InputError(f"not a wheel of flash-attn {release}", wheel.path.name, f"{record.cell} is made from one")
+        raise InputError(
+            f"not a wheel of flash-attn {release}", wheel.path.name, f"give the raw wheel of {record.cell}"
+        )
     if wheel.version.local not in (None, record.label):
-        raise InputError("labelled already", wheel.path.name, f"build {record.cell} instead of giving it its label")
+        raise InputError("already has another label", wheel.path.name, f"build {record.cell} from its sources")
 
 
 def replace_tags(wheel: bytes, tags: Iterable[str]) -> bytes:
-    """WHEEL with these tags, sorted and at its end, instead of those it has."""
+    """Replace the tags in the text of WHEEL; the new ones stand sorted at its end."""
     lines = [line for line in wheel.splitlines() if line and not line.lower().startswith(b"tag:")]
     return b"\n".join([*lines, *(f"Tag: {tag}".encode() for tag in sorted(tags)), b""])
 
 
 def _renamed(name: str, dist_info: str, stem: str) -> str:
-    """A member's name with its top folder renamed if that is ``NAME-VERSION.dist-info`` or ``NAME-VERSION.data``."""
+    """Rename the top folder of a member if it is ``NAME-VERSION.dist-info`` or ``NAME-VERSION.data``."""
     top, slash, below = name.partition("/")
     for kind in (".dist-info", ".data"):
         if slash and top == dist_info.removesuffix(".dist-info") + kind:
@@ -120,8 +118,8 @@ def _renamed(name: str, dist_info: str, stem: str) -> str:
     return name
 
 
-def _known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
-    """Hash and size of every member that the wheel's RECORD has a sha256 of, as they stand there."""
+def _read_known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
+    """Return hash and size, as RECORD spells them, of every member for which RECORD has a sha256."""
     name = f"{wheel.dist_info}/RECORD"
     if name not in wheel.sizes:
         return {}
@@ -132,7 +130,7 @@ def _known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
     return {row[0]: row[1:] for row in rows if len(row) == 3 and row[1].startswith("sha256=")}
 
 
-def _pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+def _read_pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     with archive.open(info) as member:
         yield from iter(partial(member.read, _CHUNK), b"")
 
@@ -147,7 +145,7 @@ def _hash_and_size(pieces: Iterable[bytes]) -> list[str]:
 
 
 def format_record(rows: Iterable[list[str]]) -> bytes:
-    """RECORD of these rows: name, hash and size of each member."""
+    """Return the text of RECORD; a row is name, hash and size."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8")

@@ -1,8 +1,7 @@
-"""The structures of a zip archive, read and written: the header before a member, the directory, and its end records.
+"""Read and write the structures of a zip archive: member headers, the directory, and its end records.
 
-Members of another archive are copied as they lie there, packed. zipfile has no way to do that: it unpacks and packs
-again, which is most of the time that a large wheel costs. Members that are new are stored as they are, so that the
-bytes of the archive do not hang on the version of a compressor.
+The module exists because `zipfile` cannot copy a compressed member: it decompresses and compresses again, which is most
+of the time to write a large wheel. New members are stored uncompressed, so the bytes do not depend on a zlib version.
 
 Source: PKWARE, "APPNOTE.TXT - .ZIP File Format Specification", 6.3.10, sections 4.3 to 4.5.
 """
@@ -19,41 +18,41 @@ from typing import IO, TypeAlias
 DateTime: TypeAlias = "tuple[int, int, int, int, int, int]"
 
 EARLIEST_TIME: DateTime = (1980, 1, 1, 0, 0, 0)
-"""The oldest time that a zip archive can hold."""
+"""The earliest time that a zip archive can hold."""
 
 _CHUNK = 1 << 20
 
 ENCRYPTED, HAS_DESCRIPTOR, UTF8 = 0x1, 0x8, 0x800
-"""Flags of a member; after one whose sizes follow stands a descriptor, because its writer could not seek."""
+"""Flags of a member. A descriptor with CRC and sizes follows a member whose writer could not seek."""
 COMPRESSION_LEVEL_FLAGS = 0x6
-"""Flags that say how hard the writer tried; they mean nothing to a reader."""
+"""Flags that record the compression level; readers ignore them."""
 
 ZIP64_MIN_BYTES, ZIP64_MIN_MEMBERS = 0xFFFFFFFF, 0xFFFF
-"""The least numbers that are written elsewhere, in 8 bytes (ZIP64)."""
-_ELSEWHERE, _COUNT_ELSEWHERE = 0xFFFFFFFF, 0xFFFF
-"""What their own fields hold then."""
+"""From these numbers on, the 8-byte field of ZIP64 holds the value."""
+_IN_ZIP64, _COUNT_IN_ZIP64 = 0xFFFFFFFF, 0xFFFF
+"""The value of the short field if ZIP64 holds the number."""
 
 _LOCAL, _LOCAL_MAGIC = struct.Struct("<4s5HIIIHH"), b"PK\x03\x04"
 _CENTRAL, _CENTRAL_MAGIC = struct.Struct("<4s6HIIIHHHHHII"), b"PK\x01\x02"
 _END, _END_MAGIC = struct.Struct("<4s4HIIH"), b"PK\x05\x06"
-_WIDE_END, _WIDE_END_MAGIC = struct.Struct("<4sQHHIIQQQQ"), b"PK\x06\x06"
-_WIDE_END_REST = _WIDE_END.size - 12
-"""The size that it says of itself: its magic and that field do not count."""
+_ZIP64_END, _ZIP64_END_MAGIC = struct.Struct("<4sQHHIIQQQQ"), b"PK\x06\x06"
+_ZIP64_END_REST = _ZIP64_END.size - 12
+"""The value of its own size field, which excludes the magic and the field itself."""
 _LOCATOR, _LOCATOR_MAGIC = struct.Struct("<4sIQI"), b"PK\x06\x07"
 _DESCRIPTORS, _DESCRIPTOR_MAGIC = (struct.Struct("<4sIII"), struct.Struct("<4sIQQ")), b"PK\x07\x08"
 _EXTRA = struct.Struct("<HH")
 _ZIP64, _OTHER_NAME = 0x0001, 0x7075
-_PLAIN, _WIDE = 20, 45
-"""The version of the specification that a reader must know, without and with ZIP64."""
+_VERSION, _ZIP64_VERSION = 20, 45
+"""The specification version that a reader must support, without and with ZIP64."""
 _UNIX = 3 << 8
 
-_LONGEST_DIRECTORY = 1 << 24
-"""Bytes of a directory: `zipfile` takes some 15 times as much memory. That of torch, 15,000 members, has 2 MB."""
+_MAX_DIRECTORY = 1 << 24
+"""Bytes of a directory; `zipfile` needs about 15 times as much memory. torch's directory, 15,000 members, has 2 MB."""
 
 
 @dataclass(frozen=True)
 class EndRecord:
-    """What the end record says of the directory: its members, where it begins, and its bytes."""
+    """Number of members, offset and size in bytes of the directory, from the end record."""
 
     members: int
     offset: int
@@ -61,22 +60,23 @@ class EndRecord:
 
 
 def read_end_record(file: IO[bytes]) -> EndRecord:
-    """The end record of a zip file. Raises `BadZipFile` unless it stands last, and if the directory is absurdly long.
+    """Read the end record of a zip file.
 
-    Where a comment may follow, some tools take the first that looks like an end record, and others the last.
+    Raises `BadZipFile` unless it is the last thing in the file, or if the directory is longer than `_MAX_DIRECTORY`.
     """
     at = file.seek(0, os.SEEK_END) - _END.size
     magic, disk, first_disk, here, members, size, offset, comment = _END.unpack(_read(file, at, _END.size))
+    # with a comment, some tools use the first end record that they find, and others the last
     if magic != _END_MAGIC or comment:
-        raise zipfile.BadZipFile("it does not end with an end record")
+        raise zipfile.BadZipFile("no end record at the end of the file")
     end = EndRecord(members, offset, size)
     if disk or first_disk or here != members:
-        raise zipfile.BadZipFile("one of several disks")
+        raise zipfile.BadZipFile("split archives are not supported")
     if at >= _LOCATOR.size and (locator := _read(file, at - _LOCATOR.size, _LOCATOR.size)).startswith(_LOCATOR_MAGIC):
-        at -= _LOCATOR.size + _WIDE_END.size
-        end = _wider(end, at, locator, _read(file, at, _WIDE_END.size))
-    if end.size > _LONGEST_DIRECTORY:
-        raise zipfile.BadZipFile(f"a directory of {end.size} bytes, more than {_LONGEST_DIRECTORY}")
+        at -= _LOCATOR.size + _ZIP64_END.size
+        end = _read_zip64_end(end, at, locator, _read(file, at, _ZIP64_END.size))
+    if end.size > _MAX_DIRECTORY:
+        raise zipfile.BadZipFile(f"a directory of {end.size} bytes, more than {_MAX_DIRECTORY}")
     return end
 
 
@@ -85,50 +85,50 @@ def _read(file: IO[bytes], at: int, size: int) -> bytes:
         file.seek(at)
         if len(data := file.read(size)) == size:
             return data
-    raise zipfile.BadZipFile("it is cut short")
+    raise zipfile.BadZipFile("the file is truncated")
 
 
-def _wider(end: EndRecord, at: int, locator: bytes, record: bytes) -> EndRecord:
-    """The end record of an archive that is too large for the plain one, which must agree as far as it goes."""
+def _read_zip64_end(end: EndRecord, at: int, locator: bytes, record: bytes) -> EndRecord:
+    """Return the ZIP64 end record. The short record must agree with it where it has a value."""
     _, disk, place, disks = _LOCATOR.unpack(locator)
-    magic, size, _, _, *of_disks, here, members, length, offset = _WIDE_END.unpack(record)
+    magic, size, _, _, *of_disks, here, members, length, offset = _ZIP64_END.unpack(record)
     wide = EndRecord(members, offset, length)
-    if magic != _WIDE_END_MAGIC or size != _WIDE_END_REST or place != at:
-        raise zipfile.BadZipFile("the larger end record is not where its locator says")
+    if magic != _ZIP64_END_MAGIC or size != _ZIP64_END_REST or place != at:
+        raise zipfile.BadZipFile("the ZIP64 end record is not where its locator says")
     if disk or any(of_disks) or disks != 1 or here != members:
-        raise zipfile.BadZipFile("one of several disks")
-    counts = end.members in (members, _COUNT_ELSEWHERE)
-    if not (counts and end.offset in (offset, _ELSEWHERE) and end.size in (length, _ELSEWHERE)):
-        raise zipfile.BadZipFile("two end records that differ")
+        raise zipfile.BadZipFile("split archives are not supported")
+    counts = end.members in (members, _COUNT_IN_ZIP64)
+    if not (counts and end.offset in (offset, _IN_ZIP64) and end.size in (length, _IN_ZIP64)):
+        raise zipfile.BadZipFile("the two end records differ")
     return wide
 
 
 def pack_end_record(end: EndRecord) -> bytes:
-    """What stands behind a directory, and ends an archive."""
+    """Return the bytes of the end records."""
     packed, members = b"", end.members
     if _is_wide(end.offset) or _is_wide(end.size) or members >= ZIP64_MIN_MEMBERS:
-        fields = (_WIDE_END_REST, _UNIX | _WIDE, _WIDE, 0, 0, members, members, end.size, end.offset)
-        packed = _WIDE_END.pack(_WIDE_END_MAGIC, *fields)
+        fields = (_ZIP64_END_REST, _UNIX | _ZIP64_VERSION, _ZIP64_VERSION, 0, 0, members, members, end.size, end.offset)
+        packed = _ZIP64_END.pack(_ZIP64_END_MAGIC, *fields)
         packed += _LOCATOR.pack(_LOCATOR_MAGIC, 0, end.offset + end.size, 1)
-    short = members if members < ZIP64_MIN_MEMBERS else _COUNT_ELSEWHERE
+    short = members if members < ZIP64_MIN_MEMBERS else _COUNT_IN_ZIP64
     return packed + _END.pack(_END_MAGIC, 0, 0, short, short, _narrow(end.size), _narrow(end.offset), 0)
 
 
 @dataclass(frozen=True)
 class MemberHeader:
-    """What stands before a member, and again in the directory."""
+    """The fields of a member that its local header and the directory share."""
 
     name: bytes
     flags: int
     method: int
     time: tuple[int, int]
-    """Of the day, and the day, as MS-DOS counts them."""
+    """MS-DOS time and date."""
     sizes: tuple[int, int, int]
-    """CRC, packed and unpacked bytes."""
+    """CRC, compressed and uncompressed size in bytes."""
 
 
 def read_header(file: IO[bytes], at: int) -> tuple[MemberHeader, int] | None:
-    """The header before a member, and where the packed bytes begin; None if there is none, or it is damaged."""
+    """Read the local header at an offset; return it and the offset of the member's data, or None if it is damaged."""
     file.seek(at)
     data = file.read(_LOCAL.size)
     if len(data) < _LOCAL.size or not data.startswith(_LOCAL_MAGIC):
@@ -137,33 +137,33 @@ def read_header(file: IO[bytes], at: int) -> tuple[MemberHeader, int] | None:
     name, extra = file.read(length), read_extra(file.read(more))
     if extra is None:
         return None
-    if _ELSEWHERE in (size, unpacked):
+    if _IN_ZIP64 in (size, unpacked):
         if len(extra.get(_ZIP64, b"")) != 16:
             return None
         wide = struct.unpack("<QQ", extra[_ZIP64])
-        unpacked, size = (new if old == _ELSEWHERE else old for old, new in zip((unpacked, size), wide, strict=True))
+        unpacked, size = (new if old == _IN_ZIP64 else old for old, new in zip((unpacked, size), wide, strict=True))
     header = MemberHeader(name, flags, method, (clock, day), (checksum, size, unpacked))
     return header, at + _LOCAL.size + length + more
 
 
 def pack_header(header: MemberHeader) -> bytes:
-    """What stands before a member."""
+    """Return the bytes of a local header."""
     checksum, size, unpacked_size = header.sizes
-    extra, version = b"", _PLAIN
-    if _is_wide(max(size, unpacked_size)):  # then both stand elsewhere
-        extra, version = _pack_wide(unpacked_size, size), _WIDE
-        size = unpacked_size = _ELSEWHERE
+    extra, version = b"", _VERSION
+    if _is_wide(max(size, unpacked_size)):  # a local header has both sizes in ZIP64, or none
+        extra, version = _pack_wide(unpacked_size, size), _ZIP64_VERSION
+        size = unpacked_size = _IN_ZIP64
     fields = (header.flags, header.method, *header.time, checksum, size, unpacked_size, len(header.name), len(extra))
     return _LOCAL.pack(_LOCAL_MAGIC, version, *fields) + header.name + extra
 
 
 def pack_directory_entry(header: MemberHeader, mode: int, offset: int) -> bytes:
-    """What stands in the directory of a member whose header begins at `offset`; `mode` is that of its file."""
+    """Return the directory entry of a member; `mode` is its file mode, `offset` the place of its local header."""
     checksum, size, unpacked_size = header.sizes
     numbers = (unpacked_size, size, offset)
     extra = _pack_wide(*filter(_is_wide, numbers))
     unpacked_size, size, offset = map(_narrow, numbers)
-    version = _WIDE if extra else _PLAIN
+    version = _ZIP64_VERSION if extra else _VERSION
     fields = (_UNIX | version, version, header.flags, header.method, *header.time, checksum, size, unpacked_size)
     lengths = (len(header.name), len(extra), 0)
     return _CENTRAL.pack(_CENTRAL_MAGIC, *fields, *lengths, 0, 0, mode << 16, offset) + header.name + extra
@@ -174,16 +174,16 @@ def _is_wide(number: int) -> bool:
 
 
 def _narrow(number: int) -> int:
-    return _ELSEWHERE if _is_wide(number) else number
+    return _IN_ZIP64 if _is_wide(number) else number
 
 
 def _pack_wide(*numbers: int) -> bytes:
-    """The ZIP64 field with the numbers that are too large for their own; nothing if there are none."""
+    """Return the ZIP64 extra field with these numbers, or nothing without numbers."""
     return struct.pack(f"<HH{len(numbers)}Q", _ZIP64, 8 * len(numbers), *numbers) if numbers else b""
 
 
 def read_extra(data: bytes) -> dict[int, bytes] | None:
-    """The extra fields of a member by their numbers; None if they are damaged, repeat one, or give a second name."""
+    """Return the extra fields of a member by id; None if they are damaged, repeated, or contain a second name."""
     fields: dict[int, bytes] = {}
     at = 0
     while at < len(data):
@@ -198,48 +198,49 @@ def read_extra(data: bytes) -> dict[int, bytes] | None:
 
 
 def find_descriptor_sizes(file: IO[bytes], at: int, sizes: tuple[int, int, int]) -> set[int]:
-    """The bytes of what may stand at an offset and say these sizes: CRC, packed and unpacked bytes."""
+    """Return the possible sizes in bytes of a descriptor at `at` that holds `sizes`; empty if there is none."""
     file.seek(at)
     data = file.read(_DESCRIPTORS[-1].size)
-    forms = _DESCRIPTORS[max(sizes) > _ELSEWHERE :]
+    forms = _DESCRIPTORS[max(sizes) > _IN_ZIP64 :]
     return {form.size for form in forms if data[: form.size] == form.pack(_DESCRIPTOR_MAGIC, *sizes)}
 
 
 class ArchiveWriter:
-    """Writes an archive to an empty file, from its first byte to its last; all members get one time."""
+    """Writes an archive to an empty file, sequentially; all members get the same time."""
 
     def __init__(self, file: IO[bytes], date_time: DateTime) -> None:
         year, month, day, hour, minute, second = max(date_time, EARLIEST_TIME)
+        # MS-DOS format: two-second steps, years since 1980
         self._time = hour << 11 | minute << 5 | second // 2, (year - EARLIEST_TIME[0]) << 9 | month << 5 | day
         self._file = file
         self._at = 0
         self._directory: list[bytes] = []
 
     def copy(self, name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, executable: bool) -> None:
-        """Add a member of an archive that `open_archive` has looked at, under a name.
+        """Copy a member, still compressed, from an archive that `open_archive` verified; `name` is its new name.
 
-        Raises `zipfile.BadZipFile` if the archive ends before the member does.
+        Raises `zipfile.BadZipFile` if the member is truncated.
         """
         source, mode = archive.fp, 0o100755 if executable else 0o100644
         found = read_header(source, info.header_offset) if source else None
-        assert source and found
+        assert source and found  # `open_archive` verified the header
         self._begin(name, info.compress_type, (info.CRC, info.compress_size, info.file_size), mode)
         source.seek(found[1])
         left = info.compress_size
         while left:
             piece = source.read(min(left, _CHUNK))
             if not piece:
-                raise zipfile.BadZipFile(f"{name} is cut short")
+                raise zipfile.BadZipFile(f"{name} is truncated")
             self._write(piece)
             left -= len(piece)
 
     def add(self, name: str, data: bytes) -> None:
-        """Add a member of these bytes."""
+        """Add a member, uncompressed."""
         self._begin(name, zipfile.ZIP_STORED, (zlib.crc32(data), len(data), len(data)), 0o100644)
         self._write(data)
 
     def finish(self) -> None:
-        """Write the directory; nothing can be added then."""
+        """Write the directory and the end records; add nothing afterwards."""
         start = self._at
         for entry in self._directory:
             self._write(entry)

@@ -1,4 +1,4 @@
-"""Device code as a real HIP compiler makes it: what the readers say is what LLVM's own tools say."""
+"""Device code of a real HIP compiler: the readers agree with LLVM's tools."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cut_out(path: Path) -> list[tuple[Bundle, bytes]]:
 
 
 def assert_as_llvm_sees_it(hip: HipToolchain, folder: Path, bundle: Bundle, content: bytes) -> None:
-    """The same entries, and what each unpacks to has the same size and is for the same arch."""
+    """Assert the same entries, with the same unpacked size and arch."""
     (folder / "bundle").write_bytes(content)
     bundler = ("clang-offload-bundler", "--type=o", "--input=bundle")
     listed = hip.run(folder, *bundler, "--list").split()
@@ -158,7 +158,7 @@ def test_a_kernel_without_its_device_code_leaves_a_symbol_undefined(hip: HipTool
     assert [symbol.name for symbol in linked.undefined if symbol.name.startswith("__hip_fatbin_")]
 
 
-def test_a_code_object_says_what_it_is_for(hip: HipToolchain, tmp_path: Path) -> None:
+def test_a_code_object_has_its_arch(hip: HipToolchain, tmp_path: Path) -> None:
     ((bundle, content),) = cut_out(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), ("gfx942",))]))
     code = tmp_path / "code"
     code.write_bytes(content[-bundle.entries[1].size :])
@@ -169,7 +169,7 @@ def test_a_code_object_says_what_it_is_for(hip: HipToolchain, tmp_path: Path) ->
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
-def test_what_this_compiler_does_not_write_llvm_reads_as_these_readers_do(
+def test_other_bundle_formats_read_as_llvm_reads_them(
     hip: HipToolchain, tmp_path: Path, version: int, method: str
 ) -> None:
     ((_, plain),) = cut_out(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), TWO)]))
@@ -187,5 +187,5 @@ def test_a_packed_bundle_that_was_cut_short_is_refused_by_both(hip: HipToolchain
 
     with pytest.raises(subprocess.CalledProcessError):
         hip.run(tmp_path, "clang-offload-bundler", "--type=o", "--input=bundle", "--list")
-    with pytest.raises(DamagedElfError, match="lie outside the section"):
+    with pytest.raises(DamagedElfError, match="are outside the section"):
         read_bundles(memoryview(content[:-40]))

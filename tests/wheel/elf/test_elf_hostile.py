@@ -1,4 +1,4 @@
-"""Files made to keep a reader busy or to fill its memory: each is refused, or read, within a bound of both."""
+"""Hostile ELF files and bundles: reading or refusing them takes limited time and memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import elf_bytes as e
 from bounded import outcome
 from elf_bytes import GLOBAL, ElfBytes, Form, with_sections
 from elf_factory import packed
-from wheelfactory.wheel.elf import offload
+from wheelfactory.wheel.elf import dynamic, offload
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.read import read_elf
 
@@ -28,7 +28,7 @@ def of_bundles(data: bytes, megabytes: int = 256) -> str:
     return outcome(lambda: read_bundles(memoryview(data)), megabytes=megabytes)
 
 
-def test_chains_of_needed_versions_that_all_run_into_one() -> None:
+def test_chains_of_needed_versions_that_merge() -> None:
     libraries, versions = 20_000, 20_000
     file = ElfBytes()
     name = file.strings.add("x")
@@ -54,12 +54,13 @@ def test_libraries_without_versions() -> None:
     assert of_elf(file.build()) == "DamagedElfError: more needed versions than a symbol can name"
 
 
-def test_a_chain_of_symbols_without_an_end() -> None:
+def test_an_endless_chain_of_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic, "_MAX_SYMBOLS", 1 << 10)
     file = ElfBytes()
     file.symbols()
-    file.gnu_hash(1, [2] * 5_000_000)
+    file.gnu_hash(1, [2] * 5_000)
 
-    assert of_elf(file.build()) == "DamagedElfError: more than 2097152 dynamic symbols"
+    assert of_elf(file.build()) == "DamagedElfError: more than 1024 dynamic symbols"
 
 
 def test_a_chain_of_symbols_out_of_the_file() -> None:
@@ -67,7 +68,7 @@ def test_a_chain_of_symbols_out_of_the_file() -> None:
     file.symbols()
     file.gnu_hash(1, [], buckets=[0xFFFFFFFF])
 
-    assert of_elf(file.build()).endswith("lie outside the file")
+    assert of_elf(file.build()).endswith("are outside the file")
 
 
 def test_buckets_out_of_the_file() -> None:
@@ -75,11 +76,11 @@ def test_buckets_out_of_the_file() -> None:
     file.table(e.GNU_HASH, FORM.numbers("IIII", 0xFFFFFFFF, 1, 0xFFFFFFFF, 0))
     file.symbols()
 
-    assert of_elf(file.build()).endswith("lie outside the file")
+    assert of_elf(file.build()).endswith("are outside the file")
 
 
 @pytest.mark.parametrize("count", [3_000_000, 0xFFFFFFFF])
-def test_more_symbols_than_any_library_has(count: int) -> None:
+def test_more_than_the_maximum_number_of_symbols(count: int) -> None:
     file = ElfBytes()
     file.symbols()
     file.hash(1)
@@ -106,7 +107,7 @@ def test_names_that_share_a_long_end() -> None:
     file.hash(1)
     file.rows[-1] = (e.HASH, file.add(FORM.numbers("II", 1, 50_001)))
 
-    assert of_elf(file.build()) == "DamagedElfError: the names are longer than the string table allows"
+    assert of_elf(file.build()) == "DamagedElfError: the names are more than 4 times as long as the string table"
 
 
 def test_a_string_table_without_zero_bytes() -> None:
@@ -127,6 +128,7 @@ def test_sections_whose_names_never_end() -> None:
     assert of_elf(header + names + b"".join(rows)) == "nothing"
 
 
+@pytest.mark.slow
 def test_millions_of_sections_take_no_memory() -> None:
     count = 600_000
     header = FORM.header(**{"sections": 64, "section count": 0, "names": 1})
@@ -149,10 +151,10 @@ def test_a_dynamic_table_of_millions() -> None:
     file = ElfBytes()
     file.rows += [(e.NEEDED, 0)] * 500_000
 
-    assert of_elf(file.build()) == "DamagedElfError: a dynamic table of 65536 rows without an end"
+    assert of_elf(file.build()) == "DamagedElfError: no end mark in 65536 rows of the dynamic table"
 
 
-def test_folders_that_are_said_again_and_again() -> None:
+def test_many_overlapping_runpaths() -> None:
     file = ElfBytes()
     at = file.strings.add(":" * 60_000)
     file.rows += [(e.RUNPATH, at + place) for place in range(50_000)]
@@ -166,34 +168,34 @@ def zeros(size: int, method: str) -> bytes:
 
 
 @pytest.mark.parametrize(("method", "number"), [("zlib", 0), ("zstd", 1)])
-def test_a_bomb_is_not_unpacked_further_than_to_see_that_it_is_no_bundle(method: str, number: int) -> None:
-    body = zeros(1 << 29, method)
-    data = b"CCOB" + struct.pack("<HHIQ", 1, number, 1 << 29, 0)
+def test_a_bomb_is_unpacked_only_until_the_first_error(method: str, number: int) -> None:
+    body = zeros(1 << 27, method)
+    data = b"CCOB" + struct.pack("<HHIQ", 1, number, 1 << 27, 0)
 
-    assert of_bundles(data + body).endswith("the unpacked data is no bundle")
+    assert of_bundles(data + body, megabytes=64).endswith("the unpacked data is not a bundle")
 
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
-def test_a_bundle_with_an_entry_of_zeros_that_is_a_bomb(method: str) -> None:
-    table = MAGIC + struct.pack("<QQQQ", 1, 56, 1 << 29, 0)
+def test_a_bomb_in_an_entry_is_refused(method: str) -> None:
+    table = MAGIC + struct.pack("<QQQQ", 1, 56, 1 << 28, 0)
     packer = zlib.compressobj(9) if method == "zlib" else zstandard.ZstdCompressor().compressobj()
-    body = packer.compress(table) + b"".join(packer.compress(bytes(1 << 20)) for _ in range(1 << 9)) + packer.flush()
-    head = b"CCOB" + struct.pack("<HHQQQ", 3, ["zlib", "zstd"].index(method), 32 + len(body), 56 + (1 << 29), 0)
+    body = packer.compress(table) + b"".join(packer.compress(bytes(1 << 20)) for _ in range(1 << 8)) + packer.flush()
+    head = b"CCOB" + struct.pack("<HHQQQ", 3, ["zlib", "zstd"].index(method), 32 + len(body), 56 + (1 << 28), 0)
 
-    assert of_bundles(head + body) == "DamagedElfError: the bundles unpack to more than their size allows"
+    assert of_bundles(head + body) == "DamagedElfError: the unpacked bundles are too large for their packed size"
 
 
 def test_a_large_section_of_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
     table = MAGIC + struct.pack("<QQQQ", 1, 56, 1 << 22, 0)
-    monkeypatch.setattr(offload, "_NEVER", 1 << 21)
+    monkeypatch.setattr(offload, "_MAX_UNPACKED", 1 << 21)
 
     assert (
         of_bundles(packed(table + bytes(1 << 22)))
-        == "DamagedElfError: the bundles unpack to more than their size allows"
+        == "DamagedElfError: the unpacked bundles are too large for their packed size"
     )
 
 
-def test_a_window_larger_than_any_compiler_asks_for() -> None:
+def test_a_zstd_window_above_the_limit() -> None:
     frame = b"\x28\xb5\x2f\xfd" + bytes([0x00, 18 << 3]) + b"\x01\x00\x00"  # 256 MB, and an empty last block
     head = b"CCOB" + struct.pack("<HHQQQ", 3, 1, 32 + len(frame), 0, 0)
 
@@ -209,21 +211,27 @@ def test_entries_read_one_by_one_out_of_a_large_piece() -> None:
     assert of_bundles(data * 3) == "nothing"
 
 
-def test_more_bundles_than_any_library_has() -> None:
-    assert of_bundles((MAGIC + bytes(8)) * 70_000) == "DamagedElfError: more than 65536 bundles"
+def test_more_than_the_maximum_number_of_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "_MAX_BUNDLES", 100)
+    bundles = (MAGIC + bytes(8)) * 101
+
+    assert of_bundles(bundles[: -len(MAGIC) - 8]) == "nothing"
+    assert of_bundles(bundles) == "DamagedElfError: more than 100 bundles"
+    assert of_elf(with_sections(FORM, (".hip_fatbin", bundles))) == "DamagedElfError: more than 100 bundles"
 
 
-def test_more_entries_than_any_library_has() -> None:
-    table = MAGIC + struct.pack("<Q", 50_000) + bytes(24) * 50_000
-    assert of_bundles(packed(table)) == "nothing"
+def test_more_than_the_maximum_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "_MAX_ENTRIES", 100)
+    table = MAGIC + struct.pack("<Q", 50) + bytes(24) * 50
 
-    assert of_bundles(packed(table) * 8) == "DamagedElfError: more than 262144 entries in the bundles"
+    assert of_bundles(packed(table) * 2) == "nothing"
+    assert of_bundles(packed(table) * 3) == "DamagedElfError: more than 100 entries in the bundles"
 
 
-def test_ids_that_a_pattern_could_be_lost_in() -> None:
+def test_ids_with_expensive_backtracking() -> None:
     name = (b"-gfx1" * 60)[:250] + b"!"
     row = struct.pack("<QQQ", 0, 0, len(name)) + name
-    data = MAGIC + struct.pack("<Q", 60_000) + row * 60_000
+    data = MAGIC + struct.pack("<Q", 20_000) + row * 20_000
 
     assert of_bundles(data) == "nothing"
 
@@ -235,19 +243,14 @@ def test_a_large_gap_is_not_copied() -> None:
     assert of_bundles(gap + b"x", megabytes=16).startswith("DamagedElfError: unknown content at 67108864")
 
 
+@pytest.mark.slow
 def test_many_packed_bundles_that_do_not_say_their_length() -> None:
     data = packed(MAGIC + bytes(8), 1, "zlib") * 60_000
 
     assert of_bundles(data) == "nothing"
 
 
-def test_device_code_in_a_library_is_bounded_as_alone() -> None:
-    data = with_sections(FORM, (".hip_fatbin", (MAGIC + bytes(8)) * 70_000))
-
-    assert of_elf(data) == "DamagedElfError: more than 65536 bundles"
-
-
-def test_symbols_that_stand_in_no_table() -> None:
+def test_relocations_to_symbols_outside_every_table() -> None:
     file = ElfBytes()
     file.symbols(("away", GLOBAL, 0))
     file.relocations(e.RELA, e.RELASZ, [0xFFFFFFFF], True)

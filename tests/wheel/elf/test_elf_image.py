@@ -1,4 +1,4 @@
-"""The outer structure of a file, of every class and byte order."""
+"""Header, sections and segments of ELF files of every class and byte order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MORE_THAN_FIT = 0xFFFF
 
 
 @EVERY_FORM
-def test_what_the_header_says(form: Form) -> None:
+def test_header_fields(form: Form) -> None:
     image = ElfImage(form.header(type=3, machine=224, flags=0x54C))
 
     assert (image.type, image.machine, image.flags) == (3, 224, 0x54C)
@@ -32,10 +32,10 @@ def test_what_the_header_says(form: Form) -> None:
         pytest.param(b"\x7fELF\x03\x01" + bytes(100), "unknown ELF class or byte order", id="class"),
         pytest.param(b"\x7fELF\x02\x00" + bytes(100), "unknown ELF class or byte order", id="byte order"),
         pytest.param(b"\x7fELF", "unknown ELF class or byte order", id="magic alone"),
-        pytest.param(Form().header()[:-1], "48 bytes at 16 lie outside the file", id="half a header"),
+        pytest.param(Form().header()[:-1], "48 bytes at 16 are outside the file", id="half a header"),
     ],
 )
-def test_what_is_no_elf_file(data: bytes, what: str) -> None:
+def test_a_file_that_is_not_elf_is_refused(data: bytes, what: str) -> None:
     with pytest.raises(DamagedElfError, match=what):
         ElfImage(data)
 
@@ -53,7 +53,7 @@ def test_segments_and_the_addresses_in_them(form: Form) -> None:
             image.file_offset(outside)
 
 
-def test_what_is_not_loaded_has_no_address() -> None:
+def test_unloaded_bytes_have_no_address() -> None:
     data = bytearray(ElfBytes().build())
     data[64:68] = Form().numbers("I", 6)  # a segment that only tells where the table of segments is
 
@@ -87,7 +87,7 @@ def test_more_sections_than_the_header_can_count(form: Form) -> None:
 
 
 def _with_header(form: Form, data: bytes, changes: dict[str, int]) -> bytes:
-    """The same file with a header that says something else of its sections."""
+    """Change the header's fields about sections."""
     size = 64 if form.wide else 52
     _, _, _, _, _, at, *_ = struct.unpack_from(form.order + ("HHIQQQ" if form.wide else "HHIIII"), data, 16)
     return form.header(**{"sections": at, "section count": 3, "names": 2, **changes}) + data[size:]
@@ -111,12 +111,12 @@ def test_no_section_has_a_name(changes: dict[str, int]) -> None:
     ("changes", "what"),
     [
         pytest.param({"section size": 40}, "section headers of 40 bytes", id="size of a section header"),
-        pytest.param({"sections": 1 << 62}, "lie outside the file", id="sections elsewhere"),
-        pytest.param({"section count": 0xFF00}, "lie outside the file", id="too many sections"),
-        pytest.param({"section count": 0, "sections": 1 << 40}, "lie outside the file", id="counted elsewhere"),
+        pytest.param({"sections": 1 << 62}, "are outside the file", id="sections elsewhere"),
+        pytest.param({"section count": 0xFF00}, "are outside the file", id="too many sections"),
+        pytest.param({"section count": 0, "sections": 1 << 40}, "are outside the file", id="counted elsewhere"),
     ],
 )
-def test_sections_that_cannot_be(changes: dict[str, int], what: str) -> None:
+def test_damaged_section_tables_are_refused(changes: dict[str, int], what: str) -> None:
     data = with_sections(Form(), (".hip_fatbin", b"device"))
 
     with pytest.raises(DamagedElfError, match=what):
@@ -129,7 +129,7 @@ def test_a_section_outside_the_file() -> None:
     section = image.find_section(b".hip_fatbin")
     assert section
 
-    with pytest.raises(DamagedElfError, match="1099511627776 bytes at 64 lie outside the file"):
+    with pytest.raises(DamagedElfError, match="1099511627776 bytes at 64 are outside the file"):
         image.section_bytes(section)
 
 
@@ -137,12 +137,12 @@ def test_a_section_outside_the_file() -> None:
     ("header", "what"),
     [
         pytest.param({"segment size": 32}, "program headers of 32 bytes", id="size of a program header"),
-        pytest.param({"segments": 1 << 63}, "lie outside the file", id="segments elsewhere"),
-        pytest.param({"segment count": 0xFFFE}, "lie outside the file", id="too many segments"),
+        pytest.param({"segments": 1 << 63}, "are outside the file", id="segments elsewhere"),
+        pytest.param({"segment count": 0xFFFE}, "are outside the file", id="too many segments"),
         pytest.param({"segment count": 0xFFFF}, "more than 65,534 segments", id="more than a library has"),
     ],
 )
-def test_segments_that_cannot_be(header: dict[str, int], what: str) -> None:
+def test_damaged_segment_tables_are_refused(header: dict[str, int], what: str) -> None:
     given: dict[str, Any] = dict(header)
     image = ElfImage(ElfBytes().build(**given))
 
@@ -178,5 +178,5 @@ def test_names_that_share_their_bytes_are_limited_and_asking_again_is_free() -> 
     for offset in range(1, 5):
         names.read(offset)
 
-    with pytest.raises(DamagedElfError, match="the names are longer than the string table allows"):
+    with pytest.raises(DamagedElfError, match="the names are more than 4 times as long as the string table"):
         names.read(6)

@@ -1,4 +1,4 @@
-"""Libraries of the system and of torch: what the readers say is what binutils say."""
+"""System libraries and torch's: the readers agree with binutils."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assert_as_binutils_see_it(path: Path) -> None:
 
 
 def needed_versions(path: Path) -> tuple[tuple[str, str], ...]:
-    """From the part of `readelf -V` on what a file needs, a line for each library and below it one for each version."""
+    """Parse the needed versions in `readelf -V`: a line for each library, then one for each version."""
     _, _, needs = printed("readelf", "-W", "-V", path).partition("Version needs section")
     found, library = [], ""
     for kind, name in re.findall(r"(File|Name): (\S+)", needs):
@@ -49,7 +49,7 @@ def needed_versions(path: Path) -> tuple[tuple[str, str], ...]:
 
 
 def symbols(path: Path) -> tuple[set[tuple[str, str, bool]], set[str]]:
-    """Undefined symbols with version and weakness, and the names of the defined ones that others can see."""
+    """Return undefined symbols with version and weakness, and the names of visible defined symbols."""
     undefined, defined = set(), set()
     for line in printed("nm", "-D", "--with-symbol-versions", path).splitlines():
         kind, name = line[17:].split(" ", 1)

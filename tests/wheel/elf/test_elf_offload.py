@@ -1,4 +1,4 @@
-"""Offload bundles: their entries, plain and packed, one and many; whatever is none is refused."""
+"""Offload bundles: entries of plain and compressed bundles; damaged bundles are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def only(data: bytes) -> Bundle:
 
 
 def table(*places: tuple[int, int, str], count: int | None = None) -> bytes:
-    """A plain bundle that says where its entries lie, and ends there."""
+    """A plain bundle that ends after its table of entries."""
     rows = b"".join(struct.pack("<QQQ", at, size, len(name)) + name.encode() for at, size, name in places)
     return b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(places) if count is None else count) + rows
 
@@ -44,7 +44,7 @@ def test_the_entries_of_a_bundle() -> None:
     assert found.targets == {"gfx90a:xnack-", "gfx942"}
 
 
-def test_an_entry_without_bytes_is_no_code_though_it_begins_where_another_does() -> None:
+def test_an_empty_entry_is_not_code() -> None:
     code = code_object("gfx942")
     at = len(table((0, 0, HOST), (0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
 
@@ -54,7 +54,7 @@ def test_an_entry_without_bytes_is_no_code_though_it_begins_where_another_does()
     assert found.targets == {"gfx942"}
 
 
-def test_a_code_object_may_be_for_another_arch_than_its_id_says() -> None:
+def test_the_arch_of_a_code_object_is_read_from_its_header() -> None:
     found = only(bundle([(f"{HIP}gfx942", code_object("gfx90a"))]))
 
     assert [(str(entry.target), entry.arch) for entry in found.entries] == [("gfx942", "gfx90a")]
@@ -68,11 +68,11 @@ def test_a_code_object_may_be_for_another_arch_than_its_id_says() -> None:
         pytest.param(b"SPIR" + bytes(60), id="another format"),
     ],
 )
-def test_what_is_no_code_object_has_no_arch(content: bytes) -> None:
+def test_an_entry_that_is_not_a_code_object_has_no_arch(content: bytes) -> None:
     assert [entry.arch for entry in only(bundle([(f"{HIP}gfx942", content)])).entries] == [None]
 
 
-def test_a_bundle_ends_with_its_last_entry_whatever_their_order() -> None:
+def test_a_bundle_ends_with_its_last_entry_in_any_order() -> None:
     one, two = code_object(size=100), code_object(size=200)
     at = len(table((0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
     data = table((at + 100, 200, f"{HIP}gfx90a"), (at, 100, f"{HIP}gfx942")) + one + two
@@ -105,45 +105,41 @@ def test_a_section_of_many() -> None:
         assert only(data[item.offset : item.offset + item.size]).entries == item.entries
 
 
-def test_a_section_of_none() -> None:
+def test_an_empty_section() -> None:
     assert (read(b""), read(bytes(5000))) == ((), ())
 
 
-def test_a_bundle_of_none() -> None:
+def test_an_empty_bundle() -> None:
     found = only(table())
 
     assert (found.entries, found.targets, found.size) == ((), frozenset(), 32)
 
 
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        pytest.param(b"device", "unknown content at 0, where a bundle was expected", id="another format"),
-        pytest.param(TWO + b"x" + TWO, "unknown content at", id="something between two bundles"),
-        pytest.param(TWO + bytes(99) + b"x", "unknown content at", id="something behind the last bundle"),
-        pytest.param(b"__CLANG_OFFLOAD_BUNDLE_", "unknown content at 0", id="half a magic"),
-        pytest.param(TWO[:26], "bundle at 0: 8 bytes at 24 lie outside", id="no count"),
-        pytest.param(TWO[:40], "bundle at 0: 24 bytes at 32 lie outside", id="no table"),
-        pytest.param(TWO[:-1], "bundle at 0: .* lie outside", id="cut short"),
-        pytest.param(bytes(8) + TWO[:-1], "bundle at 8: .* lie outside", id="the place of the bundle is told"),
-        pytest.param(table(count=5), "bundle at 0: 24 bytes at 32 lie outside", id="fewer entries than it says"),
-        pytest.param(table(count=1 << 63), "more than 262144 entries in the bundles", id="absurdly many entries"),
-        pytest.param(table((0, 5, HIP)), "an entry at 0 lies over another", id="an entry over the table"),
-        pytest.param(table((1 << 63, 5, HIP)), "lie outside", id="an entry elsewhere"),
-        pytest.param(table((100, 1 << 63, HIP)), "lie outside", id="an entry without an end"),
-        pytest.param(
-            table((200, 9, HIP), (208, 9, HIP)) + bytes(99), "an entry at 208 lies over another", id="overlap"
-        ),
-        pytest.param(
-            table((200, 9, HIP), (200, 1 << 62, HIP)) + bytes(99), "lies over another", id="one place, two sizes"
-        ),
-        pytest.param(table((200, 0, "x" * 257)), "an id of 257 bytes", id="an absurd id"),
-        pytest.param(TWO[:50] + b"\xff" * 8 + TWO[58:], "bundle at 0: ", id="an id without an end"),
-    ],
-)
-def test_what_is_no_plain_bundle(data: bytes, what: str) -> None:
-    with pytest.raises(DamagedElfError, match=what):
-        read(data)
+NO_PLAIN_BUNDLES: list[tuple[bytes, str]] = [
+    (b"device", "unknown content at 0, where a bundle was expected"),  # another format
+    (TWO + b"x" + TWO, "unknown content at"),  # something between two bundles
+    (TWO + bytes(99) + b"x", "unknown content at"),  # something behind the last bundle
+    (b"__CLANG_OFFLOAD_BUNDLE_", "unknown content at 0"),  # half a magic
+    (TWO[:26], "bundle at 0: 8 bytes at 24 are outside the section"),  # no count
+    (TWO[:40], "bundle at 0: 24 bytes at 32 are outside the section"),  # no table
+    (TWO[:-1], "bundle at 0: .* are outside the section"),  # cut short
+    (bytes(8) + TWO[:-1], "bundle at 8: .* are outside the section"),  # the place of the bundle is told
+    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the section"),  # fewer entries than it says
+    (table(count=1 << 63), "more than 262144 entries in the bundles"),  # absurdly many entries
+    (table((0, 5, HIP)), "the entry at 0 overlaps another"),  # an entry over the table
+    (table((1 << 63, 5, HIP)), "are outside the section"),  # an entry elsewhere
+    (table((100, 1 << 63, HIP)), "are outside the section"),  # an entry without an end
+    (table((200, 9, HIP), (208, 9, HIP)) + bytes(99), "the entry at 208 overlaps another"),  # overlap
+    (table((200, 9, HIP), (200, 1 << 62, HIP)) + bytes(99), "overlaps another"),  # one place, two sizes
+    (table((200, 0, "x" * 257)), "an id of 257 bytes"),  # an absurd id
+    (TWO[:50] + b"\xff" * 8 + TWO[58:], "bundle at 0: "),  # an id without an end
+]
+
+
+def test_damaged_plain_bundles_are_refused() -> None:
+    for data, what in NO_PLAIN_BUNDLES:
+        with pytest.raises(DamagedElfError, match=what):
+            read(data)
 
 
 def with_header(version: int, method: int, *sizes: int, body: bytes = b"") -> bytes:
@@ -151,32 +147,32 @@ def with_header(version: int, method: int, *sizes: int, body: bytes = b"") -> by
     return b"CCOB" + struct.pack("<HH", version, method) + struct.pack(form, *sizes) + body
 
 
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        pytest.param(b"CCOB", "lie outside", id="magic alone"),
-        pytest.param(b"CCOB\x03\x00\x01\x00" + bytes(9), "lie outside", id="half a header"),
-        pytest.param(with_header(4, 1, 32, 0, 0), "a way that is not known: version 4, method 1", id="version"),
-        pytest.param(with_header(0, 1, 32, 0, 0), "a way that is not known: version 0, method 1", id="no version"),
-        pytest.param(with_header(3, 2, 32, 0, 0), "a way that is not known: version 3, method 2", id="method"),
-        pytest.param(with_header(3, 1, 1 << 63, 0, 0), "9223372036854775808 bytes lie outside the section", id="total"),
-        pytest.param(with_header(3, 1, 31, 0, 0), "31 bytes lie outside the section", id="total below its header"),
-        pytest.param(with_header(3, 1, 32, 0, 0), "cut short", id="nothing packed"),
-        pytest.param(with_header(3, 1, 40, 0, 0, body=b"no frame"), "bundle at 0: ", id="no zstd"),
-        pytest.param(with_header(1, 0, 0, 0, body=b"no stream"), "bundle at 0: ", id="no zlib"),
-    ],
-)
-def test_what_is_no_packed_bundle(data: bytes, what: str) -> None:
-    with pytest.raises(DamagedElfError, match=what):
-        read(data)
+NO_PACKED_BUNDLES: list[tuple[bytes, str]] = [
+    (b"CCOB", "are outside the section"),  # magic alone
+    (b"CCOB\x03\x00\x01\x00" + bytes(9), "are outside the section"),  # half a header
+    (with_header(4, 1, 32, 0, 0), "unsupported compression: version 4, method 1"),  # version
+    (with_header(0, 1, 32, 0, 0), "unsupported compression: version 0, method 1"),  # no version
+    (with_header(3, 2, 32, 0, 0), "unsupported compression: version 3, method 2"),  # method
+    (with_header(3, 1, 1 << 63, 0, 0), "9223372036854775808 bytes are outside the section"),  # total
+    (with_header(3, 1, 31, 0, 0), "31 bytes are outside the section"),  # total below its header
+    (with_header(3, 1, 32, 0, 0), "truncated"),  # nothing packed
+    (with_header(3, 1, 40, 0, 0, body=b"no frame"), "bundle at 0: "),  # no zstd
+    (with_header(1, 0, 0, 0, body=b"no stream"), "bundle at 0: "),  # no zlib
+]
+
+
+def test_damaged_compressed_bundles_are_refused() -> None:
+    for data, what in NO_PACKED_BUNDLES:
+        with pytest.raises(DamagedElfError, match=what):
+            read(data)
 
 
 @pytest.mark.parametrize(("version", "method"), FORMS)
-def test_packed_data_that_was_cut_short(version: int, method: str) -> None:
+def test_truncated_compressed_data_is_refused(version: int, method: str) -> None:
     data = packed(TWO, version, method)
     sizes = {2: struct.pack("<I", len(data) - 5), 3: struct.pack("<Q", len(data) - 5)}.get(version, b"")
 
-    with pytest.raises(DamagedElfError, match=r"bundle at 0: .*cut short"):
+    with pytest.raises(DamagedElfError, match=r"bundle at 0: .*truncated"):
         read(data[:8] + sizes + data[8 + len(sizes) : -5])
 
 
@@ -185,7 +181,7 @@ def test_the_unpacked_size_is_compared(version: int, method: str) -> None:
     data = packed(TWO, version, method)
     said = data.index(struct.pack("<I", len(TWO)), 8)
 
-    with pytest.raises(DamagedElfError, match=f"unpacks to {len(TWO)} bytes, its header says {len(TWO) + 1}"):
+    with pytest.raises(DamagedElfError, match=f"unpacks to {len(TWO)} bytes, but its header says {len(TWO) + 1}"):
         read(data[:said] + struct.pack("<I", len(TWO) + 1) + data[said + 4 :])
 
 
@@ -194,15 +190,17 @@ def test_the_total_is_compared(version: int, size: int) -> None:
     data = packed(TWO, version)
     more = (len(data) + 3).to_bytes(size, "little")
 
-    with pytest.raises(DamagedElfError, match=f"is packed into {len(data)} bytes, its header says {len(data) + 3}"):
+    with pytest.raises(
+        DamagedElfError, match=f"its compressed size is {len(data)} bytes, but its header says {len(data) + 3}"
+    ):
         read(data[:8] + more + data[8 + size :] + bytes(3))
 
 
 @pytest.mark.parametrize(("version", "method"), FORMS)
-def test_packed_data_that_is_no_bundle(version: int, method: str) -> None:
-    with pytest.raises(DamagedElfError, match=r"the unpacked data is no bundle|lie outside the unpacked data"):
+def test_compressed_data_that_is_not_a_bundle_is_refused(version: int, method: str) -> None:
+    with pytest.raises(DamagedElfError, match=r"the unpacked data is not a bundle|are outside the unpacked data"):
         read(packed(b"x" * 10_000, version, method))
-    with pytest.raises(DamagedElfError, match="lie outside the unpacked data"):
+    with pytest.raises(DamagedElfError, match="are outside the unpacked data"):
         read(packed(TWO[:-1], version, method))
 
 
@@ -224,14 +222,14 @@ def test_a_linkers_padding_is_passed_over() -> None:
 
 @pytest.mark.parametrize("version", [None, 1, 2, 3], ids=["plain", "v1", "v2", "v3"])
 def test_bytes_between_two_entries_that_are_not_zero_are_refused(version: int | None) -> None:
-    """Nothing reads them, so anything could be there."""
+    """Nothing reads them, so they could hide data."""
     hidden = TWO[:4000] + b"x" + TWO[4001:]
     assert TWO[4000] == 0
 
-    with pytest.raises(DamagedElfError, match="that are no entry and not zero"):
+    with pytest.raises(DamagedElfError, match="belong to no entry and are not zero"):
         read(packed(hidden, version) if version else hidden)
 
 
 def test_bytes_behind_the_last_entry_that_are_not_zero_are_refused() -> None:
-    with pytest.raises(DamagedElfError, match="that are no entry and not zero"):
+    with pytest.raises(DamagedElfError, match="belong to no entry and are not zero"):
         read(packed(TWO + b"x"))

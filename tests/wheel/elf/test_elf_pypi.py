@@ -1,4 +1,4 @@
-"""Wheels for ROCm that others have published: what device code is in them, in the forms that their compilers write."""
+"""The device code in ROCm wheels that other projects publish, in the formats of their compilers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GENERIC = ("gfx10-3-generic", "gfx11-generic", "gfx12-generic", "gfx9-4-generic"
         ),
     ],
 )
-def test_what_device_code_a_published_wheel_holds(
+def test_device_code_of_a_published_wheel(
     cache: Path, project: str, version: str, sha256: str, form: str, targets: tuple[str, ...]
 ) -> None:
     name = f"{project.replace('-', '_')}-{version}-cp312-cp312-manylinux_2_28_x86_64.whl"

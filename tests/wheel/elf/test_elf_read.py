@@ -1,4 +1,4 @@
-"""One value for a file: its versions of glibc and libstdc++, its bundles, and whether it is device code itself."""
+"""`read_elf`: versions of glibc and libstdc++, bundles, and code objects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_code_object() -> None:
     assert read_elf("x.hsaco", code_object("gfx90a")).code_for == "gfx90a"
 
 
-def test_a_file_of_another_machine_is_no_device_code_though_its_flags_could_mean_one() -> None:
+def test_a_file_for_another_machine_is_not_device_code() -> None:
     assert read_elf("x.so", Form().header(machine=62, flags=0x54C)).code_for is None
 
 

@@ -1,1 +1,1 @@
-"""Programs that the Python of a cell runs, by path: of the factory they can import nothing, only what is installed."""
+"""Programs that other Pythons run by path; they can import only what is installed there, not this package."""

@@ -1,4 +1,4 @@
-"""The calls whose numbers are checked: what is asked of every wheel (small), and what a GPU is asked besides (full)."""
+"""The attention calls whose numbers are checked: ``small`` for every wheel, ``full`` also on a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AttentionCase:
-    """A call with its inputs; the tensors hold one sequence after the other, as rows."""
+    """A call and the shapes of its inputs; tensors hold the rows of all sequences, one after the other."""
 
     name: str
     queries: tuple[int, ...]
@@ -16,18 +16,18 @@ class AttentionCase:
     keys: tuple[int, ...]
     heads: int = 2
     groups: int = 2
-    """Heads of keys and values."""
+    """The number of key and value heads."""
     dim: int = 64
     causal: bool = False
     scale: float | None = None
-    """None is one over the root of `dim`."""
+    """The softmax scale; None is ``dim ** -0.5``."""
     packed: bool = False
     cache: int = 0
-    """Rows that hold the keys of a sequence, if these are in a cache, which has no backward pass."""
+    """Rows of the KV cache for each sequence; 0 is a call without cache. A cached call has no backward pass."""
     appended: int = 0
-    """How many of the keys are not in the cache yet, but given with the queries."""
+    """The number of keys of a sequence that the call appends to the cache."""
     dtype: str = ""
-    """Empty is every dtype."""
+    """Empty means every dtype."""
 
 
 SMALL = (
@@ -43,8 +43,8 @@ SMALL = (
 )
 
 
-def by_dim() -> Iterator[AttentionCase]:
-    """Each head dim in each dtype, causal in one of them: the compiler takes seconds for every combination."""
+def cases_by_dim() -> Iterator[AttentionCase]:
+    """Yield each head dim in each dtype, causal in one of the two: each combination takes seconds to compile."""
     for number, dim in enumerate((32, 40, 64, 96, 128, 192, 256)):
         for place, dtype in enumerate(("float16", "bfloat16")):
             causal = (number + place) % 2 == 0
@@ -54,7 +54,7 @@ def by_dim() -> Iterator[AttentionCase]:
 
 FULL = (
     *SMALL,
-    *by_dim(),
+    *cases_by_dim(),
     AttentionCase("dim 64 full", (113, 113), (203, 203), dtype="float16"),
     AttentionCase("dim 128 causal", (113, 113), (203, 203), dim=128, causal=True, dtype="bfloat16"),
     AttentionCase("one query full", (1, 1), (239, 239)),
@@ -78,6 +78,6 @@ FULL = (
     AttentionCase("cached appended full", (1, 1), (100, 1000), cache=1024, appended=1),
     AttentionCase("cached appended causal", (16, 16), (100, 1000), heads=4, cache=1024, appended=16, causal=True),
 )
-"""As users call it: every head dim that upstream's tests have for both backends, several blocks, all layouts."""
+"""Every head dim in upstream's tests of both backends, several blocks, all layouts."""
 
 SUITES = {"small": SMALL, "full": FULL}

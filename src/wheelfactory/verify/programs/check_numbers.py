@@ -1,12 +1,13 @@
-"""Compares the attention of an installed package with one written out in float64; prints JSON.
+"""Compare the attention of an installed package with a float64 reference, and print a JSON report.
 
     python -I -B check_numbers.py flash_attn|flash_attention_amd cpu|cuda small|full [--non-amd-gpu] [PATTERN ...]
 
-The public functions are called, on a GPU as a user calls them; those of flash_attn on the CPU with TRITON_INTERPRET=1
-in the environment. With --non-amd-gpu the kernels for AMD run on the GPU of another vendor (see foreign_gpu.py).
-Each error stands beside the one of the same formula with every result on the way rounded to the dtype of the inputs,
-forward and backward: what a correct implementation may be off by. A case whose name matches a pattern is left without
-its backward pass; one that matches what follows a "!" is left out.
+It calls the public functions as users do. On the CPU, flash_attn needs TRITON_INTERPRET=1 in the environment. With
+--non-amd-gpu the kernels for AMD run on a GPU of another vendor (see non_amd_gpu.py).
+
+The report has two errors for each result: of the package, and of the same formula with every intermediate result
+rounded to the dtype of the inputs, forward and backward. The second is what a correct implementation may have. PATTERN
+skips the backward pass of matching cases, !PATTERN skips the cases.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from attention_cases import SMALL, SUITES, AttentionCase  # type: ignore[import-
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 ADDRESS_SPACE = 8 << 30
-"""Bytes beyond what torch takes for itself, on the CPU; a GPU's own memory would be part of the address space."""
+"""Bytes in addition to torch's own, on the CPU only: a GPU maps its memory into the address space."""
 
 BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
-"""What flash_attn calls of its backend."""
+"""The functions of a backend that flash_attn calls."""
 
 PUBLIC_FUNCTIONS: tuple[str, ...] = ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache")
-"""What is called here, which is all that a package without a backend of its own has."""
+"""The functions that this program calls; counted for a package without a separate backend."""
 
 RESULTS = ("output", "dq", "dk", "dv")
 
@@ -50,20 +51,20 @@ Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor, case: AttentionCase, rounded: Rounding) -> Tensor:
-    """softmax(Q K^T scale) V of one sequence of a case; the last query sees all keys, one that sees none gives 0."""
-    # they are of the dtype, so this rounds their gradients: those of each head, and the sum of a group
+    """Return softmax(Q K^T scale) V of one sequence; the last query sees all keys, a query without keys gives 0."""
+    # the values have the dtype already, so this rounds only their gradients: of each head, and the sum of a group
     queries, keys, values = (rounded(rows.transpose(0, 1)) for rows in (queries, keys, values))
     keys, values = (rounded(rows.repeat_interleave(case.heads // case.groups, 0)) for rows in (keys, values))
     scores = rounded(queries @ keys.mT * (case.scale or case.dim**-0.5))
     length, seen = scores.shape[-2:]
     hidden = torch.ones(length, seen, dtype=torch.bool, device=scores.device).triu(seen - length + 1) & case.causal
-    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)  # not infinity: a row of it has no gradient
+    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)  # not -inf: a row of it has NaN gradients
     weights = scores.softmax(-1).masked_fill(hidden.all(-1, keepdim=True), 0)
     return rounded(rounded(weights) @ values).transpose(0, 1)
 
 
 def by_sequence(case: AttentionCase, rounded: Rounding) -> Attention:
-    """The attention of all sequences of a case."""
+    """Return the reference function for all sequences of a case."""
 
     def function(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         rows = [case.cache or length for length in case.keys]
@@ -74,7 +75,7 @@ def by_sequence(case: AttentionCase, rounded: Rounding) -> Attention:
 
 
 def rounding_to(dtype: Any) -> Rounding:
-    """Rounds a float64 result to a dtype, and the gradient that comes back to it too."""
+    """Return a function that rounds a float64 tensor to a dtype, and its gradient too."""
 
     def rounded(result: Tensor) -> Tensor:
         near = result + (result.to(dtype).to(result.dtype) - result).detach()
@@ -86,7 +87,7 @@ def rounding_to(dtype: Any) -> Rounding:
 
 
 def public_function(module: str, case: AttentionCase, device: str) -> Attention:
-    """The attention of a case by the function of a package for its layout."""
+    """Return a function that calls the package's public function for the layout of a case."""
     package = import_module(module)
     count = len(case.queries)
     options = {"causal": case.causal, "softmax_scale": case.scale}
@@ -103,7 +104,7 @@ def public_function(module: str, case: AttentionCase, device: str) -> Attention:
             keys, values = (cache.index_put(place, torch.zeros_like(cache[place])) for cache in (keys, values))
         output = package.flash_attn_with_kvcache(queries, keys, values, cache_seqlens=cached, **options)
         if case.appended and not (torch.equal(keys[place], options["k"]) and torch.equal(values[place], options["v"])):
-            raise ValueError("the cache does not hold the keys and values that were given for it")
+            raise ValueError("the appended keys and values are not in the cache")
         return output
 
     def function(*rows: Tensor) -> Tensor:
@@ -120,20 +121,20 @@ def public_function(module: str, case: AttentionCase, device: str) -> Attention:
 
 @cache
 def draw(case: AttentionCase) -> tuple[Tensor, ...]:
-    """Queries, keys, values and the gradient of the output: normal; in the small suite the same with every torch."""
+    """Draw normal queries, keys, values and output gradients; the small suite has the same numbers with every torch."""
     numbers = random.Random(case.name)  # noqa: S311
     generator = torch.Generator().manual_seed(numbers.getrandbits(32)) if case not in SMALL else None
     stored = sum(case.cache or length for length in case.keys)
     heads = (case.heads, case.groups, case.groups, case.heads)
     lengths = (sum(case.queries), stored, stored, sum(case.queries))
     shapes = [(length, count, case.dim) for length, count in zip(lengths, heads, strict=True)]
-    if generator:  # a loop takes 0.1 s for each of these tensors
+    if generator:  # Python's generator needs 0.1 s for each tensor
         return tuple(torch.randn(shape, generator=generator) for shape in shapes)
     return tuple(torch.tensor([numbers.gauss(0, 1) for _ in range(math.prod(shape))]).view(shape) for shape in shapes)
 
 
-def results(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -> list[Tensor]:
-    """The output of a function and, if asked for, its gradients for queries, keys and values."""
+def run_case(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -> list[Tensor]:
+    """Return the output of a function and, with `backward`, its gradients for queries, keys and values."""
     arguments = [tensor.detach().requires_grad_(backward) for tensor in tensors[:3]]
     output = function(*arguments)
     if backward:
@@ -141,62 +142,62 @@ def results(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -
     return [output.detach(), *(argument.grad for argument in arguments if backward)]
 
 
-def check(
+def measure_errors(
     module: str, case: AttentionCase, dtype: Any, device: str, *, backward: bool
 ) -> dict[str, tuple[float, float]]:
-    """Of each result of a case the greatest error, and the greatest that rounding makes."""
+    """Return for each result of a case its largest error, and the largest error of rounding."""
     tensors = [drawn.to(device, dtype) for drawn in draw(case)]
     exact = [tensor.double() for tensor in tensors]
-    found = results(public_function(module, case, device), tensors, backward=backward)
-    true = results(by_sequence(case, lambda result: result), exact, backward=backward)
-    near = results(by_sequence(case, rounding_to(dtype)), exact, backward=backward)
+    found = run_case(public_function(module, case, device), tensors, backward=backward)
+    true = run_case(by_sequence(case, lambda result: result), exact, backward=backward)
+    near = run_case(by_sequence(case, rounding_to(dtype)), exact, backward=backward)
 
     def greatest_error(numbers: Tensor, truth: Tensor) -> float:
         return float((numbers.double() - truth).abs().max())
 
-    rows = zip(RESULTS, found, near, true, strict=False)  # without a backward pass there is the output alone
+    rows = zip(RESULTS, found, near, true, strict=False)  # not strict: without a backward pass there is only the output
     return {name: (greatest_error(one, truth), greatest_error(other, truth)) for name, one, other, truth in rows}
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name is like one of the patterns."""
+    """Return whether a name matches a pattern."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def choose(options: argparse.Namespace) -> Iterator[tuple[str, AttentionCase, str]]:
-    """Every case of the suite in every dtype, by its name."""
+    """Yield name, case and dtype of every case of the suite in every dtype."""
     interpreted = options.device == "cpu" and options.module == "flash_attn"
-    # numpy has no bfloat16, and what the interpreter makes of it is no number of that kind
+    # numpy has no bfloat16, and the interpreter computes wrong numbers with it
     for dtype in ("float16",) if interpreted else ("float16", "bfloat16"):
         for case in SUITES[options.suite]:
             if case.dtype in ("", dtype):
                 yield f"{case.name} {dtype}", case, dtype
 
 
-def check_all(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Every case but some, whatever becomes of the others."""
+def run_cases(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield a report of every case that is not skipped; one failure does not stop the others."""
     for name, case, dtype in choose(options):
         if name in left_out:
             continue
-        sys.stderr.write(f"at: {name}\n")  # the last word if a kernel ends the process
+        sys.stderr.write(f"at: {name}\n")  # names the case if a kernel crashes the process
         backward = not case.cache and not matches(name, options.patterns)
         errors, error = {}, None
         try:
-            errors = check(options.module, case, getattr(torch, dtype), options.device, backward=backward)
+            errors = measure_errors(options.module, case, getattr(torch, dtype), options.device, backward=backward)
         except Exception as caught:
-            said = str(caught).strip().splitlines() or [""]
-            error = f"{type(caught).__name__}: {said[-1]}"
+            lines = str(caught).strip().splitlines() or [""]
+            error = f"{type(caught).__name__}: {lines[-1]}"
         yield {"name": name, "errors": errors, "error": error}
 
 
 def use_interpreter() -> None:
-    """Make flash_attn's functions take CPU tensors, and have the interpreters of Triton 3.1 and 3.2 run its kernels."""
+    """Make flash_attn accept CPU tensors, and fix the interpreters of Triton 3.1 and 3.2."""
     import triton.runtime.interpreter as interpreter  # type: ignore[import-not-found]
 
-    # torch's dispatcher would refuse tensors that are not on a GPU: flash_attn registers its operators for that alone
+    # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
     custom_op = torch.library.custom_op
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
-    if hasattr(interpreter, "RESERVED_KWS"):  # launch options that are no arguments of a kernel; later ones find out
+    if hasattr(interpreter, "RESERVED_KWS"):  # 3.1 and 3.2 have a fixed list of launch options
         interpreter.RESERVED_KWS += ["waves_per_eu", "num_buffers_warp_spec", "num_consumer_groups"]
         interpreter.RESERVED_KWS += ["reg_dec_producer", "reg_inc_consumer"]
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -204,22 +205,22 @@ def use_interpreter() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def count_calls(place: Any, functions: Sequence[str]) -> Counter[str]:
-    """Count from now on the calls of functions of a module, by where they are defined: `flash_attn_2_cuda.fwd`."""
+def count_calls(interface_module: Any, functions: Sequence[str]) -> Counter[str]:
+    """Wrap functions of a module to count their calls, by the defining module: `flash_attn_2_cuda.fwd`."""
     calls: Counter[str] = Counter()
     for name in functions:
-        function = getattr(place, name)
+        function = getattr(interface_module, name)
 
         def counted(*arguments: Any, _function: Any = function, _name: str = name, **options: Any) -> Any:
             calls[f"{_function.__module__}.{_name}"] += 1
             return _function(*arguments, **options)
 
-        setattr(place, name, counted)
+        setattr(interface_module, name, counted)
     return calls
 
 
 def find_gpu() -> str | None:
-    """The arch of the GPU that torch computes on: ``gfx942``, ``sm_90``; or None."""
+    """Return the arch of torch's GPU: ``gfx942``, ``sm_90``; or None."""
     if not torch.cuda.is_available():
         return None
     gpu = torch.cuda.get_device_properties(0)
@@ -227,18 +228,22 @@ def find_gpu() -> str | None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Check everything, or nothing if a GPU is asked for and torch has none."""
+    """Run all cases and print the report; without cases if a GPU is requested and torch has none."""
     if options.device == "cpu" and options.module == "flash_attn":
         use_interpreter()
     dropped = drop_amd_launch_options() if options.non_amd_gpu else set()
     package = import_module(options.module)
-    place, backend, functions = package, package, PUBLIC_FUNCTIONS
+    interface_module, backend, functions = package, package, PUBLIC_FUNCTIONS
     if options.module == "flash_attn":
         interface = import_module("flash_attn.flash_attn_interface")
-        place = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda  # its name up to 2.6.3
+        interface_module = (
+            getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
+        )  # the name up to 2.6.3
         functions = BACKEND_FUNCTIONS
-        backend = sys.modules[place.fwd.__module__]  # a module of another name may only hand these on
-    calls = count_calls(place, functions)
+        backend = sys.modules[
+            interface_module.fwd.__module__
+        ]  # the module that defines it: the Triton wheel only re-exports
+    calls = count_calls(interface_module, functions)
     gpu, triton = find_gpu(), sys.modules.get("triton")
     skipped = [pattern[1:] for pattern in options.patterns if pattern.startswith("!")]
     left_out = [name for name, _, _ in choose(options) if matches(name, skipped)]
@@ -249,7 +254,7 @@ def main(options: argparse.Namespace) -> None:
         "backend": backend.__name__,
         "file": str(Path(str(backend.__file__)).resolve()),
         "installed": Path(str(backend.__file__)).is_relative_to(sys.prefix),
-        "cases": list(check_all(options, left_out)) if gpu or options.device == "cpu" else [],
+        "cases": list(run_cases(options, left_out)) if gpu or options.device == "cpu" else [],
         "left_out": left_out,
         "symbols": calls,
         "dropped": sorted(dropped),
@@ -258,7 +263,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What the command line says; patterns may stand behind the option."""
+    """Parse the command line; patterns may follow the option."""
     parser = argparse.ArgumentParser()
     parser.add_argument("module", choices=["flash_attn", "flash_attention_amd"])
     parser.add_argument("device", choices=["cpu", "cuda"])

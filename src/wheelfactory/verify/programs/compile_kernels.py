@@ -1,11 +1,10 @@
-"""Compiles the Triton kernels of the installed flash-attn for a GPU arch that need not be there; prints JSON.
+"""Compile the Triton kernels of the installed flash-attn for a GPU arch, without that GPU, and print a JSON report.
 
     python -I -B compile_kernels.py gfx942 [PATTERN ...]
 
-The public functions are called with CPU tensors and reach the entry points of ``flash_attn_gpu`` as a user's calls do,
-so signatures and constants are upstream's own. Triton compiles what they launch; only its driver is a stand-in, which
-takes note of each code object and launches nothing. A case whose name matches a pattern is left without its backward
-pass; one that matches what follows a "!" is left out.
+It calls the public functions with CPU tensors. They reach the entry points of ``flash_attn_gpu`` as a user's calls do,
+so signatures and constants are upstream's own. Triton compiles each launched kernel; its driver is replaced by one that
+records code objects and launches nothing. PATTERN skips the backward pass of matching cases, !PATTERN skips the cases.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.runtime import driver  # type: ignore[import-not-found]
 
 ADDRESS_SPACE = 8 << 30
-"""Bytes: four times the most that any Triton took for any arch. A compiler gone wild ends with an error."""
+"""Bytes; four times the maximum of any Triton for any arch. A runaway compiler fails instead of filling the memory."""
 
 ELF_HEADER = 64
 """Bytes."""
 
 ENTRIES = {"dense": ("fwd", "bwd"), "packed": ("varlen_fwd", "varlen_bwd"), "cached": ("fwd_kvcache",)}
-"""The entry points of ``flash_attn_gpu`` that a call of each layout reaches, forward first."""
+"""The entry points of ``flash_attn_gpu`` for each layout, forward first."""
 
 
 @dataclass(frozen=True)
 class KernelCase:
-    """A call and its backward pass."""
+    """A call, with its backward pass."""
 
     layout: str
     dtype: str
@@ -57,39 +56,39 @@ CASES = (
     KernelCase("cached", "float16", 128, causal=True),
     KernelCase("cached", "bfloat16", 64, causal=False),
 )
-"""Any two settings of layout, dtype, head dim and causal occur together, which takes 5 of the 16 with a backward."""
+"""Every pair of settings of layout, dtype, head dim and causal; with a backward pass 5 of the 16 combinations do."""
 
 
 class Utils:
-    """What a Triton driver does with code objects, without a GPU to load them into."""
+    """The `utils` of a Triton driver; it records code objects instead of loading them."""
 
     def __init__(self, arch: str) -> None:
-        # LDS of a work-group (LLVM, AMDGPUUsage); Triton refuses a kernel that needs more, as it does with a GPU
+        # LDS of a work-group (LLVM, AMDGPUUsage); Triton rejects a kernel that needs more, as on a real GPU
         self._lds = (160 if arch == "gfx950" else 64) << 10
         self.entry = ""
-        """The entry point that is being called."""
+        """The entry point of the current call."""
         self.kernels: list[dict[str, Any]] = []
 
     def load_binary(self, name: str, code: bytes, shared: int, _device: int) -> tuple[int, ...]:
         header = code[:ELF_HEADER].hex()
         self.kernels.append({"name": name, "entry": self.entry, "header": header, "size": len(code), "lds": shared})
         version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-        # module, function, registers, spills, and from 3.4 on the most threads of a work-group
+        # module, function, registers, spills, and since Triton 3.4 the maximum threads of a work-group
         return (1, 1, 0, 0, 1024) if version >= (3, 4) else (1, 1, 0, 0)
 
     def unload_module(self, _module: int) -> None:
-        """Triton 3.8 asks for it at the end."""
+        """Triton 3.8 calls it at exit."""
 
     def get_device_properties(self, _device: int) -> dict[str, int]:
         return {"max_shared_mem": self._lds}
 
 
 class Driver:
-    """The Triton driver of a GPU that is not there; it has what Triton 3.1 to 3.8 ask a driver for."""
+    """A Triton driver without a GPU, with the interface that Triton 3.1 to 3.8 use."""
 
     def __init__(self, arch: str) -> None:
         self.utils = Utils(arch)
-        self._target = GPUTarget("hip", arch, 32 if arch.startswith("gfx1") else 64)  # RDNA has waves of 32
+        self._target = GPUTarget("hip", arch, 32 if arch.startswith("gfx1") else 64)  # the wave size; RDNA has 32
 
     def launcher_cls(self, _source: object, _metadata: object) -> Callable[..., None]:
         return lambda *_arguments: None
@@ -104,20 +103,20 @@ class Driver:
         return 0
 
 
-def watch(flash_attn_gpu: Any, utils: Utils) -> None:
-    """Have each entry point say that it is the one that is called."""
+def record_entries(flash_attn_gpu: Any, utils: Utils) -> None:
+    """Wrap each entry point so that it sets `utils.entry` when it is called."""
     for name in (name for names in ENTRIES.values() for name in names):
         function = getattr(flash_attn_gpu, name)
 
-        def watched(*arguments: Any, _name: str = name, _function: Any = function, **options: Any) -> Any:
+        def recorded(*arguments: Any, _name: str = name, _function: Any = function, **options: Any) -> Any:
             utils.entry = _name
             return _function(*arguments, **options)
 
-        setattr(flash_attn_gpu, name, watched)
+        setattr(flash_attn_gpu, name, recorded)
 
 
-def call(case: KernelCase) -> Any:
-    """The output of a call with 4 heads in 2 groups. Lengths are multiples of a block for dense, not for packed."""
+def call_case(case: KernelCase) -> Any:
+    """Call flash-attn with 4 heads in 2 groups; lengths are multiples of a block for dense, but not for packed."""
     from flash_attn import (  # type: ignore[import-not-found]
         flash_attn_func,
         flash_attn_varlen_func,
@@ -139,42 +138,42 @@ def call(case: KernelCase) -> Any:
 
 
 def compile_case(case: KernelCase, utils: Utils, *, backward: bool) -> dict[str, Any]:
-    """The kernels of each entry point of a case, and the first error, if there is one."""
-    sys.stderr.write(f"{case.name}\n")  # the last word if the compiler ends the process
+    """Return a report of the kernels of each entry point, and of the first error."""
+    sys.stderr.write(f"{case.name}\n")  # names the case if the compiler crashes the process
     entries = ENTRIES[case.layout][: 2 if backward else 1]
     utils.kernels, utils.entry, error = [], "", None
     try:
-        output = call(case)
+        output = call_case(case)
         if len(entries) == 2:
             output.backward(output)
     except Exception as caught:
-        said = str(caught).strip().splitlines() or [""]
-        error = f"{utils.entry}: {type(caught).__name__}: {said[-1]}"
+        lines = str(caught).strip().splitlines() or [""]
+        error = f"{utils.entry}: {type(caught).__name__}: {lines[-1]}"
     return {"name": case.name, "entries": entries, "kernels": utils.kernels, "error": error}
 
 
 def matches(case: KernelCase, patterns: Iterable[str]) -> bool:
-    """Whether the name of a case is like one of the patterns."""
+    """Return whether the name of a case matches a pattern."""
     return any(fnmatchcase(case.name, pattern) for pattern in patterns)
 
 
 def main(arch: str, patterns: Sequence[str]) -> None:
-    """Compile every case, whatever becomes of the others."""
+    """Compile every case; one failure does not stop the others."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # it holds paths, so sizes would depend on where this is done
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # line info holds paths, so sizes would depend on the folder
     stand_in = Driver(arch)
     driver.set_active(stand_in)
-    # torch's dispatcher would refuse tensors that are not on a GPU: flash_attn registers its operators for that alone
+    # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
     custom_op = torch.library.custom_op
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
     from flash_attn.flash_attn_interface import flash_attn_gpu  # type: ignore[import-not-found]
 
-    watch(flash_attn_gpu, stand_in.utils)
-    left_out = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    record_entries(flash_attn_gpu, stand_in.utils)
+    skipped = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     cases = [
         compile_case(case, stand_in.utils, backward=not matches(case, patterns))
         for case in CASES
-        if not matches(case, left_out)
+        if not matches(case, skipped)
     ]
     sys.stdout.write(f"\n{json.dumps({'cases': cases})}\n")
 

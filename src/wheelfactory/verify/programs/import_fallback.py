@@ -1,8 +1,8 @@
-"""Imports the installed flash-attention-amd where nothing is but torch; prints its version as JSON.
+"""Import the installed flash-attention-amd with torch alone, and print its version as JSON.
 
     python -I -B import_fallback.py [ABSENT ...]
 
-ABSENT are packages that this Python has, and that a user need not have: importing one of them fails.
+ABSENT are installed packages that a user may not have: importing one of them fails.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 
 def main(absent: Sequence[str]) -> None:
-    """Import what users do."""
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None is how the import system is told
+    """Import the public names."""
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None makes an import fail
     from flash_attention_amd import (
         FlashAttention,
         flash_attn_func,

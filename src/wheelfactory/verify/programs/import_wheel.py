@@ -1,9 +1,9 @@
-"""Imports flash-attn as users do and prints its version: the one that is installed, or a wheel.
+"""Import flash-attn as users do and print its version: the installed one, or that of a wheel.
 
     python -IB import_wheel.py
     python -IB import_wheel.py WHEEL
 
-The second form is for the Python of a CK cell in its image: the WHEEL is imported from a folder of its own.
+The second form is for the Python of a CK cell in its image: WHEEL is extracted to a temporary folder.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import zipfile
 
 
 def main(wheel: str | None = None) -> None:
-    """Import the first that is on the path, and a wheel before that: the image may have a flash-attn of its own."""
+    """Import the installed flash-attn, or the wheel."""
     with tempfile.TemporaryDirectory() as folder:
         if wheel:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(folder)
-            sys.path.insert(0, folder)
+            sys.path.insert(0, folder)  # first: the image may have its own flash-attn
         from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
 
         assert callable(flash_attn_func)

@@ -1,5 +1,9 @@
-"""Run by the Python of a CK cell: ``python -IB read_scope.py ROCM NEEDED...`` prints as JSON what that extension,
-which needs these libraries, would be resolved with: its `Scope`. ROCM may be empty."""
+"""Print as JSON the `Scope` in which the loader resolves an extension that needs some libraries.
+
+    python -IB read_scope.py ROCM NEEDED...
+
+The Python of a CK cell runs it. ROCM is the ROCm folder; it may be empty.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.wheel.elf.scope import SYSTEM_FOLDERS, load_scope
 
-sys.path.pop(0)  # beside the package, once installed, there may be another torch than that of this Python
+sys.path.pop(0)  # if this package is installed, a torch for another Python may be next to it
 
 
 def main(rocm: str, needed: list[str]) -> None:
-    """Look for libraries where the loader would: Python's own, torch's, ROCm's, the system's."""
+    """Search libraries in the loader's order: Python's own, torch's, ROCm's, the system's."""
     found = importlib.util.find_spec("torch")
     torch = [f"{place}/lib" for place in (found.submodule_search_locations or ())] if found else []
     folders = [str(sysconfig.get_config_var("LIBDIR")), *torch, *([f"{rocm}/lib"] if rocm else []), *SYSTEM_FOLDERS]

@@ -1,1 +1,1 @@
-"""The module that is added to every Triton wheel, and which wheel it is added to."""
+"""The module that the factory adds to every Triton wheel."""

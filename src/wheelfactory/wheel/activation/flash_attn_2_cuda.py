@@ -1,7 +1,7 @@
-"""Lets a Triton wheel be imported without FLASH_ATTENTION_TRITON_AMD_ENABLE; added by wheelfactory.
+"""Selects the Triton backend without FLASH_ATTENTION_TRITON_AMD_ENABLE; added by wheelfactory.
 
-flash-attn takes its Triton backend if that variable is exactly TRUE, and imports a module of this name otherwise, which
-in other wheels is the compiled one. Here it is the Triton backend, the only one that this wheel has.
+flash-attn imports its Triton backend only if that variable is exactly TRUE. Otherwise it imports a module of this name,
+which is compiled in other wheels. This wheel has only the Triton backend, so this module exports it.
 """
 
 import os

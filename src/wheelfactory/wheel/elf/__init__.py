@@ -1,6 +1,6 @@
-"""ELF files: bytes in, out what a file needs, defines and leaves undefined, and for which GPUs it holds code.
+"""Read ELF files: libraries and symbols that a file needs, symbols that it defines, and GPU code in it.
 
-The readers trust nothing they read: offsets, sizes and counts are checked before use, and the work is bounded by the
-size of the file. That is why they do not stand on pyelftools, which auditwheel uses: it resolves a name by reading
-up to the next zero byte however far that is, so a file of 12 MB can keep it busy for days.
+The input is untrusted: every offset, size and count is checked before use, and the work is linear in the file size.
+pyelftools, which auditwheel uses, is not safe here: it reads a name up to the next zero byte, however far away, so a
+file of 12 MB can keep it busy for days.
 """

@@ -1,4 +1,4 @@
-"""The dynamic table of an ELF file, read as the loader does: by segment and address, whatever sections say."""
+"""Read the dynamic table of an ELF file as the loader does: by segments and addresses, not by sections."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _RELA, _RELASZ, _REL, _RELSZ, _PLTRELSZ, _PLTREL, _JMPREL = 7, 8, 17, 18, 2, 20,
 _GNU_HASH, _VERSYM, _VERNEED = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFE
 _WEAK = 2
 
-_MOST_ENTRIES = 1 << 16
-"""Rows of a dynamic table; real ones have some 40."""
-_MOST_SYMBOLS = 1 << 21
+_MAX_ENTRIES = 1 << 16
+"""Rows of a dynamic table; real ones have about 40."""
+_MAX_SYMBOLS = 1 << 21
 """Dynamic symbols of a file; the largest library of torch has 75,000."""
-_MOST_VERSIONS = 1 << 15
-"""Needed versions of a file: a symbol names its version with 15 bits."""
+_MAX_VERSIONS = 1 << 15
+"""Needed versions of a file; a symbol has 15 bits for its version index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A dynamic symbol without a definition; `library` and `version` are known only if it is versioned."""
+    """An undefined dynamic symbol; `library` and `version` are None if it is not versioned."""
 
     name: str
     weak: bool
@@ -34,7 +34,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """What a file says to the loader."""
+    """What a file tells the loader."""
 
     soname: str | None = None
     needed: tuple[str, ...] = ()
@@ -42,23 +42,24 @@ class Dynamic:
     undefined: tuple[Symbol, ...] = ()
     defined: frozenset[str] = frozenset()
     versions: tuple[tuple[str, str], ...] = ()
-    """Library and version of each version it needs, such as ``("libc.so.6", "GLIBC_2.14")``."""
+    """Library and version of each needed version, such as ``("libc.so.6", "GLIBC_2.14")``."""
 
 
 def read_dynamic(image: ElfImage) -> Dynamic:
-    """The dynamic table of a file; an empty one for an object file or a static program."""
+    """Read the dynamic table; empty for an object file or a static program. Raises `DamagedElfError`."""
     entries = read_dynamic_rows(image)
     if not entries:
         return Dynamic()
-    table = dict(entries)  # of a tag that stands twice the loader takes the last
+    table = dict(entries)  # the loader uses the last row of a repeated tag
     if _STRTAB not in table:
-        raise DamagedElfError("a dynamic table without strings")
+        raise DamagedElfError("the dynamic table has no string table")
     names = StringTable(image.bytes_at(image.file_offset(table[_STRTAB]), table.get(_STRSZ, 0)))
     needs = list(_needed_versions(image, table, names))
     undefined, defined = _symbols(image, table, names, dict(needs))
     return Dynamic(
         soname=names.read(table[_SONAME]) if _SONAME in table else None,
         needed=tuple(names.read(value) for tag, value in entries if tag == _NEEDED),
+        # RPATH too: the loader uses it if there is no RUNPATH
         runpath=tuple(path for tag in (_RPATH, _RUNPATH) if tag in table for path in names.read(table[tag]).split(":")),
         undefined=undefined,
         defined=defined,
@@ -67,20 +68,20 @@ def read_dynamic(image: ElfImage) -> Dynamic:
 
 
 def read_dynamic_rows(image: ElfImage) -> list[tuple[int, int]]:
-    """Tag and value of the rows of the dynamic table, up to the one that ends it."""
+    """Return tag and value of each row of the dynamic table before its end mark. Raises `DamagedElfError`."""
     segments = [segment for segment in image.segments if segment.type == PT_DYNAMIC and segment.file_size]
     if not segments:
         return []
-    if len(segments) > 1:
+    if len(segments) > 1:  # no linker writes two: refuse them instead of guessing which one is loaded
         raise DamagedElfError(f"{len(segments)} dynamic tables")
     form = image.layout.dynamic
-    rows = min(segments[0].file_size // form.size, _MOST_ENTRIES)
+    rows = min(segments[0].file_size // form.size, _MAX_ENTRIES)
     entries: list[tuple[int, int]] = []
     for tag, value in image.unpack_table(form, image.file_offset(segments[0].address), rows):
         if tag == _NULL:
             return entries
         entries.append((tag, value))
-    raise DamagedElfError(f"a dynamic table of {rows} rows without an end")
+    raise DamagedElfError(f"no end mark in {rows} rows of the dynamic table")
 
 
 def _symbols(
@@ -88,7 +89,7 @@ def _symbols(
 ) -> tuple[tuple[Symbol, ...], frozenset[str]]:
     if _SYMTAB not in table:
         return (), frozenset()
-    count = _count(image, table)
+    count = _count_symbols(image, table)
     rows = image.unpack_table(image.layout.symbol, image.file_offset(table[_SYMTAB]), count)
     versions: Iterator[tuple[int]] = repeat((0,), count)
     if _VERSYM in table:
@@ -99,7 +100,7 @@ def _symbols(
     for row, (version,) in zip(rows, versions, strict=True):
         name, info, section = (row[0], row[1], row[3]) if image.layout.is_64 else (row[0], row[3], row[5])
         bind = info >> 4
-        if not name or not bind:  # no name, or local
+        if not name or not bind:  # unnamed or local
             continue
         if section:
             defined.add(names.read(name))
@@ -110,19 +111,19 @@ def _symbols(
     return tuple(ordered), frozenset(defined)
 
 
-def _count(image: ElfImage, table: Mapping[int, int]) -> int:
-    """How many symbols: the loader needs no number, it follows the indices in hash tables and relocations."""
+def _count_symbols(image: ElfImage, table: Mapping[int, int]) -> int:
+    """Count the symbols that hash tables and relocations refer to; the file states no count."""
     hashed = 0
     if _HASH in table:
         _, hashed = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.file_offset(table[_HASH]))
-    count = max(hashed, _gnu_hashed(image, table), _relocated(image, table))
-    if count > _MOST_SYMBOLS:
+    count = max(hashed, _count_gnu_hashed(image, table), _count_relocated(image, table))
+    if count > _MAX_SYMBOLS:
         raise DamagedElfError(f"{count} dynamic symbols")
     return count
 
 
-def _gnu_hashed(image: ElfImage, table: Mapping[int, int]) -> int:
-    """One more than the last symbol in the GNU hash table, which holds the defined ones, behind all others."""
+def _count_gnu_hashed(image: ElfImage, table: Mapping[int, int]) -> int:
+    """Return the last symbol index in the GNU hash table plus one; defined symbols follow all others."""
     if _GNU_HASH not in table:
         return 0
     start = image.file_offset(table[_GNU_HASH])
@@ -130,18 +131,18 @@ def _gnu_hashed(image: ElfImage, table: Mapping[int, int]) -> int:
     buckets, first, bloom, _ = (value for (value,) in image.unpack_table(one, start, 4))
     buckets_at = start + 16 + bloom * (8 if image.layout.is_64 else 4)
     last = max((value for (value,) in image.unpack_table(one, buckets_at, buckets)), default=0)
-    if last < first:  # none is defined; then `first` says nothing either: GNU ld writes 1
+    if last < first:  # no symbol is defined, and `first` is meaningless: GNU ld writes 1
         return 0
     chains = buckets_at + 4 * buckets
     while not image.unpack(one, chains + 4 * (last - first))[0] & 1:  # the lowest bit ends a chain
         last += 1
-        if last > _MOST_SYMBOLS:
-            raise DamagedElfError(f"more than {_MOST_SYMBOLS} dynamic symbols")
+        if last > _MAX_SYMBOLS:
+            raise DamagedElfError(f"more than {_MAX_SYMBOLS} dynamic symbols")
     return int(last) + 1
 
 
-def _relocated(image: ElfImage, table: Mapping[int, int]) -> int:
-    """One more than the last symbol that a relocation names."""
+def _count_relocated(image: ElfImage, table: Mapping[int, int]) -> int:
+    """Return the last symbol index in a relocation plus one."""
     number, shift = ("Q", 32) if image.layout.is_64 else ("I", 8)
     forms = {_REL: struct.Struct(image.layout.byte_order + 2 * number)}
     forms[_RELA] = struct.Struct(image.layout.byte_order + 3 * number)
@@ -150,7 +151,7 @@ def _relocated(image: ElfImage, table: Mapping[int, int]) -> int:
     for tag, size, kind in tables:
         if table.get(size):
             if tag not in table or kind not in forms:
-                raise DamagedElfError("relocations of no known place or kind")
+                raise DamagedElfError("relocations without an address or of an unknown kind")
             rows = image.unpack_table(forms[kind], image.file_offset(table[tag]), table[size] // forms[kind].size)
             count = max(count, 1 + max((row[1] >> shift for row in rows), default=-1))
     return count
@@ -159,14 +160,12 @@ def _relocated(image: ElfImage, table: Mapping[int, int]) -> int:
 def _needed_versions(
     image: ElfImage, table: Mapping[int, int], names: StringTable
 ) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Version index with library and version, from the chains of needed versions.
-
-    A chain ends where the next one is 0 bytes away: the loader looks at no count, so a wrong one hides nothing.
-    """
+    """Yield version index, and library with version, from the chains of needed versions."""
+    # a chain ends at a link of 0 bytes; the loader ignores the counts, so a wrong count must hide nothing
     if _VERNEED not in table:
         return
     need, version = (struct.Struct(image.layout.byte_order + text) for text in ("HHIII", "IHHII"))
-    at, step, left = image.file_offset(table[_VERNEED]), 1, _MOST_VERSIONS
+    at, step, left = image.file_offset(table[_VERNEED]), 1, _MAX_VERSIONS
     while step:
         _, _, library, first, step = image.unpack(need, at)
         place, next_version = at, first

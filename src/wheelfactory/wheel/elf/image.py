@@ -1,4 +1,4 @@
-"""The outer structure of an ELF file: header, sections, segments, and bytes by offset or by address."""
+"""Read the structure of an ELF file: header, sections, segments, and bytes by offset or address."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EM_AMDGPU = 224
 Buffer: TypeAlias = "bytes | mmap.mmap | memoryview"
 
 MAX_NAME_SIZE = 1 << 16
-"""Bytes of a symbol or library name; mangled names of CK kernels have some 10,000."""
-_MOST_TIMES = 4
-"""How many times its size the names of a string table may have; the most of 1,700 libraries of Debian is 1.13."""
+"""Bytes of a symbol or library name; mangled names of CK kernels have about 10,000."""
+_MAX_RATIO = 4
+"""Total size of the names over size of the string table; the maximum of 1,700 libraries of Debian is 1.13."""
 
 
 class DamagedElfError(ValueError):
-    """A file that is no ELF file, or one whose tables do not hold what the header promises."""
+    """The file is not an ELF file, or its tables contradict its header."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ def _layouts() -> dict[bytes, Layout]:
 
 
 _LAYOUTS = _layouts()
-"""By EI_CLASS and EI_DATA, the two bytes after the magic. Source of all formats: the System V ABI, chapter 4."""
+"""By EI_CLASS and EI_DATA, the two bytes after the magic. Source: System V ABI, chapter 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A row of the section header table; `name` is an offset into the section name table."""
+    """A row of the section header table; `name` is an offset into the table of section names."""
 
     name: int
     type: int
@@ -78,7 +78,7 @@ class Segment:
 
 
 class ElfImage:
-    """An ELF file in memory, or mapped into it. Raises `DamagedElfError` where it does not hold together."""
+    """An ELF file in memory. Every method and property raises `DamagedElfError` for an inconsistent file."""
 
     def __init__(self, data: Buffer) -> None:
         self.data = memoryview(data)
@@ -94,21 +94,21 @@ class ElfImage:
         self._segment_size, self._segment_count, self._section_size, self._section_count, self._names = fields[8:]
 
     def bytes_at(self, offset: int, size: int) -> memoryview:
-        """So many bytes from an offset in the file."""
+        """Return `size` bytes at a file offset."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
-            raise DamagedElfError(f"{size} bytes at {offset} lie outside the file")
+            raise DamagedElfError(f"{size} bytes at {offset} are outside the file")
         return self.data[offset : offset + size]
 
     def unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
-        """One record at an offset in the file."""
+        """Unpack one record at a file offset."""
         return form.unpack(self.bytes_at(offset, form.size))
 
     def unpack_table(self, form: struct.Struct, offset: int, count: int) -> Iterator[tuple[Any, ...]]:
-        """So many records, one behind the other."""
+        """Unpack `count` consecutive records."""
         return form.iter_unpack(self.bytes_at(offset, count * form.size))
 
     def file_offset(self, address: int) -> int:
-        """Where in the file lies what is loaded at an address."""
+        """Return the file offset of a load address."""
         for segment in self.segments:
             if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
                 return segment.offset + address - segment.address
@@ -118,7 +118,7 @@ class ElfImage:
     def segments(self) -> tuple[Segment, ...]:
         """The program header table; empty for an object file."""
         count = self._segment_count
-        if count == 0xFFFF:  # more than fit into the header: a memory dump has that, nothing that can be loaded
+        if count == 0xFFFF:  # more than fit into the header; only memory dumps have so many
             raise DamagedElfError("more than 65,534 segments")
         if count and self._segment_size != self.layout.segment.size:
             raise DamagedElfError(f"program headers of {self._segment_size} bytes")
@@ -127,46 +127,46 @@ class ElfImage:
         return tuple(Segment(*(row[field] for field in order)) for row in rows)
 
     def sections(self) -> Iterator[Section]:
-        """The section header table, row by row since a file may have millions; empty if it was stripped."""
+        """Yield the section header table, because a file may have millions of rows; nothing if it was stripped."""
         if not self._sections_at:
             return iter(())
         return (_section(row) for row in self.unpack_table(self.layout.section, self._sections_at, self.section_count))
 
     @cached_property
     def section_count(self) -> int:
-        """The rows of the section header table."""
+        """The number of rows of the section header table."""
         if not self._sections_at:
             return 0
         form = self.layout.section
         if self._section_size != form.size:
             raise DamagedElfError(f"section headers of {self._section_size} bytes")
-        # with more than fit into the header, the first section holds the number
+        # 0: the count does not fit into the header, and the first section holds it
         return self._section_count or _section(self.unpack(form, self._sections_at)).size
 
     @property
     def table_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Offset and size in bytes of the header and of the tables of segments and sections."""
+        """Offset and size in bytes of the header, the segment table and the section table."""
         header = (0, 16 + self.layout.header.size)
         segments = (self._segments_at, self._segment_count * self._segment_size)
         return header, segments, (self._sections_at, self.section_count * self._section_size)
 
     def named_sections(self) -> Iterator[tuple[bytes, Section]]:
-        """The sections with their names."""
+        """Yield each section with its name."""
         names = self._section_names()
         for item in self.sections():
             name = bytes(names[item.name : item.name + MAX_NAME_SIZE]) if names else b""
             yield name.partition(b"\0")[0], item
 
     def find_section(self, name: bytes) -> Section | None:
-        """The first section of a name. Names are compared in place: a table without zero bytes costs nothing."""
+        """Find the first section of a name."""
         names = self._section_names()
         if names is None:
             return None
-        wanted = name + b"\0"
+        wanted = name + b"\0"  # compared in place: copying names of a table without zero bytes would be quadratic
         return next((item for item in self.sections() if names[item.name : item.name + len(wanted)] == wanted), None)
 
     def _section_names(self) -> memoryview | None:
-        """The table that holds the names of sections; None if there is none."""
+        """Return the table of section names; None if there is none."""
         index = self._names
         if index == 0xFFFF:  # more than fits into the header
             index = next((first.link for first in self.sections()), 0)
@@ -174,7 +174,7 @@ class ElfImage:
         return self.section_bytes(table) if table else None
 
     def section_bytes(self, section: Section) -> memoryview:
-        """The bytes of a section."""
+        """Return the bytes of a section."""
         return self.bytes_at(section.offset, section.size)
 
 
@@ -184,15 +184,16 @@ def _section(row: tuple[Any, ...]) -> Section:
 
 
 class StringTable:
-    """A string table. Its names share bytes, so the total length handed out is bounded by the size of the table."""
+    """A string table. Names may share bytes, so their total length is limited by the size of the table."""
 
     def __init__(self, table: memoryview) -> None:
         self._table = bytes(table)
-        self._left = _MOST_TIMES * len(table) + MAX_NAME_SIZE
+        # names may overlap (suffix merging), so n rows could ask for n times the whole table
+        self._left = _MAX_RATIO * len(table) + MAX_NAME_SIZE
         self._known: dict[int, str] = {}
 
     def read(self, offset: int) -> str:
-        """The name at an offset. Raises `DamagedElfError` if none ends there, or all together are absurdly long."""
+        """Return the name at an offset. Raises `DamagedElfError` if it has no end, or if all names are too long."""
         if offset in self._known:
             return self._known[offset]
         end = self._table.find(b"\0", offset, offset + MAX_NAME_SIZE)
@@ -200,5 +201,5 @@ class StringTable:
             raise DamagedElfError(f"no name at {offset} of the string table")
         self._left -= end - offset
         if self._left < 0:
-            raise DamagedElfError("the names are longer than the string table allows")
+            raise DamagedElfError(f"the names are more than {_MAX_RATIO} times as long as the string table")
         return self._known.setdefault(offset, self._table[offset:end].decode("utf-8", "backslashreplace"))

@@ -1,8 +1,8 @@
-"""What stands around the code of a shared library: only what a linker writes, and no byte that belongs to nothing.
+"""Check that a shared library has the layout that a linker writes, and no byte outside its tables and sections.
 
-The code itself nobody can compute; this is all the rest. Of 1,255 libraries of Debian and of wheels on PyPI,
-torch and Triton among them, this refuses those that patchelf has changed (16) and those with an interpreter (3).
-Numbers: the System V ABI, chapters 4 and 5, and the Linux Standard Base, "Object Format".
+The compiled code cannot be predicted, but everything around it can; this leaves few places to hide data. Of 1,255
+libraries of Debian and of wheels on PyPI (torch and Triton among them) 19 fail: 16 were changed by patchelf, 3 have an
+interpreter. Numbers: System V ABI, chapters 4 and 5, and Linux Standard Base, "Object Format".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXECUTE, _WRITE, _READ = 1, 2, 4
 
 _LOAD = 1
 _SEGMENTS = frozenset({_LOAD, 2, 4, 6, 7, 0x6474E550, 0x6474E551, 0x6474E552, 0x6474E553})
-"""Besides: the dynamic table, notes, the table of segments, thread-local data, and what GNU's linker adds."""
+"""LOAD, DYNAMIC, NOTE, PHDR, TLS, and the segments of GNU's linker."""
 _TAGS = frozenset(
     {
         *range(1, 17),  # NEEDED to SYMBOLIC
@@ -34,34 +34,34 @@ _UNLOADED = re.compile(
     rb"|\.comment|\.symtab|\.symtab_shndx|\.strtab|\.shstrtab|\.gnu_debuglink|\.gnu_debugaltlink|\.gnu_debugdata"
     rb"|\.annobin\.notes|\.(debug_|zdebug_|note\.|gnu\.build\.attributes|gnu\.warning\.)[A-Za-z0-9_.-]*"
 )
-"""Sections that are not loaded."""
+"""The names of sections that a linker writes but the loader does not load."""
 
-_LONGEST_GAP = 1 << 16
-"""Bytes that a linker fills with zeros before what begins at a page; pages have 4 KiB, elsewhere 64."""
-_MOST_SECTIONS = 1 << 12
+_MAX_GAP = 1 << 16
+"""Bytes of zeros before a page boundary; pages have 4 KiB, on some systems 64 KiB."""
+_MAX_SECTIONS = 1 << 12
 
 
 def find_layout_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
-    """What a library for x86-64 must have, and what this one has instead.
+    """Yield what a shared library for x86-64 must have, and what this one has instead.
 
-    Raises `DamagedElfError` if its tables do not hold together.
+    Raises `DamagedElfError` if the file is damaged.
     """
     if (image.layout.is_64, image.layout.byte_order, image.type, image.machine) != (True, "<", _SHARED, _X86_64):
         yield "a shared library for x86-64", f"a file of type {image.type} for machine {image.machine}"
-    elif image.section_count > _MOST_SECTIONS:
-        yield f"{_MOST_SECTIONS} sections or fewer", f"{image.section_count}"
+    elif image.section_count > _MAX_SECTIONS:
+        yield f"{_MAX_SECTIONS} sections or fewer", f"{image.section_count}"
     else:
-        yield from _header(image)
-        yield from _segments(image)
+        yield from _header_faults(image)
+        yield from _segment_faults(image)
         for tag in sorted({tag for tag, _ in read_dynamic_rows(image)} - _TAGS):
-            yield "a dynamic table that a linker writes", f"a row of tag {tag:#x}"
+            yield "dynamic tags that a linker writes", f"tag {tag:#x}"
         for name, section in image.named_sections():
             if not section.flags & _ALLOCATED and not _UNLOADED.fullmatch(name):
-                yield "no section that nothing loads", f"{name.decode('latin-1')!a} of {section.size:,} bytes"
-        yield from _gaps(image)
+                yield "only known sections that are not loaded", f"{name.decode('latin-1')!a} of {section.size:,} bytes"
+        yield from _gap_faults(image)
 
 
-def _header(image: ElfImage) -> Iterator[tuple[str, str]]:
+def _header_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
     identity = bytes(image.data[6:16])
     if identity[0] != 1 or identity[1] not in (_SYSTEM_V, _GNU) or any(identity[2:]):
         yield "an ELF header of version 1 for System V or GNU", identity.hex()
@@ -69,27 +69,27 @@ def _header(image: ElfImage) -> Iterator[tuple[str, str]]:
         yield "an ELF header of version 1 without flags", f"version {image.version}, flags {image.flags:#x}"
     code = [segment for segment in image.segments if segment.type == _LOAD and segment.flags & _EXECUTE]
     if image.entry and not any(0 <= image.entry - segment.address < segment.file_size for segment in code):
-        yield "an entry in code, or none", f"{image.entry:#x}"
+        yield "an entry point in code, or none", f"{image.entry:#x}"
 
 
-def _segments(image: ElfImage) -> Iterator[tuple[str, str]]:
+def _segment_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
     for segment in image.segments:
         if segment.type not in _SEGMENTS:
-            yield "segments that a linker writes", f"one of type {segment.type:#x}"
+            yield "segment types that a linker writes", f"type {segment.type:#x}"
         may_run = segment.flags & _EXECUTE and (segment.type, segment.flags & _WRITE) != (_LOAD, 0)
         if may_run or segment.flags & ~(_EXECUTE | _WRITE | _READ):
-            yield "memory that is written to or run, not both", f"a segment with flags {segment.flags:#x}"
+            yield "segments that are writable or executable, not both", f"a segment with flags {segment.flags:#x}"
 
 
-def _gaps(image: ElfImage) -> Iterator[tuple[str, str]]:
-    """What lies between the tables and sections, or behind the last of them."""
+def _gap_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
+    """Find bytes between or after the tables and sections, and sections that overlap."""
     covered = sorted(
         [*image.table_ranges, *((item.offset, item.size) for item in image.sections() if item.type != _NO_BITS)]
     )
     at = 0
     for offset, size in [*covered, (len(image.data), 0)]:
-        if offset > at and (offset - at > _LONGEST_GAP or any(image.data[at:offset])):
-            yield "every byte in a table or a section", f"{offset - at:,} bytes at {at:,} in none"
+        if offset > at and (offset - at > _MAX_GAP or any(image.data[at:offset])):
+            yield "every byte in a table or a section", f"{offset - at:,} bytes at {at:,} outside"
         elif size and offset < at:
-            yield "sections of their own bytes", f"one at {offset:,} over another"
+            yield "sections that do not overlap", f"an overlap at {offset:,}"
         at = max(at, offset + size)

@@ -1,7 +1,7 @@
-"""Mangled C++ names -> what a person calls the thing, far enough to say where a symbol comes from.
+"""Parse mangled C++ names far enough to explain which library a symbol comes from.
 
-Only the qualified name is read (Itanium C++ ABI, section 5.1), not the parameters: two symbols of one qualified name
-and other parameters are one function in two versions of a library, and that is what there is to explain.
+Only the qualified name is parsed (Itanium C++ ABI, section 5.1), not the parameters: two symbols with the same
+qualified name and different parameters are usually one function in two versions of a library.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _STANDARD = {"St": "std", "Sa": "std::allocator", "Sb": "std::basic_string", "Ss
 _STANDARD |= {"Si": "std::istream", "So": "std::ostream", "Sd": "std::iostream"}
 _HEAD = re.compile(r"_Z(?P<special>T[ISTV]|GV)?(?P<nested>N[VKr]*[RO]?)?")
 _SKIPPED = re.compile(r"[ST][0-9A-Z]*_|(?P<length>[1-9]\d{0,5})")
-"""A back reference, which has digits too, or the length before a name."""
+"""A back reference (digits that are no length), or the length before a name."""
 _PART = re.compile(r"(?P<standard>S[tabsiod])|(?P<length>[1-9]\d*)|(?P<special>[CD][0-5])|L|B(?P<tag>[1-9]\d*)")
 
 
 def find_qualified_name(symbol: str) -> str | None:
-    """What a mangled name names, such as ``c10::Error::Error``; None if it is not mangled or cannot be read."""
+    """Return the qualified name, such as ``c10::Error::Error``; None if the symbol is not mangled or unsupported."""
     head = _HEAD.match(symbol)
     if head is None:
         return None
@@ -36,31 +36,31 @@ def find_qualified_name(symbol: str) -> str | None:
             end = at + int(match["length"])
             parts.append(symbol[at:end])
             at = end
-        if not head["nested"] and match["length"]:
+        if not head["nested"] and match["length"]:  # an unscoped name ends here; its parameters follow
             break
-    if not parts or len(symbol) < at:
+    if not parts or len(symbol) < at:  # a length beyond the end: not a C++ name after all
         return None
     return _SPECIAL.get(head["special"] or "", "") + "::".join(parts)
 
 
 def format_symbol(symbol: str) -> str:
-    """A symbol for a person: its qualified name before it if it has one."""
+    """Format a symbol for a message: ``QUALIFIED NAME (SYMBOL)``, or the symbol alone."""
     name = find_qualified_name(symbol)
     return f"{name} ({symbol})" if name else symbol
 
 
 def find_string_abi(symbol: str) -> str | None:
-    """The C++ ABI of the std::string or std::list that a symbol takes or gives, ``new`` or ``old``; None without one.
+    """Return the ABI of std::string and std::list in the symbol's signature; None if it uses neither.
 
-    They are those of ``_GLIBCXX_USE_CXX11_ABI=1`` and ``=0``.
+    ``new`` is ``_GLIBCXX_USE_CXX11_ABI=1``, ``old`` is ``=0``.
     """
     if "__cxx11" in symbol or "B5cxx11" in symbol:
         return "new"
-    return "old" if symbol.startswith("_Z") and "Ss" in _without_names(symbol) else None
+    return "old" if symbol.startswith("_Z") and "Ss" in _drop_names(symbol) else None
 
 
-def _without_names(symbol: str) -> str:
-    """The codes between the names, each of which stands behind its length."""
+def _drop_names(symbol: str) -> str:
+    """Remove the names, each of which follows its length; the type codes remain."""
     kept, at = "", 0
     while match := _SKIPPED.search(symbol, at):
         kept += symbol[at : match.start()] + "."
@@ -72,7 +72,7 @@ _TORCH_NAMESPACES = ("c10", "at", "torch", "caffe2")
 
 
 def guess_provider(symbol: str) -> str:
-    """Where an unversioned symbol comes from, as far as its name tells: torch, HIP, Python or unknown."""
+    """Guess from its name where an unversioned symbol comes from: torch, HIP, Python or unknown."""
     name = find_qualified_name(symbol)
     if name is not None:
         for prefix in _SPECIAL.values():
@@ -82,4 +82,5 @@ def guess_provider(symbol: str) -> str:
         return "HIP"
     if symbol.startswith(("Py", "_Py")):
         return "Python"
+    # torch's C functions: Python bindings, and the stable C ABI of AOTInductor
     return "torch" if symbol.startswith(("THP", "aoti_torch_")) else "unknown"

@@ -1,4 +1,4 @@
-"""An ELF file -> what it is: loading, symbols and device code in one value."""
+"""Read an ELF file: loading, symbols and device code in one value."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from wheelfactory.wheel.elf.targets import arch_from_flags
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 FATBIN = b".hip_fatbin"
-"""The section that holds the device code of a HIP library, one bundle for each object that was linked."""
+"""The section with the device code of a HIP library, one bundle for each linked object."""
 
 _WRAPPERS, _WRAPPER_SIZE = b".hipFatBinSegment", 24
-"""The section of what the start-up code hands to the HIP runtime, and the bytes of each: magic, version, two pointers.
+"""The section whose rows the start-up code registers with the HIP runtime; a row is magic, version and two pointers.
 
-Source: clang's CGCUDANV.cpp; in 23 libraries of published ROCm wheels there are as many of them as bundles.
+Source: clang's CGCUDANV.cpp. In 23 libraries of published ROCm wheels there are as many rows as bundles.
 """
 
-_MOST_STRANGE = 10
+_MAX_LAYOUT_FAULTS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElfFile(Dynamic):
-    """What an ELF file says about its own loading, and the device code in it."""
+    """What an ELF file tells the loader, and its device code."""
 
     name: str
     bundles: tuple[Bundle, ...]
     registered: int
-    """How many bundles its start-up code hands to the HIP runtime; more than there are if an object lacks its own."""
+    """The number of bundles that the start-up code registers; more than `bundles` if an object has no device code."""
     layout_faults: tuple[tuple[str, str], ...]
-    """What no linker writes: what must be there, and what is (`outside.find_layout_faults`)."""
+    """What a linker must write, and what the file has instead (`linker_layout.find_layout_faults`)."""
     code_for: str | None
-    """The arch, if the file is itself a code object; else None."""
+    """The arch if the file is itself a code object, else None."""
 
     @property
     def glibc(self) -> Version | None:
-        """The oldest glibc it can be loaded with, or None if it asks for none."""
+        """The oldest glibc that can load it; None if it needs no version."""
         return max(self._numbers("GLIBC_"), default=None)
 
     @property
     def glibcxx(self) -> Version | None:
-        """The oldest GLIBCXX, the version of libstdc++'s symbols, that it can be loaded with."""
+        """The oldest GLIBCXX (symbol version of libstdc++) that can load it; None if it needs no version."""
         return max(self._numbers("GLIBCXX_"), default=None)
 
     def _numbers(self, prefix: str) -> Iterator[Version]:
         for _, version in self.versions:
-            if version.startswith(prefix) and _NUMBER.fullmatch(version, len(prefix)):  # not GLIBC_PRIVATE
+            if version.startswith(prefix) and _NUMBER.fullmatch(version, len(prefix)):  # skips GLIBC_PRIVATE
                 yield Version(version.removeprefix(prefix))
 
 
 def read_elf(name: str, data: Buffer) -> ElfFile:
-    """What an ELF file holds. Raises `DamagedElfError` if its tables, or the bundles in it, do not hold together."""
+    """Read an ELF file. Raises `DamagedElfError` if its tables or bundles are damaged."""
     image = ElfImage(data)
     section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
     return ElfFile(
@@ -67,6 +67,7 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
         name=name,
         bundles=read_bundles(image.section_bytes(section)) if section else (),
         registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
-        layout_faults=tuple(islice(find_layout_faults(image), _MOST_STRANGE)),
+        # a hostile file may have millions of faults
+        layout_faults=tuple(islice(find_layout_faults(image), _MAX_LAYOUT_FAULTS)),
         code_for=arch_from_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )

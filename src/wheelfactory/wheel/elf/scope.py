@@ -1,6 +1,6 @@
-"""What the loader has when it resolves an extension: the names that its libraries, theirs and the interpreter define.
+"""Collect the symbols that the loader can resolve an extension with: of its libraries, their libraries and Python.
 
-Standard library only, as it is also run where the libraries are: in the image of a cell.
+Standard library only, because it also runs inside the image of a cell, next to the libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SYSTEM_FOLDERS = (
 
 @dataclass(frozen=True)
 class Scope:
-    """What the loader has found when it resolves an extension: which names are defined, which libraries are missing."""
+    """The defined symbols, and the libraries that were found or are missing."""
 
     defined: frozenset[str]
     libraries: tuple[str, ...]
@@ -33,11 +33,14 @@ class Scope:
 
 
 def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]) -> Scope:
-    """The names that an extension can be resolved with: those of its libraries, of theirs, and of the interpreter."""
+    """Search the folders for the `needed` libraries and, transitively, for the libraries that those need.
+
+    Raises `DamagedElfError` if a library is damaged.
+    """
     found: list[str] = []
     missing: list[str] = []
-    dynamic = _dynamic(interpreter)
-    defined = set(dynamic.defined)
+    dynamic = _read_dynamic_table(interpreter)
+    defined = set(dynamic.defined)  # with a static libpython, the interpreter itself defines Py*
     waiting = [*needed, *dynamic.needed]
     while waiting:
         name = waiting.pop()
@@ -48,12 +51,12 @@ def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]
             missing.append(name)
             continue
         found.append(name)
-        dynamic = _dynamic(path)
+        dynamic = _read_dynamic_table(path)
         defined |= dynamic.defined
         waiting += dynamic.needed
     return Scope(frozenset(defined), tuple(sorted(found)), tuple(sorted(missing)))
 
 
-def _dynamic(path: Path) -> Dynamic:
+def _read_dynamic_table(path: Path) -> Dynamic:
     with path.open("rb") as file:
         return read_dynamic(ElfImage(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))

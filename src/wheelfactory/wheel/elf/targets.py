@@ -1,4 +1,4 @@
-"""GPU targets: the ids that bundles name their code objects by, and the numbers in the code objects themselves."""
+"""GPU targets: parse the ids in bundles, and the arch numbers in code objects."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _NUMBERS = """
 """
 
 MACHINES = {int(number, 16): arch for number, arch in (item.split("=") for item in _NUMBERS.split())}
-"""EF_AMDGPU_MACH, the lowest byte of e_flags, and the arch it stands for.
+"""The arch of each EF_AMDGPU_MACH, the lowest byte of e_flags.
 
-Source: what llc of LLVM 21 writes for each of its processors; gfx940 and gfx941, which it dropped, from LLVM's
-"User Guide for AMDGPU Backend".
+Source: the output of LLVM 21's llc for each processor; for gfx940 and gfx941, which LLVM 21 dropped, LLVM's "User Guide
+for AMDGPU Backend".
 """
 
 
 @dataclass(frozen=True)
 class Target:
-    """An offload arch with the features that the code was compiled for: ``gfx90a:sramecc+:xnack-``."""
+    """An offload arch with compiled-in features: ``gfx90a:sramecc+:xnack-``."""
 
     arch: str
     features: tuple[str, ...] = ()
-    """Such as ``xnack-``; a feature that is not named may be on or off."""
+    """For example ``xnack-``; the code works with any setting of a feature that is not listed."""
 
     @classmethod
     def from_id(cls, text: str) -> Target | None:
-        """The target of a target id, or of the id of a bundle entry; None if it names none, as for the host."""
+        """Parse a target id or the id of a bundle entry; None for the host."""
         match = _TARGET.search(text)
         if match is None:
             return None
@@ -47,6 +47,6 @@ class Target:
 
 
 def arch_from_flags(flags: int) -> str:
-    """The arch that a code object's e_flags name."""
+    """Return the arch in a code object's e_flags."""
     number = flags & 0xFF
-    return MACHINES.get(number, f"an arch of number {number:#x}")
+    return MACHINES.get(number, f"unknown arch {number:#x}")

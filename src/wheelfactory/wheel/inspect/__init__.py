@@ -1,1 +1,1 @@
-"""A wheel, a library or an installed distribution in, its facts out; anyone's, not only those made here."""
+"""Inspect a wheel, a library or an installed distribution of any project."""

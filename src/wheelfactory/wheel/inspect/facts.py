@@ -1,4 +1,4 @@
-"""A name -> what there is to know, without running it, about the wheel, library or installed distribution it names."""
+"""Inspect a wheel, a library or an installed distribution without running its code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from wheelfactory.wheel.elf.offload import DeviceCode, sum_device_code
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_elf_file
 
-_WHAT = "name a wheel file, an ELF file, a .dist-info folder, or what is installed for the python3 on PATH"
+_HINT = "give a wheel file, an ELF file, a .dist-info folder, or a distribution installed for the python3 on PATH"
 
 
 @dataclass(frozen=True)
 class ElfFacts:
-    """What an ELF file says about loading it, and the device code in it."""
+    """What an ELF file tells the loader, its symbols and its device code."""
 
     name: str
     size: int
@@ -37,23 +37,23 @@ class ElfFacts:
     needed: tuple[str, ...]
     runpath: tuple[str, ...]
     glibc: str | None
-    """The oldest it can be loaded with."""
+    """The oldest glibc that can load it."""
     glibcxx: str | None
     code_for: str | None
-    """The arch, if the file is itself a code object."""
+    """The arch if the file is itself a code object."""
     bundles: int
     registered: int
-    """How many bundles the start-up code hands to the HIP runtime."""
+    """The number of bundles that the start-up code registers with the HIP runtime."""
     forms: tuple[str, ...]
-    """How the bundles are packed: ``plain``, ``CCOB v3 zstd``."""
+    """The formats of the bundles: ``plain``, ``CCOB v3 zstd``."""
     device_code: Mapping[str, DeviceCode]
-    """By target id, such as ``gfx90a:xnack-``."""
+    """Device code by target id, such as ``gfx90a:xnack-``."""
     undefined: Mapping[str, tuple[str, ...]]
-    """Symbols by the library that their version names, or by what their name tells: ``torch (by name)``."""
+    """Undefined symbols by the library in their version, or by a guess from their name: ``torch (by name)``."""
 
     @classmethod
     def from_elf_file(cls, elf: ElfFile, size: int) -> ElfFacts:
-        """The facts of a file of that many bytes."""
+        """Collect the facts; `size` is the file size in bytes."""
         groups: dict[str, list[str]] = {}
         for symbol in elf.undefined:
             groups.setdefault(symbol.library or f"{guess_provider(symbol.name)} (by name)", []).append(symbol.name)
@@ -76,7 +76,7 @@ class ElfFacts:
 
 @dataclass(frozen=True)
 class DistributionFacts:
-    """What METADATA, WHEEL and the build record say of a wheel or of what was installed from one."""
+    """The metadata of a wheel or an installed distribution."""
 
     name: str
     version: str
@@ -89,13 +89,13 @@ class DistributionFacts:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A thing and what it holds; sizes in bytes."""
+    """The facts of a wheel, a file or an installed distribution; sizes in bytes."""
 
     file: str
     kind: str
     """``wheel``, ``file`` or ``installed``."""
     sha256: str | None
-    """None for what is installed: it is many files."""
+    """None for an installed distribution, which is many files."""
     size: int
     unpacked_size: int
     members: int
@@ -103,7 +103,7 @@ class Inspection:
     elf_files: tuple[ElfFacts, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The facts as JSON values."""
+        """Return the facts as JSON values."""
         values = asdict(self)
         if self.distribution:
             record = self.distribution.record
@@ -114,22 +114,23 @@ class Inspection:
 
 
 def inspect(path: Path, environ: Mapping[str, str]) -> Inspection:
-    """The facts of a wheel file, an ELF file, a ``.dist-info`` folder, or a distribution installed for ``python3``.
+    """Inspect a wheel file, an ELF file, a ``.dist-info`` folder, or a distribution name.
 
-    The Python is the one on the PATH of `environ`. Raises `InputError` if it is none of these, or is damaged.
+    A distribution is looked up in the ``python3`` on the PATH of `environ`. Raises `InputError` if `path` is none of
+    these, or if it is damaged.
     """
     if path.suffix == ".whl":
-        return _wheel(path)
+        return _inspect_wheel(path)
     if path.suffix == ".dist-info" and path.is_dir():
-        return _installed(path)
+        return _inspect_installed(path)
     if path.exists():
-        return _file(path)
+        return _inspect_file(path)
     if len(path.parts) > 1:
-        raise InputError("no such file", str(path), _WHAT)
-    return _installed(_find_installed(path.name, environ))
+        raise InputError("no such file", str(path), _HINT)
+    return _inspect_installed(_find_installed(path.name, environ))
 
 
-def _wheel(path: Path) -> Inspection:
+def _inspect_wheel(path: Path) -> Inspection:
     wheel = Wheel.open(path)
     tags = map(str, wheel.tags)
     return Inspection(
@@ -139,17 +140,19 @@ def _wheel(path: Path) -> Inspection:
         size=path.stat().st_size,
         unpacked_size=sum(wheel.sizes.values()),
         members=len(wheel.sizes),
-        distribution=_distribution(str(wheel.name), str(wheel.version), tags, wheel.metadata, read_build_record(wheel)),
+        distribution=_read_distribution(
+            str(wheel.name), str(wheel.version), tags, wheel.metadata, read_build_record(wheel)
+        ),
         elf_files=tuple(ElfFacts.from_elf_file(elf, wheel.sizes[elf.name]) for elf in wheel.elf_files),
     )
 
 
-def _file(path: Path) -> Inspection:
+def _inspect_file(path: Path) -> Inspection:
     if path.is_dir():
-        raise InputError("a folder", str(path), _WHAT)
+        raise InputError("a folder, not a file", str(path), _HINT)
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise InputError("neither a wheel nor an ELF file", str(path), _WHAT)
+            raise InputError("neither a wheel nor an ELF file", str(path), _HINT)
         elf = read_elf_file(path.name, file)
     size = path.stat().st_size
     return Inspection(path.name, "file", file_sha256(path), size, size, 1, None, (ElfFacts.from_elf_file(elf, size),))
@@ -159,45 +162,45 @@ def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
     try:
         found = next(find_packages(["python3"], environ).distributions(name), None)
     except InputError as error:
-        raise InputError("no such file or installed distribution", f"{name} ({error})", _WHAT) from None
+        raise InputError("no such file or installed distribution", f"{name} ({error})", _HINT) from None
     files = (found.files or []) if found else []
     folder = next((Path(str(file.locate())).parent for file in files if file.name == "METADATA"), None)
     if folder is None:
-        raise InputError("no such file or installed distribution", name, _WHAT)
+        raise InputError("no such file or installed distribution", name, _HINT)
     return folder
 
 
-def _installed(folder: Path) -> Inspection:
-    """The facts of what was installed: every file that RECORD lists and that is there."""
-    metadata, wheel = _headers(folder / "METADATA"), _headers(folder / "WHEEL")
+def _inspect_installed(folder: Path) -> Inspection:
+    """Inspect an installed distribution: every existing file that its RECORD lists."""
+    metadata, wheel = _read_headers(folder / "METADATA"), _read_headers(folder / "WHEEL")
     name, kept = canonicalize_name(str(metadata["Name"] or "")), folder / BUILD_RECORD_NAME
     record = parse_build_record(kept.read_bytes(), str(kept)) if kept.is_file() else None
     tags = map(str, wheel.get_all("Tag", []))
-    said = _distribution(name, str(metadata["Version"] or ""), tags, metadata, record)
+    distribution = _read_distribution(name, str(metadata["Version"] or ""), tags, metadata, record)
     listed = {str(file): Path(str(file.locate())) for file in PathDistribution(folder).files or ()}
     files = {name: path for name, path in listed.items() if path.is_file()}
     sizes = {name: path.stat().st_size for name, path in files.items()}
-    elf_files = tuple(ElfFacts.from_elf_file(elf, sizes[elf.name]) for elf in _elf_files(files))
+    elf_files = tuple(ElfFacts.from_elf_file(elf, sizes[elf.name]) for elf in _read_elf_files(files))
     total = sum(sizes.values())
-    return Inspection(folder.name, "installed", None, total, total, len(files), said, elf_files)
+    return Inspection(folder.name, "installed", None, total, total, len(files), distribution, elf_files)
 
 
-def _headers(path: Path) -> Message:
+def _read_headers(path: Path) -> Message:
     try:
         with path.open("rb") as file:
             return BytesHeaderParser().parse(file)
     except OSError as error:
-        raise InputError("cannot read", f"{path} ({error.strerror})", _WHAT) from None
+        raise InputError("cannot read", f"{path} ({error.strerror})", _HINT) from None
 
 
-def _elf_files(files: Mapping[str, Path]) -> Iterator[ElfFile]:
+def _read_elf_files(files: Mapping[str, Path]) -> Iterator[ElfFile]:
     for name, path in sorted(files.items()):
         with path.open("rb") as file:
             if file.read(len(MAGIC)) == MAGIC:
                 yield read_elf_file(name, file)
 
 
-def _distribution(
+def _read_distribution(
     name: str, version: str, tags: Iterable[str], metadata: Message, record: BuildRecord | None
 ) -> DistributionFacts:
     try:

@@ -1,4 +1,4 @@
-"""Facts -> lines for a person."""
+"""Render the facts of an inspection as text."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from wheelfactory.wheel.inspect.facts import DistributionFacts, ElfFacts, Inspec
 
 
 def describe(facts: Inspection) -> Iterator[str]:
-    """The facts as lines; what a program wants in full, such as symbols, is counted."""
+    """Render the facts as lines; symbols are only counted, `Inspection.as_json` lists them."""
     yield facts.file
     if facts.sha256:
         yield f"  sha256    {facts.sha256}"
     files = "" if facts.kind == "file" else f", {facts.unpacked_size:,} unpacked in {facts.members} files"
     yield f"  size      {facts.size:,} bytes{files}"
     if facts.distribution:
-        yield from _distribution(facts.distribution)
+        yield from _distribution_lines(facts.distribution)
     for elf in facts.elf_files:
-        yield from _elf(elf)
+        yield from _elf_lines(elf)
     if facts.distribution:
-        yield from _record(facts.distribution.record)
+        yield from _record_lines(facts.distribution.record)
 
 
-def _distribution(said: DistributionFacts) -> Iterator[str]:
-    label = said.label
-    yield f"  version   {said.version}"
+def _distribution_lines(distribution: DistributionFacts) -> Iterator[str]:
+    label = distribution.label
+    yield f"  version   {distribution.version}"
     if label:
         yield f"  label     ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend}"
     else:
-        yield "  label     none of this factory"
-    yield f"  tags      {', '.join(said.tags)}"
-    yield f"  python    {said.requires_python or 'any'}"
-    yield f"  requires  {', '.join(said.requires_dist) or 'nothing'}"
+        yield "  label     none (not a label of this factory)"
+    yield f"  tags      {', '.join(distribution.tags)}"
+    yield f"  python    {distribution.requires_python or 'any'}"
+    yield f"  requires  {', '.join(distribution.requires_dist) or 'nothing'}"
 
 
-def _elf(elf: ElfFacts) -> Iterator[str]:
+def _elf_lines(elf: ElfFacts) -> Iterator[str]:
     yield f"  ELF       {elf.name} ({elf.size:,} bytes)"
     if elf.code_for:
         yield f"    code    object for {elf.code_for}"
@@ -48,24 +48,24 @@ def _elf(elf: ElfFacts) -> Iterator[str]:
     if elf.undefined:
         counts = ", ".join(f"{group} {len(names)}" for group, names in elf.undefined.items())
         yield f"    symbols {sum(map(len, elf.undefined.values()))} undefined: {counts}"
-    yield from _device(elf)
+    yield from _device_lines(elf)
 
 
-def _device(elf: ElfFacts) -> Iterator[str]:
+def _device_lines(elf: ElfFacts) -> Iterator[str]:
     if not elf.bundles and not elf.registered:
         return
     forms = f" ({', '.join(elf.forms)})" if elf.forms else ""
-    odd = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
-    yield f"    device  {elf.bundles} {'bundle' if elf.bundles == 1 else 'bundles'}{forms}{odd}"
+    registered = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
+    yield f"    device  {elf.bundles} {'bundle' if elf.bundles == 1 else 'bundles'}{forms}{registered}"
     width = max(map(len, elf.device_code), default=0)
     for target, code in elf.device_code.items():
         objects = "object " if code.objects == 1 else "objects"
         yield f"      {target:<{width}} {code.objects:>5} {objects} {code.size:>13,} bytes"
 
 
-def _record(record: BuildRecord | None) -> Iterator[str]:
+def _record_lines(record: BuildRecord | None) -> Iterator[str]:
     if record is None:
-        yield "  record    none: not a finished wheel of this factory"
+        yield "  record    none (not a finished wheel of this factory)"
         return
     yield f"  record    cell {record.cell}"
     yield f"    archs     {', '.join(record.offload_archs)}"

@@ -110,11 +110,12 @@ def test_a_code_object_by_itself(tmp_path: Path) -> None:
     assert as_json(tmp_path / "kernel.co")["elf_files"][0]["code_for"] == "gfx1100"
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """The dist-info folder of a CK wheel that pip installed."""
-    wheel = finished_wheel(tmp_path, CK, tags="py3-none-any")
-    place = tmp_path / "site-packages"
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dist-info folder of a CK wheel that pip installed; tests must not change it."""
+    folder = tmp_path_factory.mktemp("installed")
+    wheel = finished_wheel(folder, CK, tags="py3-none-any")
+    place = folder / "site-packages"
     pip: list[str | Path] = [
         sys.executable,
         "-m",
@@ -150,7 +151,7 @@ def test_an_installed_distribution_by_its_name(tmp_path: Path) -> None:
     assert facts["elf_files"]
 
 
-def test_what_lies_in_the_working_directory_is_not_installed(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_is_not_searched(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(installed.parent)
 
     with pytest.raises(InputError, match="no such file or installed distribution: flash-attn"):
@@ -169,7 +170,7 @@ def test_what_lies_in_the_working_directory_is_not_installed(installed: Path, mo
         pytest.param("missing.so", "no such file", id="nothing"),
     ],
 )
-def test_what_cannot_be_inspected_is_an_input_error(tmp_path: Path, name: str, what: str) -> None:
+def test_other_files_are_an_input_error(tmp_path: Path, name: str, what: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.dist-info").mkdir()
     (tmp_path / "text.so").write_text("INPUT(libx.so.1)")

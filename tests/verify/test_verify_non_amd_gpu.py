@@ -75,8 +75,8 @@ print(json.dumps({{"before": before, "at first": at_first, "line": line, **after
 
 
 @pytest.fixture(scope="module")
-def said(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("foreign")
+def outcome(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("non_amd")
     torch, triton = make_build_environment(cache), make_triton_environment(cache, "3.6.0")
     layers = [torch.site_packages, triton.site_packages]
     environment = make_layered_environment(folder / "env", torch.python, torch.version, layers)
@@ -87,32 +87,32 @@ def said(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(output.splitlines()[-1])
 
 
-def test_nvidias_compiler_refuses_the_options_without_the_mode(said: Any) -> None:
-    plain, tuned = said["before"]
+def test_nvidias_compiler_refuses_the_options_without_the_mode(outcome: Any) -> None:
+    plain, tuned = outcome["before"]
     assert "Keyword argument waves_per_eu was specified but unrecognised" in plain
     assert "was specified but unrecognised" in tuned
 
 
-def test_in_the_mode_it_compiles_and_the_options_are_noted(said: Any) -> None:
-    assert said["at first"] == []
-    assert (said["plain"], said["plain dropped"]) == ("plain", ["waves_per_eu"])
-    assert (said["tuned"], said["tuned dropped"]) == ("tuned", ["matrix_instr_nonkdim", "waves_per_eu"])
+def test_in_the_mode_it_compiles_and_the_options_are_noted(outcome: Any) -> None:
+    assert outcome["at first"] == []
+    assert (outcome["plain"], outcome["plain dropped"]) == ("plain", ["waves_per_eu"])
+    assert (outcome["tuned"], outcome["tuned dropped"]) == ("tuned", ["matrix_instr_nonkdim", "waves_per_eu"])
 
 
-def test_an_argument_of_the_kernel_is_no_launch_option(said: Any) -> None:
-    assert (said["own"], said["own dropped"]) == ("own", [])
+def test_a_kernel_argument_is_not_dropped(outcome: Any) -> None:
+    assert (outcome["own"], outcome["own dropped"]) == ("own", [])
 
 
-def test_other_options_are_still_refused(said: Any) -> None:
-    assert "no_such_option was specified but unrecognised" in said["another option"]
+def test_other_options_are_still_refused(outcome: Any) -> None:
+    assert "no_such_option was specified but unrecognised" in outcome["another option"]
 
 
-def test_the_program_takes_patterns_behind_the_option(said: Any) -> None:
-    """As `validate` asks for a wheel with known limits."""
-    assert said["line"] == {
+def test_the_program_takes_patterns_behind_the_option(outcome: Any) -> None:
+    """As `validate` runs it for a wheel with known limits."""
+    assert outcome["line"] == {
         "module": "flash_attn",
         "device": "cuda",
         "suite": "full",
-        "foreign_gpu": True,
+        "non_amd_gpu": True,
         "patterns": ["!left out*", "forward*"],
     }

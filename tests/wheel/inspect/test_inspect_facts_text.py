@@ -1,4 +1,4 @@
-"""The facts as lines for a person: everything once, symbols and bundles counted."""
+"""The facts as text: everything once, symbols and bundles counted."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
     ]
 
 
-def test_a_foreign_wheel(tmp_path: Path) -> None:
+def test_a_wheel_of_another_project(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, name="einops", version="0.8.2", members={"einops.py": b""}, metadata="Name: einops\n")
 
     lines = lines_of(path)
 
-    assert "  label     none of this factory" in lines
+    assert "  label     none (not a label of this factory)" in lines
     assert "  python    any" in lines
     assert "  requires  nothing" in lines
-    assert lines[-1] == "  record    none: not a finished wheel of this factory"
+    assert lines[-1] == "  record    none (not a finished wheel of this factory)"
 
 
 @pytest.mark.parametrize(
     "version", ["2.8.3+cu12torch2.8", "2.8.3+rocm620torch2.5", "2.8.3+rocm62torch2", "2.8.3+7.2", "2.8.3"]
 )
 def test_the_label_of_another_factory_is_not_guessed_at(tmp_path: Path, version: str) -> None:
-    assert "  label     none of this factory" in lines_of(make_wheel(tmp_path, version=version))
+    assert "  label     none (not a label of this factory)" in lines_of(make_wheel(tmp_path, version=version))
 
 
 def test_a_library_with_a_packed_bundle_and_a_source_that_was_compiled_for_the_host_only(tmp_path: Path) -> None:

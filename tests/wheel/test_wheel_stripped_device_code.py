@@ -1,4 +1,4 @@
-"""A library without its device code says all that the whole one says, or is left as it is."""
+"""A stripped library reads like the original one for auditwheel, or is not stripped at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLACES = {
     "as lld": "SECTIONS { .hip_fatbin : ALIGN(4096) { *(.hip_fatbin) } } INSERT AFTER .rela.plt;",
     "before all": "SECTIONS { .hip_fatbin : ALIGN(4096) { *(.hip_fatbin) } } INSERT BEFORE .hash;",
 }
-"""Linker scripts for where the device code is put.
+"""Linker scripts for the place of the device code.
 
 GNU ld puts it between code and data. lld puts all that is only read into the first segment: the dynamic tables, then
 device code; code and data follow.
@@ -62,7 +62,7 @@ def placed(place: str, folder: Path) -> bytes:
 
 @pytest.fixture(scope="module", params=["as GNU ld", "as lld"])
 def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A library with device code where a linker puts it."""
+    """A library with device code where one of the linkers puts it."""
     return placed(request.param, tmp_path_factory.mktemp("place"))
 
 
@@ -78,7 +78,7 @@ def test_the_device_code_is_left_out(data: bytes) -> None:
     assert DEVICE[-100:] not in light
 
 
-def test_it_says_to_the_loader_what_the_whole_one_says(data: bytes) -> None:
+def test_the_loader_reads_the_same_from_the_stripped_file(data: bytes) -> None:
     said = read_dynamic(ElfImage(data))
 
     assert read_dynamic(ElfImage(light_of(data))) == said
@@ -88,7 +88,7 @@ def test_it_says_to_the_loader_what_the_whole_one_says(data: bytes) -> None:
 
 
 def test_every_other_section_keeps_its_bytes_for_a_reader_that_goes_by_sections(data: bytes) -> None:
-    """pyelftools is what auditwheel reads with."""
+    """auditwheel reads with pyelftools."""
 
     def sections(data: bytes) -> dict[str, tuple[int, bytes]]:
         found = {item.name: (item["sh_addr"], item.data()) for item in ELFFile(io.BytesIO(data)).iter_sections()}
@@ -99,7 +99,7 @@ def test_every_other_section_keeps_its_bytes_for_a_reader_that_goes_by_sections(
     assert {".dynamic", ".dynsym", ".gnu.version_r", ".text", ".data", ".bss", ".symtab"} <= sections(data).keys()
 
 
-def test_every_segment_lies_where_pages_may_be_mapped_from(data: bytes) -> None:
+def test_every_segment_keeps_its_offset_in_a_page(data: bytes) -> None:
     for item in ELFFile(io.BytesIO(light_of(data))).iter_segments("PT_LOAD"):
         assert item["p_offset"] % item["p_align"] == item["p_vaddr"] % item["p_align"]
 
@@ -131,14 +131,14 @@ def test_an_object_file_is_cut_too() -> None:
 
 
 def test_a_file_whose_dynamic_tables_lie_behind_the_device_code_is_left_as_it_is(tmp_path: Path) -> None:
-    """The loader goes by address, and behind the cut in the same segment other bytes would lie there."""
+    """The loader uses addresses; after the cut, other bytes of the same segment would be at this address."""
     data = placed("before all", tmp_path)
 
     assert strip_device_code(data) is data
 
 
 def section_of(data: bytes, name: str) -> tuple[int, int, int]:
-    """Where the row of a section begins in the section header table, its offset and its size."""
+    """Return file offset of a section's row, and offset and size of the section."""
     file = ELFFile(io.BytesIO(data))
     index, found = file.get_section_index(name), file.get_section_by_name(name)
     assert index and found
@@ -146,7 +146,7 @@ def section_of(data: bytes, name: str) -> tuple[int, int, int]:
 
 
 def moved(data: bytes, name: str, offset: int, size: int) -> bytes:
-    """The file with another offset and size in the row of a section."""
+    """Change offset and size in the row of a section."""
     copy = bytearray(data)
     struct.pack_into("<QQ", copy, section_of(data, name)[0] + 24, offset, size)
     return bytes(copy)
@@ -154,7 +154,7 @@ def moved(data: bytes, name: str, offset: int, size: int) -> bytes:
 
 @pytest.mark.parametrize("name", [".comment", ".bss"])
 @pytest.mark.parametrize("place", [8, len(DEVICE) // PAGE * PAGE - 8])
-def test_a_file_with_a_section_that_lies_partly_in_the_device_code_is_left_as_it_is(name: str, place: int) -> None:
+def test_a_section_that_overlaps_the_device_code_prevents_stripping(name: str, place: int) -> None:
     data = whole()
     _, device, _ = section_of(data, ".hip_fatbin")
     other = moved(data, name, device + place, 16)
@@ -172,7 +172,7 @@ def test_a_section_that_auditwheel_reads_is_compared_although_the_loader_does_no
     assert strip_device_code(other) is other
 
 
-def test_a_section_that_ends_where_the_device_code_begins_is_in_nobodys_way() -> None:
+def test_a_section_that_ends_at_the_device_code_does_not_prevent_stripping() -> None:
     data = whole()
     _, device, _ = section_of(data, ".hip_fatbin")
 
@@ -198,7 +198,7 @@ def test_a_file_with_device_code_in_its_header_or_in_a_table_is_left_as_it_is() 
         assert strip_device_code(other) is other
 
 
-def test_a_file_whose_device_code_is_said_to_lie_outside_of_it_is_left_as_it_is() -> None:
+def test_device_code_outside_the_file_prevents_stripping() -> None:
     data = whole()
     other = moved(data, ".hip_fatbin", len(data) + PAGE, 2 * PAGE)
 
@@ -207,8 +207,8 @@ def test_a_file_whose_device_code_is_said_to_lie_outside_of_it_is_left_as_it_is(
 
 @settings(max_examples=300)
 @given(changes=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4))
-def test_a_file_that_is_damaged_anywhere_is_lightened_or_an_error(changes: list[tuple[int, int]]) -> None:
-    """The header, the segments and the dynamic tables lie in the first 1,500 bytes, the sections at the end."""
+def test_a_damaged_file_is_stripped_or_an_error(changes: list[tuple[int, int]]) -> None:
+    """Damage the first 1,500 bytes (header, segments, dynamic table) or the end (sections)."""
     data = bytearray(whole())
     for place, value in changes:
         data[place if place < 1500 else place - 4000 - 1] = value
