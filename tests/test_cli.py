@@ -18,7 +18,7 @@ import pytest
 
 from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
-from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, _parser, main
+from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, WORKFLOW_COMMANDS, _parser, main
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED, InputError
 from wheelfactory.core.files import lock_folder
@@ -58,84 +58,74 @@ def assert_refused(shown: Shown, code: int, error: str, hint: str) -> None:
     assert hint in second
 
 
-def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
+def mistake(*arguments: str, error: str, hint: str) -> tuple[tuple[str, ...], str, str]:
     """A row of the table below."""
-    return pytest.param(arguments, error, hint, id=name)
+    return arguments, error, hint
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "hint"),
-    [
-        refusal("nothing", error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
-        refusal("command", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
-        refusal("option", "plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
-        refusal(
-            "ci alone", "ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"
-        ),
-        refusal(
-            "step", "ci", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="ci --help"
-        ),
-        refusal("only in ci", "jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
-        refusal("no cell", "explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
-        refusal("no such backend", "build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
-        refusal("neither", "explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
-        refusal(
-            "unknown cell",
-            *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
-            error="no flash-attn 9.9 in the matrix: fa9.9-rocm6.1-torch2.5.1-cp310-ck",
-            hint="known: 2.8.3.post2",
-        ),
-        refusal(
-            "refused combination",
-            *("explain", "fa2.8.3-rocm6.1-torch2.5.1-py3-triton", "--matrix", MATRIX),
-            error="this combination cannot work: fa2.8.3-rocm6.1-torch2.5.1-py3-triton",
-            hint="torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0",
-        ),
-        refusal(
-            "refused combination as matrix --explain names it",
-            *("explain", "fa2.6.3-rocm6.1-torch2.5.1-cp310-triton", "--matrix", MATRIX),
-            error="this combination cannot work: fa2.6.3-rocm6.1-torch2.5.1-py3-triton",
-            hint="flash-attn 2.6.3 has no triton backend",
-        ),
-        refusal(
-            "refused combination by hand",
-            *("build", "2.8.3", "3.12", "2.6.0", "6.2", "--matrix", MATRIX),
-            error="this combination cannot work: fa2.8.3-rocm6.2-torch2.6.0-cp312-ck",
-            hint="torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
-        ),
-        refusal("no versions", "build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
-        refusal("2 versions", "build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
-        refusal("5 versions", "build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),
-        refusal("no ROCm", "build", "2.8.3", "3.11", "2.9.1", "1.2", error="no such ROCm version", hint="known: "),
-        refusal("empty selection", "plan", "--only", "nothing", error="no cell matches: nothing", hint="glob"),
-        refusal("no matrix", "plan", "--matrix", "absent.yaml", error="no such file: absent.yaml", hint="--matrix"),
-        refusal("no YAML", "plan", "--matrix", "a-file", error="not YAML", hint="indentation"),
-        refusal("no manifest", "matrix", "--published", "absent", error="no such manifest: absent", hint="name"),
-        refusal("status of nothing", "status", "absent", error="no such manifest: absent", hint="release directory"),
-        refusal("index of nothing", "index", "absent", error="no such directory: absent", hint="release directory"),
-        refusal("index of a file", "index", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("publish nothing", "publish", "new", error=f"{EITHER}: new", hint="--evidence REPORT"),
-        refusal("both", "publish", "new", "a.whl", "--yank", "b.whl", error=EITHER, hint="--yank NAME"),
-        refusal("no report", "publish", ".", "--evidence", "absent", error="cannot read the report", hint="--json"),
-        refusal("evidence for nothing", "publish", "new", "--evidence", "a", error="no such directory", hint="name"),
-        refusal("no release", "publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
-        refusal("publish to a file", "publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
-        refusal("run into a file", "run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("cache in a file", "run", "--cache", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("build into a file", "build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
-        refusal("publish to a loop", "publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
-        refusal("no wheel", "publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
-        refusal("inspect a folder", "inspect", ".", error="a folder: ", hint="name a wheel file"),
-    ],
+MISTAKES = (
+    mistake(error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
+    mistake("make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
+    mistake("plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
+    mistake("ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"),
+    mistake("ci", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="ci --help"),
+    mistake("jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
+    mistake("explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
+    mistake("build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
+    mistake("explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
+    mistake(
+        *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
+        error="no flash-attn 9.9 in the matrix: fa9.9-rocm6.1-torch2.5.1-cp310-ck",
+        hint="known: 2.8.3.post2",
+    ),
+    mistake(
+        *("explain", "fa2.8.3-rocm6.1-torch2.5.1-py3-triton", "--matrix", MATRIX),
+        error="this combination cannot work: fa2.8.3-rocm6.1-torch2.5.1-py3-triton",
+        hint="torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0",
+    ),
+    mistake(
+        *("explain", "fa2.6.3-rocm6.1-torch2.5.1-cp310-triton", "--matrix", MATRIX),
+        error="this combination cannot work: fa2.6.3-rocm6.1-torch2.5.1-py3-triton",
+        hint="flash-attn 2.6.3 has no triton backend",
+    ),
+    mistake(
+        *("build", "2.8.3", "3.12", "2.6.0", "6.2", "--matrix", MATRIX),
+        error="this combination cannot work: fa2.8.3-rocm6.2-torch2.6.0-cp312-ck",
+        hint="torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
+    ),
+    mistake("build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
+    mistake("build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
+    mistake("build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),
+    mistake("build", "2.8.3", "3.11", "2.9.1", "1.2", error="no such ROCm version", hint="known: "),
+    mistake("plan", "--only", "nothing", error="no cell matches: nothing", hint="glob"),
+    mistake("plan", "--matrix", "absent.yaml", error="no such file: absent.yaml", hint="--matrix"),
+    mistake("plan", "--matrix", "a-file", error="not YAML", hint="indentation"),
+    mistake("matrix", "--published", "absent", error="no such manifest: absent", hint="name"),
+    mistake("status", "absent", error="no such manifest: absent", hint="release directory"),
+    mistake("index", "absent", error="no such directory: absent", hint="release directory"),
+    mistake("index", "a-file", error="not a directory: a-file", hint="name one"),
+    mistake("publish", "new", error=f"{EITHER}: new", hint="--evidence REPORT"),
+    mistake("publish", "new", "a.whl", "--yank", "b.whl", error=EITHER, hint="--yank NAME"),
+    mistake("publish", ".", "--evidence", "absent", error="cannot read the report", hint="--json"),
+    mistake("publish", "new", "--evidence", "a", error="no such directory", hint="name"),
+    mistake("publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
+    mistake("publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
+    mistake("run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),
+    mistake("run", "--cache", "a-file", error="not a directory: a-file", hint="name one"),
+    mistake("build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
+    mistake("publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
+    mistake("publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
+    mistake("inspect", ".", error="a folder: ", hint="name a wheel file"),
 )
-def test_a_mistake_is_one_error_line_and_one_hint(
-    cli: Cli, tmp_path: Path, arguments: tuple[str, ...], error: str, hint: str
-) -> None:
+
+
+def test_a_mistake_is_one_error_line_and_one_hint(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("[")
     (tmp_path / "a-loop").symlink_to("a-loop")
     before = sorted(tmp_path.rglob("*"))
-    assert_refused(cli(*arguments), BAD_INPUT, error, hint)
-    assert sorted(tmp_path.rglob("*")) == before
+    for arguments, error, hint in MISTAKES:
+        assert_refused(cli(*arguments), BAD_INPUT, error, hint)
+        assert sorted(tmp_path.rglob("*")) == before, arguments
 
 
 def _valued(*words: str) -> Iterator[tuple[str, ...]]:
@@ -154,37 +144,41 @@ def _below(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentPar
     return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
 
 
-VALUED = list(_valued())
+def test_an_option_is_empty_only_if_that_is_its_default() -> None:
+    valued = list(_valued())
+    assert {words[0] for words in valued} == {*COMMANDS} - {"inspect"}  # which has flags only
+    for words in valued:
+        option, message = words[-1], ""
+        try:
+            _parser(words).parse_args([*words, ""])
+        except InputError as error:
+            message = error.which
+        is_refused = re.match(f"argument [^:]*{option}[^:]*: ", message) is not None
+        assert is_refused == (option not in ("--archs", "--extended", "--later", "--reason", "--site")), words
 
 
-def test_the_options_of_every_command_are_looked_at() -> None:
-    assert {words[0] for words in VALUED} == {*COMMANDS} - {"inspect"}  # which has flags only
-    assert {"--matrix", "--dest", "--published", "--cache", "--only", "--cell"} <= {words[-1] for words in VALUED}
+def test_an_argument_must_not_be_empty(cli: Cli) -> None:
+    for command in (
+        ("inspect",),
+        ("verify",),
+        ("build",),
+        ("validate",),
+        ("index",),
+        ("ci", "jobs"),
+    ):
+        assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
 
 
-@pytest.mark.parametrize("words", VALUED, ids=" ".join)
-def test_an_option_is_empty_only_if_that_is_its_default(words: tuple[str, ...]) -> None:
-    option = words[-1]
-    try:
-        _parser(words).parse_args([*words, ""])
-        said = ""
-    except InputError as error:
-        said = error.which
-    refused = re.match(f"argument [^:]*{option}[^:]*: ", said) is not None
-    assert refused == (option not in ("--archs", "--extended", "--later", "--reason", "--site"))
-
-
-@pytest.mark.parametrize("command", [("inspect",), ("verify",), ("build",), ("validate",), ("index",), ("ci", "jobs")])
-def test_an_argument_must_not_be_empty(cli: Cli, command: tuple[str, ...]) -> None:
-    assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
-
-
-@pytest.mark.parametrize("command", ["inspect", "verify", "publish"])
-def test_a_wheel_that_is_not_there_is_refused(cli: Cli, command: str) -> None:
-    arguments = ("new", NAME) if command == "publish" else (NAME,)
-    shown = cli(command, *arguments)
-    assert shown.code == BAD_INPUT
-    assert shown.err.startswith(f"error: no such file: {NAME}\n")
+def test_a_wheel_that_is_not_there_is_refused(cli: Cli) -> None:
+    for command in (
+        "inspect",
+        "verify",
+        "publish",
+    ):
+        arguments = ("new", NAME) if command == "publish" else (NAME,)
+        shown = cli(command, *arguments)
+        assert shown.code == BAD_INPUT
+        assert shown.err.startswith(f"error: no such file: {NAME}\n")
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
@@ -195,30 +189,30 @@ def test_a_folder_with_the_name_of_a_wheel_is_refused(cli: Cli, tmp_path: Path, 
     assert shown.err.startswith(f"error: no such file: {NAME}\n")
 
 
-DAMAGES = [
-    pytest.param(lambda data: b"", id="empty"),
-    pytest.param(lambda data: b"not a zip file", id="text"),
-    pytest.param(lambda data: data[: len(data) // 2], id="half"),
-    pytest.param(lambda data: data.replace(b"PK\x01\x02", b"PK\x00\x00"), id="no directory"),
-    pytest.param(lambda data: data.replace(b"Name: flash_attn", b"Name: flash_bttn"), id="METADATA changed"),
-    pytest.param(lambda data: data.replace(b".dist-info/", b".dist_info/"), id="no dist-info"),
+DAMAGES: list[Callable[[bytes], bytes]] = [
+    lambda data: b"",
+    lambda data: b"not a zip file",
+    lambda data: data[: len(data) // 2],
+    lambda data: data.replace(b"PK\x01\x02", b"PK\x00\x00"),
+    lambda data: data.replace(b"Name: flash_attn", b"Name: flash_bttn"),
+    lambda data: data.replace(b".dist-info/", b".dist_info/"),
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_wheel_is_not_inspected(cli: Cli, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = flash_attn_wheel(tmp_path, CELL)
-    path.write_bytes(damage(path.read_bytes()))
-    assert_refused(cli("inspect", path), BAD_INPUT, error="", hint="")
+def test_a_damaged_wheel_is_not_inspected(cli: Cli, tmp_path: Path) -> None:
+    for damage in DAMAGES:
+        path = flash_attn_wheel(tmp_path, CELL)
+        path.write_bytes(damage(path.read_bytes()))
+        assert_refused(cli("inspect", path), BAD_INPUT, error="", hint="")
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_wheel_is_not_verified(cli: Cli, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = flash_attn_wheel(tmp_path, CELL)
-    path.write_bytes(damage(path.read_bytes()))
-    shown = cli("verify", path)
-    assert shown.code in (BAD_INPUT, VERIFICATION_REFUSED)
-    assert "Traceback" not in shown.err
+def test_a_damaged_wheel_is_not_verified(cli: Cli, tmp_path: Path) -> None:
+    for damage in DAMAGES:
+        path = flash_attn_wheel(tmp_path, CELL)
+        path.write_bytes(damage(path.read_bytes()))
+        shown = cli("verify", path)
+        assert shown.code in (BAD_INPUT, VERIFICATION_REFUSED)
+        assert "Traceback" not in shown.err
 
 
 def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -263,30 +257,32 @@ def test_a_release_that_another_run_holds_is_refused(cli: Cli, release: Path) ->
     assert_refused(shown, FAILED, f"in use by another run: {release}", "wait for it")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as done:
-        main([*name.split(), "--help"])
+        main([*words, "--help"])
     shown = capsys.readouterr()
-    assert done.value.code == DONE
-    assert shown.out.startswith(f"usage: wheelfactory {name} ")
-    assert shown.err == ""
+    assert (done.value.code, shown.err) == (DONE, "")
+    return shown.out
 
 
-def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert all(re.search(rf"\b{name}\b", text) for name in COMMANDS)
-    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed" in text
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        assert help_of(capsys, *name.split()).startswith(f"usage: wheelfactory {name} ")
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_help_of_a_command_names_its_subcommands(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert all(f" {inner} {summary}" in text for inner, summary in SUBCOMMANDS[name].items())
+def test_help_lists_user_commands_then_workflow_commands_then_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = " ".join(help_of(capsys).split())
+    users, _, workflows = shown.partition(" commands for workflows: ")
+    assert all(f" {name} {summary}" in users for name, summary in COMMANDS.items() if name not in WORKFLOW_COMMANDS)
+    assert " ci " not in users
+    assert workflows.startswith(f"ci: {COMMANDS['ci']} options: ")
+    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build" in workflows
+
+
+def test_help_of_a_command_names_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, commands in SUBCOMMANDS.items():
+        shown = " ".join(help_of(capsys, name).split())
+        assert all(f" {inner} {summary}" in shown for inner, summary in commands.items())
 
 
 PRINT_IMPORTED = """\
@@ -299,14 +295,25 @@ finally:
 """
 
 
-@pytest.mark.parametrize("name", ["matrix", "ci", "ci jobs", "ci answer"])
-def test_no_command_is_imported_but_the_chosen_one(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT_IMPORTED, *name.split()], env=ENVIRON, capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.rpartition("imported:")[2].split())
-    modules = {other: f"wheelfactory.commands.{other.replace(' ', '.')}" for other in NAMES if other not in SUBCOMMANDS}
-    assert {other for other, module in modules.items() if module in imported} == {name} - set(SUBCOMMANDS)
+def test_no_command_is_imported_but_the_chosen_one() -> None:
+    for name in (
+        "matrix",
+        "ci",
+        "ci jobs",
+        "ci answer",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", PRINT_IMPORTED, *name.split()],
+            env=ENVIRON,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        imported = set(done.stdout.rpartition("imported:")[2].split())
+        modules = {
+            other: f"wheelfactory.commands.{other.replace(' ', '.')}" for other in NAMES if other not in SUBCOMMANDS
+        }
+        assert {other for other, module in modules.items() if module in imported} == {name} - set(SUBCOMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -499,9 +506,16 @@ def test_verify_of_a_folder_that_is_no_release(cli: Cli, tmp_path: Path) -> None
     assert_refused(cli("verify", tmp_path), BAD_INPUT, error=f"no wheels: the manifest of {tmp_path}", hint="release")
 
 
-@pytest.mark.parametrize("name", ["gpus", "import", "all,gpu", "ahead of time"])
-def test_an_extended_gate_that_there_is_not(cli: Cli, release: Path, name: str) -> None:
-    assert_refused(cli("verify", release, "--extended", name), BAD_INPUT, "no such extended gate", "choose from all, ")
+def test_an_extended_gate_that_there_is_not(cli: Cli, release: Path) -> None:
+    for name in (
+        "gpus",
+        "import",
+        "all,gpu",
+        "ahead of time",
+    ):
+        assert_refused(
+            cli("verify", release, "--extended", name), BAD_INPUT, "no such extended gate", "choose from all, "
+        )
 
 
 def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> None:

@@ -178,8 +178,13 @@ def test_a_list_goes_on_where_its_link_says() -> None:
     assert next_page_url(answer('</list?page=1>; rel="prev"'), "https://host", REFUSAL) is None
 
 
-@pytest.mark.parametrize("link", ["https://other/list", "http://host/list", "https://host:444/list", "//other/list"])
-def test_a_list_does_not_go_on_at_another_host(link: str) -> None:
-    with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
-        next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
-    assert refused.value.hint == "check the address"
+def test_a_list_does_not_go_on_at_another_host() -> None:
+    for link in (
+        "https://other/list",
+        "http://host/list",
+        "https://host:444/list",
+        "//other/list",
+    ):
+        with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
+            next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
+        assert refused.value.hint == "check the address"

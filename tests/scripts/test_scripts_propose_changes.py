@@ -209,8 +209,8 @@ def test_the_body_says_what_changed_and_how_to_start_ci(checkout: Checkout) -> N
     checkout.propose()
     body = (checkout.state / "body").read_text()
     assert "\n     matrix.yaml | 2 +-\n" in body
-    assert "CI does not start by itself" in body
-    assert "close this pull request and open it again" in body
+    assert "CI has not run" in body
+    assert "close and reopen this pull request" in body
 
 
 def test_an_open_pull_request_is_updated_and_no_second_one_opened(checkout: Checkout) -> None:
@@ -272,7 +272,7 @@ def test_a_push_that_is_refused_is_an_error_and_opens_nothing(checkout: Checkout
     done = checkout.propose()
     assert done.returncode == 1
     assert "protected branch" in done.stderr
-    assert "\nhint: check that origin can be reached, and that the token may write" in done.stderr
+    assert "\nhint: check the connection to origin, and that the token can write" in done.stderr
     assert "create" not in checkout.gh()
 
 

@@ -146,13 +146,13 @@ def test_what_someone_else_wrote_meanwhile_is_kept(
     matrix: Path, full: ContainerRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry(full.url)
-    ask: Callable[[str, str], str | None] = registry.digest
+    find: Callable[[str, str], str | None] = registry.find_digest
 
-    def digest(repository: str, tag: str) -> str | None:
+    def find_digest(repository: str, tag: str) -> str | None:
         matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
-        return ask(repository, tag)
+        return find(repository, tag)
 
-    monkeypatch.setattr(registry, "digest", digest)
+    monkeypatch.setattr(registry, "find_digest", find_digest)
     with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
         refresh_images(matrix, registry)
     assert "rocm/pytorch:theirs" in matrix.read_text()

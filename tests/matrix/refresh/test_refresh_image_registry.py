@@ -55,7 +55,7 @@ def test_a_digest_that_is_not_told_is_that_of_the_bytes(hub: ContainerRegistry) 
 def test_bytes_that_are_not_what_their_digest_says_are_refused(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.head_tells_digest, hub.stated_digest = False, digest_of(b"something else")
-    with pytest.raises(FactoryError, match="not what its digest says: rocm/pytorch:one is sha256:"):
+    with pytest.raises(FactoryError, match="the manifest does not match its digest: rocm/pytorch:one is sha256:"):
         Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
@@ -169,9 +169,9 @@ def test_a_list_may_not_go_on_at_another_host(hub: ContainerRegistry) -> None:
 
 
 def test_a_list_without_end_is_left(hub: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_PAGES", 3)
+    monkeypatch.setattr(module, "_MAX_PAGES", 3)
     hub.add(IMAGE)
     hub.next_link = "</v2/rocm/pytorch/tags/list?n=1000>"
-    with pytest.raises(FactoryError, match="lists tags without end"):
+    with pytest.raises(FactoryError, match="the list of tags is endless"):
         Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("tags/list") == 1 + 3

@@ -124,7 +124,7 @@ def test_a_release_without_facts_is_only_told(matrix: Path, full: TorchPages) ->
     full.have("6.4", "2.15.0", "3.14", "3.9")
     findings = run_on(matrix, full)
     assert suggested(findings) == [
-        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (it is there for Python 3.14, 3.9)"
+        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (the index has Python 3.14, 3.9)"
     ]
     assert matrix.read_bytes() == before
 
@@ -147,7 +147,7 @@ def test_a_release_that_lacks_a_python_of_its_facts_is_not_added(matrix: Path, f
     full.have("6.4", "2.10.0", "3.12")
     findings = run_on(matrix, full)
     assert suggested(findings) == [
-        "suggested  for ROCm 6.4: torch 2.10.0: not there for Python 3.11, which its entry under torch: has"
+        "suggested  for ROCm 6.4: torch 2.10.0: the index lacks Python 3.11, which its entry under torch: has"
     ]
     assert matrix.read_bytes() == before
 
@@ -167,8 +167,8 @@ def test_pythons_that_the_facts_lack_are_told(matrix: Path, full: TorchPages) ->
     full.have("6.4", "2.9.1", "3.14", "3.13", "3.10")
     full.have("6.2", "2.5.1", "3.12", platform="linux_x86_64")
     assert suggested(run_on(matrix, full)) == [
-        "suggested  for ROCm 6.4: torch 2.9.1: there for Python 3.14, 3.13, which its entry under torch: lacks",
-        "suggested  for ROCm 6.2: torch 2.5.1: there for Python 3.12, which its entry under torch: lacks",
+        "suggested  for ROCm 6.4: torch 2.9.1: the index has Python 3.14, 3.13, which its entry under torch: lacks",
+        "suggested  for ROCm 6.2: torch 2.5.1: the index has Python 3.12, which its entry under torch: lacks",
     ]
 
 
@@ -181,7 +181,7 @@ def test_what_is_listed_and_gone_is_told_and_stays(matrix: Path, full: TorchPage
     findings = run_on(matrix, full)
     assert suggested(findings) == [
         "suggested  for ROCm 6.4: torch 2.9.1: listed, but not on the index",
-        "suggested  for ROCm 6.2: torch 2.5.1: listed, but not there for Python 3.11",
+        "suggested  for ROCm 6.2: torch 2.5.1: listed, but the index lacks Python 3.11",
     ]
     assert matrix.read_bytes() == before.replace(b"torch: ['2.9.1']", b"torch: ['2.10.0', '2.9.1']")
 
@@ -210,7 +210,7 @@ def test_an_index_that_is_not_there_is_named_and_nothing_changes(matrix: Path, f
     before = matrix.read_bytes()
     full.have("6.4", "2.10.0", "3.12", "3.11")
     full.status[entry] = 404
-    with pytest.raises(FactoryError, match=f"that of ROCm {entry}, "):
+    with pytest.raises(FactoryError, match=f"ROCm {entry}, "):
         run_on(matrix, full)
     assert matrix.read_bytes() == before
     assert [*matrix.parent.iterdir()] == [matrix]
@@ -288,7 +288,7 @@ def test_the_script_says_what_it_did(matrix: Path, full: TorchPages) -> None:
     assert done.returncode == DONE
     assert done.stdout.splitlines() == [
         "added      to ROCm 6.4: torch 2.10.0",
-        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (it is there for Python 3.12)",
+        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (the index has Python 3.12)",
     ]
     assert done.stderr == "2 indexes: 1 torch releases added, 1 suggestions; 3 new cells besides 5\n"
 
