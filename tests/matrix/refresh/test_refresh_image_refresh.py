@@ -120,16 +120,26 @@ def test_tags_that_are_gone_are_all_named(matrix: Path, full: ContainerRegistry)
     assert matrix.read_bytes() == before
 
 
-@pytest.mark.parametrize("status", [0, 403, 404, 500])
-@pytest.mark.parametrize("part", ["/manifests/torch-and-python", "/manifests/6.2", "/tags/list"])
-def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistry, part: str, status: int) -> None:
-    full.head_tells_digest = False
-    before = matrix.read_bytes()
-    full.faults[f"GET /v2/rocm/pytorch{part}"] = [(status, {})] * 9
-    with pytest.raises(FactoryError):
-        refresh_images(matrix, Registry(full.url))
-    assert matrix.read_bytes() == before
-    assert [*matrix.parent.iterdir()] == [matrix]
+def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistry) -> None:
+    for status in (
+        0,
+        403,
+        404,
+        500,
+    ):
+        for part in (
+            "/manifests/torch-and-python",
+            "/manifests/6.2",
+            "/tags/list",
+        ):
+            full.head_tells_digest = False
+            before = matrix.read_bytes()
+            full.faults.clear()
+            full.faults[f"GET /v2/rocm/pytorch{part}"] = [(status, {})] * 9
+            with pytest.raises(FactoryError):
+                refresh_images(matrix, Registry(full.url))
+            assert matrix.read_bytes() == before
+            assert [*matrix.parent.iterdir()] == [matrix]
 
 
 def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
@@ -187,6 +197,7 @@ def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: Contai
     assert findings.summary.endswith("1 pinned, 4 unchanged")
 
 
+@pytest.mark.slow  # real retries
 def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:
     before = matrix.read_bytes()
     done = run("--matrix", matrix, "--registry", "http://127.0.0.1:9")
@@ -195,13 +206,6 @@ def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path)
     assert error.startswith("error: cannot reach the registry: http://127.0.0.1:9/v2/rocm/pytorch/tags/list")
     assert hint == "hint: check the network; nothing was changed"
     assert matrix.read_bytes() == before
-
-
-@pytest.mark.parametrize("registry", ["", "hub", "ftp://hub", "http://"])
-def test_a_registry_that_is_no_url_is_an_error(matrix: Path, registry: str) -> None:
-    done = run("--matrix", matrix, "--registry", registry)
-    assert done.returncode == FAILED
-    assert done.stderr.startswith("error: cannot reach the registry: ")
 
 
 def test_a_bad_matrix_is_told_before_anyone_is_asked(matrix: Path, hub: ContainerRegistry) -> None:

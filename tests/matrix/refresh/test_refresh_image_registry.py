@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from container_registry import ContainerRegistry, digest_of
@@ -78,12 +76,11 @@ def test_a_repository_that_is_not_there_is_not_an_empty_one(hub: ContainerRegist
         Registry(hub.url).list_tags("rocm/absent")
 
 
-def test_a_pause_that_a_busy_registry_asks_for_is_kept(hub: ContainerRegistry) -> None:
+def test_a_busy_registry_is_retried_after_the_requested_pause(hub: ContainerRegistry, pauses: list[float]) -> None:
     digest = hub.add(IMAGE)
-    hub.faults["HEAD "] = [(429, {"Retry-After": "1"}), (429, {"Retry-After": "0"})]
-    started = time.monotonic()
+    hub.faults["HEAD "] = [(429, {"Retry-After": "7"}), (429, {"Retry-After": "0"})]
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
-    assert time.monotonic() - started >= 1
+    assert pauses[0] == 7
 
 
 def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -> None:
@@ -114,15 +111,15 @@ def test_a_registry_that_fails_now_and_then_is_asked_again(hub: ContainerRegistr
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
-def test_nobody_there_is_an_error_that_says_so() -> None:
-    with pytest.raises(FactoryError, match=r"cannot reach the registry: http://127.0.0.1:9/v2/") as caught:
-        Registry("http://127.0.0.1:9").list_tags("rocm/pytorch")
-    assert caught.value.hint == "check the network; nothing was changed"
+def test_an_unreachable_registry_is_an_error() -> None:
+    for url in ("http://127.0.0.1:9", "", "hub", "ftp://hub", "http://"):
+        with pytest.raises(FactoryError, match="cannot reach the registry: ") as caught:
+            Registry(url).list_tags("rocm/pytorch")
+        assert caught.value.hint == "check the network; nothing was changed"
 
 
-@pytest.mark.parametrize(
-    ("part", "body", "error"),
-    [
+def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry) -> None:
+    for part, body, error in (
         ("tags/list", b"<html>a portal</html>", "unexpected response of a registry"),
         ("tags/list", b'["tags"]', "unexpected response of a registry"),
         ("tags/list", b"[" * 100_000, "unexpected response of a registry"),
@@ -131,27 +128,35 @@ def test_nobody_there_is_an_error_that_says_so() -> None:
         ("tags/list", b" " * (9 << 20), "response too large"),
         ("/token", b"{}", "the registry issued no token"),
         ("/token", b'{"token": 7}', "the registry issued no token: .*: token: Input should be a valid string"),
-    ],
-)
-def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry, part: str, body: bytes, error: str) -> None:
-    hub.add(IMAGE)
-    hub.bodies[part] = body
-    with pytest.raises(FactoryError, match=error):
-        Registry(hub.url).list_tags("rocm/pytorch")
+    ):
+        hub.add(IMAGE)
+        hub.bodies.clear()
+        hub.bodies[part] = body
+        with pytest.raises(FactoryError, match=error):
+            Registry(hub.url).list_tags("rocm/pytorch")
 
 
-@pytest.mark.parametrize("status", [403, 500, 502])
-def test_a_refusal_is_not_taken_for_an_empty_list(hub: ContainerRegistry, status: int) -> None:
-    hub.faults["tags/list"] = [(status, {})] * 9
-    with pytest.raises(FactoryError, match=f"{status}"):
-        Registry(hub.url).list_tags("rocm/pytorch")
+def test_a_refusal_is_not_taken_for_an_empty_list(hub: ContainerRegistry) -> None:
+    for status in (
+        403,
+        500,
+        502,
+    ):
+        hub.faults["tags/list"] = [(status, {})] * 9
+        with pytest.raises(FactoryError, match=f"{status}"):
+            Registry(hub.url).list_tags("rocm/pytorch")
 
 
-@pytest.mark.parametrize("challenge", ['Basic realm="hub"', "Bearer", "Bearer service=hub", "?"])
-def test_a_registry_that_wants_a_login_is_refused(hub: ContainerRegistry, challenge: str) -> None:
-    hub.challenge = challenge
-    with pytest.raises(FactoryError, match="the registry requires a login: rocm/pytorch"):
-        Registry(hub.url).list_tags("rocm/pytorch")
+def test_a_registry_that_wants_a_login_is_refused(hub: ContainerRegistry) -> None:
+    for challenge in (
+        'Basic realm="hub"',
+        "Bearer",
+        "Bearer service=hub",
+        "?",
+    ):
+        hub.challenge = challenge
+        with pytest.raises(FactoryError, match="the registry requires a login: rocm/pytorch"):
+            Registry(hub.url).list_tags("rocm/pytorch")
 
 
 def test_a_token_that_does_not_help_is_not_fetched_for_ever(hub: ContainerRegistry) -> None:

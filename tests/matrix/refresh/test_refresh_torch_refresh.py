@@ -293,6 +293,7 @@ def test_the_script_says_what_it_did(matrix: Path, full: TorchPages) -> None:
     assert done.stderr == "2 indexes: 1 torch releases added, 1 suggestions; 3 new cells besides 5\n"
 
 
+@pytest.mark.slow  # real retries
 def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:
     before = matrix.read_bytes()
     done = run("--matrix", matrix, "--index", "http://127.0.0.1:9")
