@@ -169,7 +169,7 @@ def test_an_argument_must_not_be_empty(cli: Cli) -> None:
         assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
 
 
-def test_a_wheel_that_is_not_there_is_refused(cli: Cli) -> None:
+def test_a_missing_wheel_is_refused(cli: Cli) -> None:
     for command in (
         "inspect",
         "verify",
@@ -319,7 +319,7 @@ def test_no_command_is_imported_but_the_chosen_one() -> None:
 @pytest.mark.parametrize(
     ("installed", "shown"), [(True, version("wheelfactory")), (False, "not installed")], ids=["installed", "checkout"]
 )
-def test_version_is_that_of_the_package(
+def test_version_shows_the_version_of_the_package(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: bool, shown: str
 ) -> None:
     def missing(name: str) -> str:
@@ -339,19 +339,19 @@ def test_matrix_prints_one_line_of_json(cli: Cli) -> None:
     assert "merged    fa2.8.3-rocm6.1-torch2.6.0-py3-triton" in shown.err
 
 
-def test_matrix_leaves_out_what_a_release_has(cli: Cli, release: Path) -> None:
+def test_matrix_omits_published_cells(cli: Cli, release: Path) -> None:
     shown = cli("matrix", *ONLY, "--published", release)
     assert [entry["id"] for entry in json.loads(shown.out)["include"]] == [cell for cell in CELLS if cell != CELL]
 
 
-def test_explain_says_what_a_cell_is(cli: Cli) -> None:
+def test_explain_describes_a_cell(cli: Cli) -> None:
     shown = cli("explain", CELL, "--matrix", MATRIX)
     assert shown.code == DONE
     assert shown.out.splitlines()[:3] == [CELL, "  label    rocm61torch2.6triton", "  pythons  3.10, 3.11, 3.12"]
     assert shown.err == ""
 
 
-def test_explain_takes_the_name_of_a_combination(cli: Cli) -> None:
+def test_explain_accepts_the_name_of_a_combination(cli: Cli) -> None:
     of_one_python = CELL.replace("-py3-", "-cp311-")
     assert cli("explain", of_one_python, "--matrix", MATRIX) == cli("explain", CELL, "--matrix", MATRIX)
 
@@ -362,7 +362,7 @@ def test_inspect_as_json_is_one_object_a_wheel(cli: Cli, release: Path) -> None:
     assert (shown.code, shown.err) == (DONE, "")
 
 
-def test_status_says_what_is_published_and_what_is_missing(cli: Cli, release: Path) -> None:
+def test_status_lists_published_and_missing_cells(cli: Cli, release: Path) -> None:
     shown = cli("status", release, *ONLY)
     assert shown.out.splitlines() == [f"{cell}  {'published' if cell == CELL else 'missing'}" for cell in CELLS]
     assert shown.err == f"1 of 4 cells are published in {release}, 3 are missing\n"
@@ -390,7 +390,7 @@ def test_status_of_a_wheel_that_was_yanked_and_replaced_is_published(cli: Cli, r
         assert cli("status", release, "--matrix", MATRIX, "--only", CELL).out == f"{CELL}  published\n"
 
 
-def test_index_writes_all_that_is_made_of_the_manifest(cli: Cli, release: Path) -> None:
+def test_index_writes_all_generated_files(cli: Cli, release: Path) -> None:
     kept = content_of(release)
     cli("index", release)
     before = content_of(release)
@@ -404,7 +404,7 @@ def test_index_writes_all_that_is_made_of_the_manifest(cli: Cli, release: Path) 
     assert content_of(release) == before
 
 
-def test_index_keeps_off_pages_that_no_manifest_made(cli: Cli, tmp_path: Path) -> None:
+def test_index_keeps_pages_without_a_manifest(cli: Cli, tmp_path: Path) -> None:
     page = tmp_path / "simple/other/index.html"
     page.parent.mkdir(parents=True)
     page.write_text("somebody else's")
@@ -454,7 +454,7 @@ def test_publish_below_a_file_is_refused(cli: Cli, release: Path) -> None:
     assert_refused(shown, FAILED, f"Not a directory: {release}/manifest.jsonl/below", "run the same command again")
 
 
-def test_publish_removes_what_a_killed_one_left(cli: Cli, release: Path) -> None:
+def test_publish_removes_scratch_of_a_killed_run(cli: Cli, release: Path) -> None:
     left = release / "wheels/.scratch-left/half.whl"
     left.parent.mkdir()
     left.write_bytes(b"half")
@@ -471,7 +471,7 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
-def test_publish_refuses_a_wheel_of_somebody_else(cli: Cli, tmp_path: Path) -> None:
+def test_publish_refuses_a_wheel_without_a_build_record(cli: Cli, tmp_path: Path) -> None:
     wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("publish", "new", wheel)
     assert shown.code == VERIFICATION_REFUSED
@@ -502,11 +502,11 @@ def test_verify_of_a_release_takes_the_wheels_of_its_cells(cli: Cli, release: Pa
     assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [NAME]
 
 
-def test_verify_of_a_folder_that_is_no_release(cli: Cli, tmp_path: Path) -> None:
+def test_verify_of_a_folder_without_a_release_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert_refused(cli("verify", tmp_path), BAD_INPUT, error=f"no wheels: the manifest of {tmp_path}", hint="release")
 
 
-def test_an_extended_gate_that_there_is_not(cli: Cli, release: Path) -> None:
+def test_an_unknown_extended_gate_is_refused(cli: Cli, release: Path) -> None:
     for name in (
         "gpus",
         "import",
@@ -588,7 +588,7 @@ def start(
     )
 
 
-def test_the_program_does_what_main_does() -> None:
+def test_the_program_exits_with_the_code_of_main() -> None:
     done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
     assert_refused(Shown(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id")
 
@@ -608,7 +608,7 @@ def test_a_closed_pipe_is_no_error(arguments: tuple[str, ...], code: int, home: 
     assert not re.search("error|exception", errors, re.IGNORECASE)
 
 
-def test_the_first_line_of_many_can_be_had(home: Mapping[str, str]) -> None:
+def test_head_can_close_the_pipe_early(home: Mapping[str, str]) -> None:
     with start(*PLAN, environ=home) as process:
         first = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, text=True)
         assert process.stdout
@@ -651,7 +651,7 @@ def unprivileged() -> tuple[str, ...]:
     [("status", ()), ("index", ()), ("publish", ("--yank", NAME))],
     ids=["status", "index", "yank"],
 )
-def test_a_release_that_may_not_be_read_is_refused(
+def test_an_unreadable_release_is_refused(
     release: Path, unprivileged: tuple[str, ...], command: str, others: tuple[str, ...]
 ) -> None:
     release.chmod(0)

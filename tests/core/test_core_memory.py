@@ -52,7 +52,7 @@ def test_cgroup_v2_own_group_and_those_above_it(tmp_path: Path) -> None:
     assert [group.out_of_memory_kills() for group in found(V2, root)] == [2, 2]
 
 
-def test_files_that_were_read_can_be_given_back(tmp_path: Path) -> None:
+def test_inactive_page_cache_counts_as_free(tmp_path: Path) -> None:
     root = made(
         tmp_path, {**v1("memory/job", 1000, 900, cached=300), **v2("user/job", str(1000 * MIB), 900, cached=200)}
     )

@@ -49,7 +49,7 @@ def test_a_damaged_document_is_refused_with_its_field_and_the_reason() -> None:
         assert refused.value.which.startswith(f"wheel.json: {reason}")
 
 
-def test_the_error_is_of_the_kind_that_was_given() -> None:
+def test_the_error_has_the_type_of_the_template() -> None:
     for kind in (
         InputError,
         PublishError,

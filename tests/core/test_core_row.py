@@ -101,7 +101,7 @@ def text_of(**changes: object) -> bytes:
 # -- formats
 
 
-def test_rows_of_the_first_format_have_no_number_and_are_read() -> None:
+def test_rows_without_a_format_are_read() -> None:
     assert [len(rows) for rows in read(line(ROW) + line(EINOPS))] == [2, 2]
 
 
@@ -109,7 +109,7 @@ def test_a_row_means_the_same_in_either_format() -> None:
     assert read(line({"format": ROW_FORMAT, **ROW})) == read(line(ROW))
 
 
-def test_a_row_of_a_newer_format_is_refused_in_the_same_words() -> None:
+def test_a_row_of_a_newer_format_is_refused() -> None:
     for number in (
         ROW_FORMAT + 1,
         10**18,
@@ -118,7 +118,7 @@ def test_a_row_of_a_newer_format_is_refused_in_the_same_words() -> None:
         assert said.startswith(f"needs a newer wheelfactory: manifest.jsonl:2 is of format {number}")
 
 
-def test_what_is_no_number_of_a_format_is_refused() -> None:
+def test_an_invalid_format_is_refused() -> None:
     for number in (
         0,
         -1,
@@ -138,7 +138,7 @@ def test_an_empty_manifest_has_no_rows() -> None:
     assert read(b"") == [(), ()]
 
 
-def test_the_last_line_need_not_end() -> None:
+def test_the_last_line_can_lack_its_line_feed() -> None:
     assert read(line(ROW)[:-1]) == read(line(ROW))
 
 
@@ -167,7 +167,7 @@ def test_two_rows_of_one_file_are_refused_with_both_lines() -> None:
 # -- JSON
 
 
-def test_json_that_readers_could_take_for_different_things_is_refused() -> None:
+def test_json_that_parsers_read_differently_is_refused() -> None:
     for data, why in (
         (b'{"size":1,' + line(ROW)[1:], "a key twice"),
         (text_of(gates='[{"gate":"a","status":"passed","gate":"b"}]'), "a key twice"),
@@ -185,7 +185,7 @@ def test_json_that_readers_could_take_for_different_things_is_refused() -> None:
         assert why in said
 
 
-def test_no_figure_of_a_gate_is_read_that_is_not_finite() -> None:
+def test_a_figure_of_a_gate_must_be_finite() -> None:
     for number in (
         "NaN",
         "Infinity",
@@ -245,7 +245,7 @@ INVALID_VALUES: tuple[tuple[str, object], ...] = (
 )
 
 
-def test_a_value_that_the_factory_would_not_write_is_refused() -> None:
+def test_an_invalid_value_is_refused_with_its_field() -> None:
     for field, value in INVALID_VALUES:
         said = refusal(line(EINOPS) + line({**ROW, field: value}))
         assert said.startswith(f"not a manifest row: manifest.jsonl:2: {field}")
@@ -265,7 +265,7 @@ def test_a_missing_field_is_named() -> None:
         assert refusal(line(without)) == f"not a manifest row: manifest.jsonl:1: {field}: missing"
 
 
-def test_a_file_name_is_of_the_project_and_the_version_of_its_row() -> None:
+def test_a_file_name_must_match_project_and_version() -> None:
     for changes in (
         ({"filename": "einops-2.8.3+rocm64torch2.9-py3-none-any.whl"}),
         ({"filename": WHEEL.replace("2.8.3", "2.8.2")}),
@@ -275,7 +275,7 @@ def test_a_file_name_is_of_the_project_and_the_version_of_its_row() -> None:
         assert "filename: not a wheel of flash-attn 2.8.3+rocm64torch2.9" in refusal(line({**ROW, **changes}))
 
 
-def test_cell_and_label_agree_with_the_version_where_they_are_given() -> None:
+def test_cell_and_label_are_optional() -> None:
     for kept in (
         ("cell", "label"),
         ("cell",),
@@ -286,13 +286,13 @@ def test_cell_and_label_agree_with_the_version_where_they_are_given() -> None:
         assert all(read(line(without)))
 
 
-def test_a_build_from_a_commit_has_the_commit_in_its_label_and_version_alone() -> None:
+def test_a_build_from_a_commit_needs_the_commit_in_its_label() -> None:
     row = {**ROW, "filename": WHEEL.replace("2.9", "2.9git0123abc"), "version": ROW["version"] + "git0123abc"}
     assert all(read(line({**row, "label": ROW["label"] + "git0123abc"})))
     assert "label: does not match" in refusal(line(row))
 
 
-def test_a_file_is_beside_the_manifest_or_at_an_address_of_https() -> None:
+def test_a_file_has_no_url_or_one_by_https_or_on_loopback() -> None:
     for url in (
         None,
         f"https://files.example/v1/{WHEEL}",
@@ -304,7 +304,7 @@ def test_a_file_is_beside_the_manifest_or_at_an_address_of_https() -> None:
         assert all(read(line({**ROW, "url": url})))
 
 
-def test_no_other_address_reaches_an_index() -> None:
+def test_any_other_url_is_refused() -> None:
     for url in (
         *(
             "javascript:alert(1)",
@@ -340,7 +340,7 @@ def test_no_other_address_reaches_an_index() -> None:
 
 
 @given(st.from_regex(ROW_FORMS["filename"], fullmatch=True))
-def test_a_file_name_of_this_form_is_one_of_a_wheel(name: str) -> None:
+def test_the_form_of_a_file_name_matches_wheels_only(name: str) -> None:
     parts = ROW_FORMS["filename"].fullmatch(name)
     assert parts
     if ROW_FORMS["version"].fullmatch(parts["version"]):
@@ -350,21 +350,21 @@ def test_a_file_name_of_this_form_is_one_of_a_wheel(name: str) -> None:
 
 
 @given(st.from_regex(ROW_FORMS["project"], fullmatch=True))
-def test_a_project_is_a_normalized_name(name: str) -> None:
+def test_the_form_of_a_project_matches_normalized_names_only(name: str) -> None:
     assert is_normalized_name(name)
 
 
 @given(st.from_regex(ROW_FORMS["version"], fullmatch=True))
-def test_a_version_is_as_packaging_writes_it(text: str) -> None:
+def test_the_form_of_a_version_matches_normalized_versions_only(text: str) -> None:
     assert str(Version(text)) == text
 
 
 @given(st.from_regex(ROW_FORMS["requires_python"], fullmatch=True))
-def test_the_pythons_of_a_wheel_are_a_specifier(text: str) -> None:
+def test_the_form_of_requires_python_matches_specifiers_only(text: str) -> None:
     SpecifierSet(text)
 
 
-def test_specifiers_that_wheels_have_are_taken() -> None:
+def test_real_specifiers_are_accepted() -> None:
     for text in (
         ">=3.8",
         ">= 3.8, <3.13",

@@ -17,7 +17,7 @@ def test_a_wheel_that_passed_every_required_gate_is_verified() -> None:
         assert why_unverified(REQUIRED, (*PASSED, *more)) == ""
 
 
-def test_what_is_missing_is_said_in_plain_words() -> None:
+def test_the_reason_names_failed_and_missing_checks() -> None:
     for results, said in (
         (
             (*PASSED[:2], ("ahead-of-time", "not run"), ("interpreter", "not run")),

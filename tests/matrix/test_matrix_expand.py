@@ -86,7 +86,7 @@ def test_a_refused_combination_is_named_with_its_python() -> None:
     assert names["fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"] == "the compiler of this image stops"
 
 
-def test_the_default_matrix_builds_what_was_asked_for(expansion: Expansion) -> None:
+def test_the_default_matrix_builds_the_required_versions(expansion: Expansion) -> None:
     for axis, required in (
         ("flash_attn", {"2.6.3", "2.7.4.post1", "2.8.3", "2.8.3.post2"}),
         (
@@ -148,7 +148,7 @@ def test_the_backend_keeps_labels_of_one_torch_and_rocm_apart(expansion: Expansi
     assert both <= {cell.id for cell in expansion.cells}
 
 
-def test_a_cell_takes_the_image_that_fits_it_best() -> None:
+def test_a_cell_gets_the_image_that_matches_best() -> None:
     for torch, python, tag in (
         ("2.9.1", "3.11", "rocm/pytorch:torch-and-python"),
         ("2.9.1", "3.10", "rocm/pytorch:torch"),
@@ -160,7 +160,7 @@ def test_a_cell_takes_the_image_that_fits_it_best() -> None:
         assert small_matrix().image(Cell("2.8.3", python, torch, "6.4", CK)).tag == tag
 
 
-def test_a_cell_promises_the_archs_of_release_and_torch() -> None:
+def test_a_cell_has_the_common_archs_of_release_and_torch() -> None:
     for cell, archs in (
         ("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", ("gfx942",)),
         ("fa2.8.3-rocm6.2-torch2.5.1-cp311-ck", ("gfx90a", "gfx942")),
@@ -169,7 +169,7 @@ def test_a_cell_promises_the_archs_of_release_and_torch() -> None:
         assert small_matrix().archs(Cell.parse(cell)) == archs
 
 
-def test_no_cell_of_the_default_matrix_promises_what_one_side_lacks(default: Matrix, expansion: Expansion) -> None:
+def test_no_cell_has_an_arch_that_release_or_torch_lacks(default: Matrix, expansion: Expansion) -> None:
     for cell in expansion.cells:
         release = default.flash_attn[cell.flash_attn].backend(cell.backend)
         assert release

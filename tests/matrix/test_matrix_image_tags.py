@@ -13,7 +13,7 @@ NEW = "rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0"
 ENTRIES = ("7.14", "7.2", "6.2.4", "6.2")
 
 
-def test_a_tag_says_its_rocm_and_what_else_is_in_it() -> None:
+def test_a_tag_is_parsed_to_rocm_and_kind() -> None:
     for text, rocm, kind in (
         (NEW, (7, 2, 4), ("ubuntu24.04", "py3.12", "2.10.0")),
         ("rocm7.2_ubuntu22.04_py3.10_pytorch_release_2.9.1", (7, 2, 0), ("ubuntu22.04", "py3.10", "2.9.1")),
@@ -28,7 +28,7 @@ def test_a_tag_says_its_rocm_and_what_else_is_in_it() -> None:
         assert (tag.rocm, tag.kind) == (rocm, kind)
 
 
-def test_other_tags_say_nothing() -> None:
+def test_other_tags_do_not_parse() -> None:
     for text in (
         "latest",
         "7.2.4",
@@ -49,17 +49,17 @@ def test_every_tag_of_the_matrix_is_understood() -> None:
             assert tag.entry(entries) == entry
 
 
-def test_the_newest_patch_release_of_the_same_kind_takes_the_place() -> None:
+def test_the_newest_patch_release_of_the_same_kind_is_chosen() -> None:
     old = NEW.replace("7.2.4", "7.2.1")
     listed = [old, NEW, NEW.replace("7.2.4", "7.2.10"), NEW.replace("7.2.4", "7.3"), NEW.replace("3.12", "3.13")]
     assert newest_patch(old, listed, "7.2", ENTRIES) == NEW.replace("7.2.4", "7.2.10")
 
 
-def test_an_older_release_takes_no_place() -> None:
+def test_an_older_release_is_not_chosen() -> None:
     assert newest_patch(NEW, [NEW.replace("7.2.4", "7.2.3"), NEW.replace("7.2.4", "7.1.9")], "7.2", ENTRIES) == NEW
 
 
-def test_another_spelling_of_the_same_tag_takes_its_place_in_a_later_release() -> None:
+def test_a_later_release_in_another_spelling_is_chosen() -> None:
     old, new = "rocm6.2_ubuntu22.04_py3.10_pytorch_2.3.0", "rocm6.2.3_ubuntu22.04_py3.10_pytorch_release_2.3.0"
     assert newest_patch(old, [old, new], "6.2", ENTRIES) == new
 
@@ -70,7 +70,7 @@ def test_a_release_with_an_entry_of_its_own_stays_there() -> None:
     assert newest_patch("6.2-complete", ["6.2.4-complete"], "6.2", ("6.2",)) == "6.2.4-complete"
 
 
-def test_what_the_newest_release_has_besides_is_further() -> None:
+def test_new_kinds_of_the_newest_release_are_additional() -> None:
     of_older, of_newer = NEW.replace("2.10.0", "2.11.0").replace("7.2.4", "7.2.3"), NEW.replace("2.10.0", "2.12.0")
     listed = [NEW, of_older, of_newer, NEW.replace("7.2.4", "7.14"), NEW.replace("7.2.4", "7.2"), "latest"]
     assert additional_tags([NEW], listed, "7.2", ENTRIES) == [of_newer]

@@ -142,7 +142,7 @@ def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistr
             assert [*matrix.parent.iterdir()] == [matrix]
 
 
-def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
+def test_an_edit_with_another_meaning_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
     """Two images that share their text cannot move apart."""
     text = edited(("rocm/pytorch:first", f"&tag {OLD}"), ("tag: rocm/pytorch:6.2", "tag: *tag"))
     matrix.write_text(text)
@@ -152,9 +152,7 @@ def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full
     assert matrix.read_text() == text
 
 
-def test_what_someone_else_wrote_meanwhile_is_kept(
-    matrix: Path, full: ContainerRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_change_is_kept(matrix: Path, full: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry(full.url)
     find: Callable[[str, str], str | None] = registry.find_digest
 
@@ -172,7 +170,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_the_script_says_what_it_did(matrix: Path, full: ContainerRegistry) -> None:
+def test_the_script_reports_its_changes(matrix: Path, full: ContainerRegistry) -> None:
     digest = full.add(NEW)
     done = run("--matrix", matrix, "--registry", full.url)
     assert done.returncode == DONE
@@ -198,7 +196,7 @@ def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: Contai
 
 
 @pytest.mark.slow  # real retries
-def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:
+def test_without_a_network_the_script_reports_the_error_and_changes_nothing(matrix: Path) -> None:
     before = matrix.read_bytes()
     done = run("--matrix", matrix, "--registry", "http://127.0.0.1:9")
     assert (done.returncode, done.stdout) == (FAILED, "")
@@ -208,7 +206,7 @@ def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path)
     assert matrix.read_bytes() == before
 
 
-def test_a_bad_matrix_is_told_before_anyone_is_asked(matrix: Path, hub: ContainerRegistry) -> None:
+def test_an_invalid_matrix_is_reported_before_any_request(matrix: Path, hub: ContainerRegistry) -> None:
     matrix.write_text(edited(("rocm/pytorch:first", "ghcr.io/rocm/pytorch:first")))
     done = run("--matrix", matrix, "--registry", hub.url)
     assert done.returncode == BAD_INPUT

@@ -50,7 +50,7 @@ def test_a_digest_that_is_not_told_is_that_of_the_bytes(hub: ContainerRegistry) 
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
-def test_bytes_that_are_not_what_their_digest_says_are_refused(hub: ContainerRegistry) -> None:
+def test_a_manifest_that_does_not_match_its_digest_is_refused(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.head_tells_digest, hub.stated_digest = False, digest_of(b"something else")
     with pytest.raises(FactoryError, match="the manifest does not match its digest: rocm/pytorch:one is sha256:"):
@@ -64,14 +64,14 @@ def test_a_digest_of_another_form_is_refused(hub: ContainerRegistry) -> None:
         Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
-def test_a_tag_that_is_not_there_is_an_answer(hub: ContainerRegistry) -> None:
+def test_a_missing_tag_has_no_digest(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     registry = Registry(hub.url)
     assert registry.find_digest("rocm/pytorch", "gone") is None
     assert registry.find_digest("rocm/absent", "one") is None
 
 
-def test_a_repository_that_is_not_there_is_not_an_empty_one(hub: ContainerRegistry) -> None:
+def test_a_missing_repository_is_an_error(hub: ContainerRegistry) -> None:
     with pytest.raises(FactoryError, match="the registry does not have: rocm/absent"):
         Registry(hub.url).list_tags("rocm/absent")
 
@@ -83,7 +83,7 @@ def test_a_busy_registry_is_retried_after_the_requested_pause(hub: ContainerRegi
     assert pauses[0] == 7
 
 
-def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -> None:
+def test_a_long_pause_is_an_error_at_once(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "21600"})]
     with pytest.raises(FactoryError, match=r"the registry is busy: .* asks for a pause of more than 60 s") as caught:
         Registry(hub.url).find_digest("rocm/pytorch", "one")
@@ -91,21 +91,21 @@ def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -
     assert hub.counts("HEAD") == 1
 
 
-def test_a_registry_that_stays_busy_is_given_up(hub: ContainerRegistry) -> None:
+def test_retries_of_a_busy_registry_are_limited(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "0"})] * 9
     with pytest.raises(FactoryError, match=r"the registry is busy: .*: too many 429 error responses"):
         Registry(hub.url).find_digest("rocm/pytorch", "one")
     assert hub.counts("HEAD") == 4
 
 
-def test_an_answer_that_breaks_off_is_none(hub: ContainerRegistry) -> None:
+def test_a_truncated_response_is_an_error(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.faults["tags/list"] = [(0, {})]
     with pytest.raises(FactoryError, match=r"cannot reach the registry: .*tags/list"):
         Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_registry_that_fails_now_and_then_is_asked_again(hub: ContainerRegistry) -> None:
+def test_server_errors_are_retried(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
     hub.faults["HEAD "] = [(500, {}), (503, {})]
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
@@ -118,7 +118,7 @@ def test_an_unreachable_registry_is_an_error() -> None:
         assert caught.value.hint == "check the network; nothing was changed"
 
 
-def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry) -> None:
+def test_an_unexpected_response_is_refused(hub: ContainerRegistry) -> None:
     for part, body, error in (
         ("tags/list", b"<html>a portal</html>", "unexpected response of a registry"),
         ("tags/list", b'["tags"]', "unexpected response of a registry"),
@@ -136,7 +136,7 @@ def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry) -> None:
             Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_refusal_is_not_taken_for_an_empty_list(hub: ContainerRegistry) -> None:
+def test_an_error_status_is_not_an_empty_list(hub: ContainerRegistry) -> None:
     for status in (
         403,
         500,
@@ -147,7 +147,7 @@ def test_a_refusal_is_not_taken_for_an_empty_list(hub: ContainerRegistry) -> Non
             Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_registry_that_wants_a_login_is_refused(hub: ContainerRegistry) -> None:
+def test_a_registry_that_requires_a_login_is_refused(hub: ContainerRegistry) -> None:
     for challenge in (
         'Basic realm="hub"',
         "Bearer",
@@ -159,21 +159,21 @@ def test_a_registry_that_wants_a_login_is_refused(hub: ContainerRegistry) -> Non
             Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_token_that_does_not_help_is_not_fetched_for_ever(hub: ContainerRegistry) -> None:
+def test_a_rejected_token_is_not_fetched_again(hub: ContainerRegistry) -> None:
     hub.bodies["/token"] = b'{"access_token": "useless"}'
     with pytest.raises(FactoryError, match="HTTP 401"):
         Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("/token") == 1
 
 
-def test_a_list_may_not_go_on_at_another_host(hub: ContainerRegistry) -> None:
+def test_a_list_must_not_continue_on_another_host(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.next_link = "<http://127.0.0.1:9/v2/rocm/pytorch/tags/list>"
     with pytest.raises(FactoryError, match=r"continues on another host: rocm/pytorch: http://127.0.0.1:9/"):
         Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_list_without_end_is_left(hub: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_list_is_an_error(hub: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_PAGES", 3)
     hub.add(IMAGE)
     hub.next_link = "</v2/rocm/pytorch/tags/list?n=1000>"

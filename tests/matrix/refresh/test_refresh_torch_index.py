@@ -37,7 +37,7 @@ def refused(pages: TorchPages, rocm: Rocm) -> str:
     return str(error.value)
 
 
-def test_a_file_that_is_not_this_torch_does_not_count() -> None:
+def test_other_files_are_ignored() -> None:
     for name in (
         (GOOD.replace("+rocm6.4", "+rocm6.4.1")),
         (GOOD.replace("+rocm6.4", "+rocm6.40")),
@@ -102,13 +102,13 @@ def test_a_page_of_5000_links_is_read_in_seconds(pages: TorchPages, rocm: Rocm) 
     assert time.monotonic() - started < 20
 
 
-def test_an_index_that_is_not_there_is_named(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_missing_index_is_named(pages: TorchPages, rocm: Rocm) -> None:
     said = refused(pages, rocm)
     assert said.startswith(f"cannot read an index: ROCm 6.4, {pages.url}/rocm6.4: ")
     assert "torch" in said
 
 
-def test_an_index_that_refuses_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
+def test_an_error_status_of_an_index_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
     for status in (
         401,
         403,
@@ -121,21 +121,21 @@ def test_an_index_that_refuses_is_an_error(pages: TorchPages, rocm: Rocm) -> Non
         assert "cannot read an index" in refused(pages, rocm)
 
 
-def test_a_busy_index_is_asked_again(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_busy_index_is_retried(pages: TorchPages, rocm: Rocm) -> None:
     pages.status["6.4"] = 429
     pages.have("6.4", "2.9.1", "3.12")
     assert refused(pages, rocm).endswith("/rocm6.4: too many 429 error responses")
     assert len(pages.asked) == 4
 
 
-def test_a_day_is_not_slept_through(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_retry_after_a_day_is_an_error_at_once(pages: TorchPages, rocm: Rocm) -> None:
     pages.status["6.4"], pages.retry_after = 429, "86400"
     pages.have("6.4", "2.9.1", "3.12")
     assert "asks for a pause of more than 60 s" in refused(pages, rocm)
     assert len(pages.asked) == 1
 
 
-def test_a_page_that_is_none_is_an_error_and_not_an_empty_index(pages: TorchPages, rocm: Rocm) -> None:
+def test_an_invalid_page_is_an_error_and_not_an_empty_index(pages: TorchPages, rocm: Rocm) -> None:
     for body in (
         (b"<html>Log in to this network</html>"),
         (b"\x00\xff\xfe" * 100),
@@ -148,7 +148,7 @@ def test_a_page_that_is_none_is_an_error_and_not_an_empty_index(pages: TorchPage
         refused(pages, rocm)
 
 
-def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
+def test_another_content_type_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
     for kind in (
         "application/json",
         "image/png",
@@ -159,16 +159,14 @@ def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm) ->
         assert "cannot read an index" in refused(pages, rocm)
 
 
-def test_an_index_that_does_not_answer_is_given_up(
-    pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unresponsive_index_times_out(pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "http_session", partial(http_session, timeout=0.1))
     pages.have("6.4", "2.9.1", "3.12")
     pages.waits["6.4"] = 0.5
     assert "timed out" in refused(pages, rocm)
 
 
-def test_an_address_that_is_none_is_an_error(rocm: Rocm) -> None:
+def test_an_invalid_url_is_an_error(rocm: Rocm) -> None:
     for url in (
         "",
         "pytorch",
@@ -181,7 +179,7 @@ def test_an_address_that_is_none_is_an_error(rocm: Rocm) -> None:
             TorchIndex(url, {}).find_releases("6.4", rocm)
 
 
-def test_another_address_stands_for_pytorchs_and_for_no_other(rocm: Rocm) -> None:
+def test_a_mirror_replaces_only_pytorchs_index(rocm: Rocm) -> None:
     index = TorchIndex("http://mirror/whl/", {})
     assert index.address(rocm) == "http://mirror/whl/rocm6.4"
     for other in ("https://example.org/whl/rocm6.4", f"{PYTORCH}-other/rocm6.4"):
