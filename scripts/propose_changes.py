@@ -87,7 +87,7 @@ def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_proposal(options: argparse.Namespace, environ: Mapping[str, str]) -> Proposal:
-    """Create the proposal from arguments and environment. Raises `FactoryError` for a bad branch or a missing checkout."""
+    """Create the proposal from arguments and environment. Raises `FactoryError` if either is invalid."""
     if options.branch == options.base:
         raise FactoryError("the branch is the base", options.branch, "name another branch: each run overwrites it")
     kept = {name: value for name, value in environ.items() if name not in ("GH_TOKEN", "GITHUB_TOKEN")}

@@ -18,7 +18,7 @@ import pytest
 
 from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
-from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, _parser, main
+from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, WORKFLOW_COMMANDS, _parser, main
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED, InputError
 from wheelfactory.core.files import lock_folder
@@ -58,84 +58,74 @@ def assert_refused(shown: Shown, code: int, error: str, hint: str) -> None:
     assert hint in second
 
 
-def refusal(name: str, *arguments: str, error: str, hint: str) -> object:
+def mistake(*arguments: str, error: str, hint: str) -> tuple[tuple[str, ...], str, str]:
     """A row of the table below."""
-    return pytest.param(arguments, error, hint, id=name)
+    return arguments, error, hint
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "hint"),
-    [
-        refusal("nothing", error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
-        refusal("command", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
-        refusal("option", "plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
-        refusal(
-            "ci alone", "ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"
-        ),
-        refusal(
-            "step", "ci", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="ci --help"
-        ),
-        refusal("only in ci", "jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
-        refusal("no cell", "explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
-        refusal("no such backend", "build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
-        refusal("neither", "explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
-        refusal(
-            "unknown cell",
-            *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
-            error="no flash-attn 9.9 in the matrix: fa9.9-rocm6.1-torch2.5.1-cp310-ck",
-            hint="known: 2.8.3.post2",
-        ),
-        refusal(
-            "refused combination",
-            *("explain", "fa2.8.3-rocm6.1-torch2.5.1-py3-triton", "--matrix", MATRIX),
-            error="this combination cannot work: fa2.8.3-rocm6.1-torch2.5.1-py3-triton",
-            hint="torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0",
-        ),
-        refusal(
-            "refused combination as matrix --explain names it",
-            *("explain", "fa2.6.3-rocm6.1-torch2.5.1-cp310-triton", "--matrix", MATRIX),
-            error="this combination cannot work: fa2.6.3-rocm6.1-torch2.5.1-py3-triton",
-            hint="flash-attn 2.6.3 has no triton backend",
-        ),
-        refusal(
-            "refused combination by hand",
-            *("build", "2.8.3", "3.12", "2.6.0", "6.2", "--matrix", MATRIX),
-            error="this combination cannot work: fa2.8.3-rocm6.2-torch2.6.0-cp312-ck",
-            hint="torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
-        ),
-        refusal("no versions", "build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
-        refusal("2 versions", "build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
-        refusal("5 versions", "build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),
-        refusal("no ROCm", "build", "2.8.3", "3.11", "2.9.1", "1.2", error="no such ROCm version", hint="known: "),
-        refusal("empty selection", "plan", "--only", "nothing", error="no cell matches: nothing", hint="glob"),
-        refusal("no matrix", "plan", "--matrix", "absent.yaml", error="no such file: absent.yaml", hint="--matrix"),
-        refusal("no YAML", "plan", "--matrix", "a-file", error="not YAML", hint="indentation"),
-        refusal("no manifest", "matrix", "--published", "absent", error="no such manifest: absent", hint="name"),
-        refusal("status of nothing", "status", "absent", error="no such manifest: absent", hint="release directory"),
-        refusal("index of nothing", "index", "absent", error="no such directory: absent", hint="release directory"),
-        refusal("index of a file", "index", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("publish nothing", "publish", "new", error=f"{EITHER}: new", hint="--evidence REPORT"),
-        refusal("both", "publish", "new", "a.whl", "--yank", "b.whl", error=EITHER, hint="--yank NAME"),
-        refusal("no report", "publish", ".", "--evidence", "absent", error="cannot read the report", hint="--json"),
-        refusal("evidence for nothing", "publish", "new", "--evidence", "a", error="no such directory", hint="name"),
-        refusal("no release", "publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
-        refusal("publish to a file", "publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
-        refusal("run into a file", "run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("cache in a file", "run", "--cache", "a-file", error="not a directory: a-file", hint="name one"),
-        refusal("build into a file", "build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
-        refusal("publish to a loop", "publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
-        refusal("no wheel", "publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
-        refusal("inspect a folder", "inspect", ".", error="a folder: ", hint="name a wheel file"),
-    ],
+MISTAKES = (
+    mistake(error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
+    mistake("make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
+    mistake("plan", "--al", error="bad arguments: unrecognized arguments: --al", hint="--help"),
+    mistake("ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"),
+    mistake("ci", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="ci --help"),
+    mistake("jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
+    mistake("explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
+    mistake("build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
+    mistake("explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
+    mistake(
+        *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
+        error="no flash-attn 9.9 in the matrix: fa9.9-rocm6.1-torch2.5.1-cp310-ck",
+        hint="known: 2.8.3.post2",
+    ),
+    mistake(
+        *("explain", "fa2.8.3-rocm6.1-torch2.5.1-py3-triton", "--matrix", MATRIX),
+        error="this combination cannot work: fa2.8.3-rocm6.1-torch2.5.1-py3-triton",
+        hint="torch 2.5.1 brings Triton 3.1.0; the kernels of flash-attn 2.8.3 need >=3.2.0",
+    ),
+    mistake(
+        *("explain", "fa2.6.3-rocm6.1-torch2.5.1-cp310-triton", "--matrix", MATRIX),
+        error="this combination cannot work: fa2.6.3-rocm6.1-torch2.5.1-py3-triton",
+        hint="flash-attn 2.6.3 has no triton backend",
+    ),
+    mistake(
+        *("build", "2.8.3", "3.12", "2.6.0", "6.2", "--matrix", MATRIX),
+        error="this combination cannot work: fa2.8.3-rocm6.2-torch2.6.0-cp312-ck",
+        hint="torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1",
+    ),
+    mistake("build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
+    mistake("build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
+    mistake("build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),
+    mistake("build", "2.8.3", "3.11", "2.9.1", "1.2", error="no such ROCm version", hint="known: "),
+    mistake("plan", "--only", "nothing", error="no cell matches: nothing", hint="glob"),
+    mistake("plan", "--matrix", "absent.yaml", error="no such file: absent.yaml", hint="--matrix"),
+    mistake("plan", "--matrix", "a-file", error="not YAML", hint="indentation"),
+    mistake("matrix", "--published", "absent", error="no such manifest: absent", hint="name"),
+    mistake("status", "absent", error="no such manifest: absent", hint="release directory"),
+    mistake("index", "absent", error="no such directory: absent", hint="release directory"),
+    mistake("index", "a-file", error="not a directory: a-file", hint="name one"),
+    mistake("publish", "new", error=f"{EITHER}: new", hint="--evidence REPORT"),
+    mistake("publish", "new", "a.whl", "--yank", "b.whl", error=EITHER, hint="--yank NAME"),
+    mistake("publish", ".", "--evidence", "absent", error="cannot read the report", hint="--json"),
+    mistake("publish", "new", "--evidence", "a", error="no such directory", hint="name"),
+    mistake("publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
+    mistake("publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
+    mistake("run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),
+    mistake("run", "--cache", "a-file", error="not a directory: a-file", hint="name one"),
+    mistake("build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
+    mistake("publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
+    mistake("publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
+    mistake("inspect", ".", error="a folder: ", hint="name a wheel file"),
 )
-def test_a_mistake_is_one_error_line_and_one_hint(
-    cli: Cli, tmp_path: Path, arguments: tuple[str, ...], error: str, hint: str
-) -> None:
+
+
+def test_a_mistake_is_one_error_line_and_one_hint(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("[")
     (tmp_path / "a-loop").symlink_to("a-loop")
     before = sorted(tmp_path.rglob("*"))
-    assert_refused(cli(*arguments), BAD_INPUT, error, hint)
-    assert sorted(tmp_path.rglob("*")) == before
+    for arguments, error, hint in MISTAKES:
+        assert_refused(cli(*arguments), BAD_INPUT, error, hint)
+        assert sorted(tmp_path.rglob("*")) == before, arguments
 
 
 def _valued(*words: str) -> Iterator[tuple[str, ...]]:
@@ -154,37 +144,41 @@ def _below(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentPar
     return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
 
 
-VALUED = list(_valued())
+def test_an_option_is_empty_only_if_that_is_its_default() -> None:
+    valued = list(_valued())
+    assert {words[0] for words in valued} == {*COMMANDS} - {"inspect"}  # which has flags only
+    for words in valued:
+        option, message = words[-1], ""
+        try:
+            _parser(words).parse_args([*words, ""])
+        except InputError as error:
+            message = error.which
+        is_refused = re.match(f"argument [^:]*{option}[^:]*: ", message) is not None
+        assert is_refused == (option not in ("--archs", "--extended", "--kernels-pending", "--reason", "--site")), words
 
 
-def test_the_options_of_every_command_are_looked_at() -> None:
-    assert {words[0] for words in VALUED} == {*COMMANDS} - {"inspect"}  # which has flags only
-    assert {"--matrix", "--dest", "--published", "--cache", "--only", "--cell"} <= {words[-1] for words in VALUED}
+def test_an_argument_must_not_be_empty(cli: Cli) -> None:
+    for command in (
+        ("inspect",),
+        ("verify",),
+        ("build",),
+        ("validate",),
+        ("index",),
+        ("ci", "jobs"),
+    ):
+        assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
 
 
-@pytest.mark.parametrize("words", VALUED, ids=" ".join)
-def test_an_option_is_empty_only_if_that_is_its_default(words: tuple[str, ...]) -> None:
-    option = words[-1]
-    try:
-        _parser(words).parse_args([*words, ""])
-        said = ""
-    except InputError as error:
-        said = error.which
-    refused = re.match(f"argument [^:]*{option}[^:]*: ", said) is not None
-    assert refused == (option not in ("--archs", "--extended", "--kernels-pending", "--reason", "--site"))
-
-
-@pytest.mark.parametrize("command", [("inspect",), ("verify",), ("build",), ("validate",), ("index",), ("ci", "jobs")])
-def test_an_argument_must_not_be_empty(cli: Cli, command: tuple[str, ...]) -> None:
-    assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
-
-
-@pytest.mark.parametrize("command", ["inspect", "verify", "publish"])
-def test_a_wheel_that_is_not_there_is_refused(cli: Cli, command: str) -> None:
-    arguments = ("new", NAME) if command == "publish" else (NAME,)
-    shown = cli(command, *arguments)
-    assert shown.code == BAD_INPUT
-    assert shown.err.startswith(f"error: no such file: {NAME}\n")
+def test_a_missing_wheel_is_refused(cli: Cli) -> None:
+    for command in (
+        "inspect",
+        "verify",
+        "publish",
+    ):
+        arguments = ("new", NAME) if command == "publish" else (NAME,)
+        shown = cli(command, *arguments)
+        assert shown.code == BAD_INPUT
+        assert shown.err.startswith(f"error: no such file: {NAME}\n")
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
@@ -195,30 +189,30 @@ def test_a_folder_with_the_name_of_a_wheel_is_refused(cli: Cli, tmp_path: Path, 
     assert shown.err.startswith(f"error: no such file: {NAME}\n")
 
 
-DAMAGES = [
-    pytest.param(lambda data: b"", id="empty"),
-    pytest.param(lambda data: b"not a zip file", id="text"),
-    pytest.param(lambda data: data[: len(data) // 2], id="half"),
-    pytest.param(lambda data: data.replace(b"PK\x01\x02", b"PK\x00\x00"), id="no directory"),
-    pytest.param(lambda data: data.replace(b"Name: flash_attn", b"Name: flash_bttn"), id="METADATA changed"),
-    pytest.param(lambda data: data.replace(b".dist-info/", b".dist_info/"), id="no dist-info"),
+DAMAGES: list[Callable[[bytes], bytes]] = [
+    lambda data: b"",
+    lambda data: b"not a zip file",
+    lambda data: data[: len(data) // 2],
+    lambda data: data.replace(b"PK\x01\x02", b"PK\x00\x00"),
+    lambda data: data.replace(b"Name: flash_attn", b"Name: flash_bttn"),
+    lambda data: data.replace(b".dist-info/", b".dist_info/"),
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_wheel_is_not_inspected(cli: Cli, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = flash_attn_wheel(tmp_path, CELL)
-    path.write_bytes(damage(path.read_bytes()))
-    assert_refused(cli("inspect", path), BAD_INPUT, error="", hint="")
+def test_a_damaged_wheel_is_not_inspected(cli: Cli, tmp_path: Path) -> None:
+    for damage in DAMAGES:
+        path = flash_attn_wheel(tmp_path, CELL)
+        path.write_bytes(damage(path.read_bytes()))
+        assert_refused(cli("inspect", path), BAD_INPUT, error="", hint="")
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_wheel_is_not_verified(cli: Cli, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = flash_attn_wheel(tmp_path, CELL)
-    path.write_bytes(damage(path.read_bytes()))
-    shown = cli("verify", path)
-    assert shown.code in (BAD_INPUT, VERIFICATION_REFUSED)
-    assert "Traceback" not in shown.err
+def test_a_damaged_wheel_is_not_verified(cli: Cli, tmp_path: Path) -> None:
+    for damage in DAMAGES:
+        path = flash_attn_wheel(tmp_path, CELL)
+        path.write_bytes(damage(path.read_bytes()))
+        shown = cli("verify", path)
+        assert shown.code in (BAD_INPUT, VERIFICATION_REFUSED)
+        assert "Traceback" not in shown.err
 
 
 def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -263,30 +257,32 @@ def test_a_release_that_another_run_holds_is_refused(cli: Cli, release: Path) ->
     assert_refused(shown, FAILED, f"in use by another run: {release}", "wait for it")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as done:
-        main([*name.split(), "--help"])
+        main([*words, "--help"])
     shown = capsys.readouterr()
-    assert done.value.code == DONE
-    assert shown.out.startswith(f"usage: wheelfactory {name} ")
-    assert shown.err == ""
+    assert (done.value.code, shown.err) == (DONE, "")
+    return shown.out
 
 
-def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert all(re.search(rf"\b{name}\b", text) for name in COMMANDS)
-    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed" in text
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        assert help_of(capsys, *name.split()).startswith(f"usage: wheelfactory {name} ")
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_help_of_a_command_names_its_subcommands(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert all(f" {inner} {summary}" in text for inner, summary in SUBCOMMANDS[name].items())
+def test_help_lists_user_commands_then_workflow_commands_then_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = " ".join(help_of(capsys).split())
+    users, _, workflows = shown.partition(" commands for workflows: ")
+    assert all(f" {name} {summary}" in users for name, summary in COMMANDS.items() if name not in WORKFLOW_COMMANDS)
+    assert " ci " not in users
+    assert workflows.startswith(f"ci: {COMMANDS['ci']} options: ")
+    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build" in workflows
+
+
+def test_help_of_a_command_names_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, commands in SUBCOMMANDS.items():
+        shown = " ".join(help_of(capsys, name).split())
+        assert all(f" {inner} {summary}" in shown for inner, summary in commands.items())
 
 
 PRINT_IMPORTED = """\
@@ -299,20 +295,31 @@ finally:
 """
 
 
-@pytest.mark.parametrize("name", ["matrix", "ci", "ci jobs", "ci answer"])
-def test_no_command_is_imported_but_the_chosen_one(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT_IMPORTED, *name.split()], env=ENVIRON, capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.rpartition("imported:")[2].split())
-    modules = {other: f"wheelfactory.commands.{other.replace(' ', '.')}" for other in NAMES if other not in SUBCOMMANDS}
-    assert {other for other, module in modules.items() if module in imported} == {name} - set(SUBCOMMANDS)
+def test_no_command_is_imported_but_the_chosen_one() -> None:
+    for name in (
+        "matrix",
+        "ci",
+        "ci jobs",
+        "ci answer",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", PRINT_IMPORTED, *name.split()],
+            env=ENVIRON,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        imported = set(done.stdout.rpartition("imported:")[2].split())
+        modules = {
+            other: f"wheelfactory.commands.{other.replace(' ', '.')}" for other in NAMES if other not in SUBCOMMANDS
+        }
+        assert {other for other, module in modules.items() if module in imported} == {name} - set(SUBCOMMANDS)
 
 
 @pytest.mark.parametrize(
     ("installed", "shown"), [(True, version("wheelfactory")), (False, "not installed")], ids=["installed", "checkout"]
 )
-def test_version_is_that_of_the_package(
+def test_version_shows_the_version_of_the_package(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: bool, shown: str
 ) -> None:
     def missing(name: str) -> str:
@@ -332,19 +339,19 @@ def test_matrix_prints_one_line_of_json(cli: Cli) -> None:
     assert "merged    fa2.8.3-rocm6.1-torch2.6.0-py3-triton" in shown.err
 
 
-def test_matrix_leaves_out_what_a_release_has(cli: Cli, release: Path) -> None:
+def test_matrix_omits_published_cells(cli: Cli, release: Path) -> None:
     shown = cli("matrix", *ONLY, "--published", release)
     assert [entry["id"] for entry in json.loads(shown.out)["include"]] == [cell for cell in CELLS if cell != CELL]
 
 
-def test_explain_says_what_a_cell_is(cli: Cli) -> None:
+def test_explain_describes_a_cell(cli: Cli) -> None:
     shown = cli("explain", CELL, "--matrix", MATRIX)
     assert shown.code == DONE
     assert shown.out.splitlines()[:3] == [CELL, "  label    rocm61torch2.6triton", "  pythons  3.10, 3.11, 3.12"]
     assert shown.err == ""
 
 
-def test_explain_takes_the_name_of_a_combination(cli: Cli) -> None:
+def test_explain_accepts_the_name_of_a_combination(cli: Cli) -> None:
     of_one_python = CELL.replace("-py3-", "-cp311-")
     assert cli("explain", of_one_python, "--matrix", MATRIX) == cli("explain", CELL, "--matrix", MATRIX)
 
@@ -355,7 +362,7 @@ def test_inspect_as_json_is_one_object_a_wheel(cli: Cli, release: Path) -> None:
     assert (shown.code, shown.err) == (DONE, "")
 
 
-def test_status_says_what_is_published_and_what_is_missing(cli: Cli, release: Path) -> None:
+def test_status_lists_published_and_missing_cells(cli: Cli, release: Path) -> None:
     shown = cli("status", release, *ONLY)
     assert shown.out.splitlines() == [f"{cell}  {'published' if cell == CELL else 'missing'}" for cell in CELLS]
     assert shown.err == f"1 of 4 cells are published in {release}, 3 are missing\n"
@@ -383,7 +390,7 @@ def test_status_of_a_wheel_that_was_yanked_and_replaced_is_published(cli: Cli, r
         assert cli("status", release, "--matrix", MATRIX, "--only", CELL).out == f"{CELL}  published\n"
 
 
-def test_index_writes_all_that_is_made_of_the_manifest(cli: Cli, release: Path) -> None:
+def test_index_writes_all_generated_files(cli: Cli, release: Path) -> None:
     kept = content_of(release)
     cli("index", release)
     before = content_of(release)
@@ -397,7 +404,7 @@ def test_index_writes_all_that_is_made_of_the_manifest(cli: Cli, release: Path) 
     assert content_of(release) == before
 
 
-def test_index_keeps_off_pages_that_no_manifest_made(cli: Cli, tmp_path: Path) -> None:
+def test_index_keeps_pages_without_a_manifest(cli: Cli, tmp_path: Path) -> None:
     page = tmp_path / "simple/other/index.html"
     page.parent.mkdir(parents=True)
     page.write_text("somebody else's")
@@ -447,7 +454,7 @@ def test_publish_below_a_file_is_refused(cli: Cli, release: Path) -> None:
     assert_refused(shown, FAILED, f"Not a directory: {release}/manifest.jsonl/below", "run the same command again")
 
 
-def test_publish_removes_what_a_killed_one_left(cli: Cli, release: Path) -> None:
+def test_publish_removes_scratch_of_a_killed_run(cli: Cli, release: Path) -> None:
     left = release / "wheels/.scratch-left/half.whl"
     left.parent.mkdir()
     left.write_bytes(b"half")
@@ -464,7 +471,7 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
-def test_publish_refuses_a_wheel_of_somebody_else(cli: Cli, tmp_path: Path) -> None:
+def test_publish_refuses_a_wheel_without_a_build_record(cli: Cli, tmp_path: Path) -> None:
     wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("publish", "new", wheel)
     assert shown.code == VERIFICATION_REFUSED
@@ -495,13 +502,20 @@ def test_verify_of_a_release_takes_the_wheels_of_its_cells(cli: Cli, release: Pa
     assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [NAME]
 
 
-def test_verify_of_a_folder_that_is_no_release(cli: Cli, tmp_path: Path) -> None:
+def test_verify_of_a_folder_without_a_release_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert_refused(cli("verify", tmp_path), BAD_INPUT, error=f"no wheels: the manifest of {tmp_path}", hint="release")
 
 
-@pytest.mark.parametrize("name", ["gpus", "import", "all,gpu", "ahead of time"])
-def test_an_extended_gate_that_there_is_not(cli: Cli, release: Path, name: str) -> None:
-    assert_refused(cli("verify", release, "--extended", name), BAD_INPUT, "unknown extended gate", "choose from all, ")
+def test_an_unknown_extended_gate_is_refused(cli: Cli, release: Path) -> None:
+    for name in (
+        "gpus",
+        "import",
+        "all,gpu",
+        "ahead of time",
+    ):
+        assert_refused(
+            cli("verify", release, "--extended", name), BAD_INPUT, "unknown extended gate", "choose from all, "
+        )
 
 
 def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> None:
@@ -574,7 +588,7 @@ def start(
     )
 
 
-def test_the_program_does_what_main_does() -> None:
+def test_the_program_exits_with_the_code_of_main() -> None:
     done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
     assert_refused(Shown(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id")
 
@@ -594,7 +608,7 @@ def test_a_closed_pipe_is_no_error(arguments: tuple[str, ...], code: int, home: 
     assert not re.search("error|exception", errors, re.IGNORECASE)
 
 
-def test_the_first_line_of_many_can_be_had(home: Mapping[str, str]) -> None:
+def test_head_can_close_the_pipe_early(home: Mapping[str, str]) -> None:
     with start(*PLAN, environ=home) as process:
         first = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, text=True)
         assert process.stdout
@@ -637,7 +651,7 @@ def unprivileged() -> tuple[str, ...]:
     [("status", ()), ("index", ()), ("publish", ("--yank", NAME))],
     ids=["status", "index", "yank"],
 )
-def test_a_release_that_may_not_be_read_is_refused(
+def test_an_unreadable_release_is_refused(
     release: Path, unprivileged: tuple[str, ...], command: str, others: tuple[str, ...]
 ) -> None:
     release.chmod(0)

@@ -141,8 +141,10 @@ def _add_commands(
     """Add the commands of a package to a parser; only the command that `words` start with gets its options."""
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
-        listed = {} if name in WORKFLOW_COMMANDS else {"help": summary}
-        subparser = subparsers.add_parser(name, description=summary, **listed)
+        if name in WORKFLOW_COMMANDS:  # without `help`, argparse leaves it off the list
+            subparser = subparsers.add_parser(name, description=summary)
+        else:
+            subparser = subparsers.add_parser(name, description=summary, help=summary)
         if not words or name != words[0]:
             continue
         if name in SUBCOMMANDS:

@@ -44,7 +44,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert everything(tmp_path) == ["new", "new/folder", "new/folder/file.txt"]
 
 
-def test_the_place_to_write_to_has_the_name_of_the_file(tmp_path: Path) -> None:
+def test_the_scratch_path_has_the_name_of_the_file(tmp_path: Path) -> None:
     """Programs read a wheel's tags off its name."""
     with atomic_path(tmp_path / "x-1-py3-none-any.whl") as written:
         written.touch()
@@ -53,7 +53,7 @@ def test_the_place_to_write_to_has_the_name_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [None, "old"], ids=["no file", "a file"])
-def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path: Path, before: str | None) -> None:
+def test_an_error_keeps_the_old_file_and_leaves_no_scratch(tmp_path: Path, before: str | None) -> None:
     path = tmp_path / "file.txt"
     if before:
         path.write_text(before)
@@ -66,7 +66,7 @@ def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path: Path, before:
     assert not before or path.read_text() == before
 
 
-def test_others_may_read_what_was_written(tmp_path: Path) -> None:
+def test_other_users_can_read_a_written_file(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_atomic(tmp_path / "file", b"")
@@ -92,7 +92,7 @@ with atomic_path(Path(sys.argv[1])) as written:
 """
 
 
-def test_a_kill_leaves_the_old_file_and_what_is_left_can_be_removed(tmp_path: Path) -> None:
+def test_a_kill_keeps_the_old_file_and_its_scratch_can_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old")
 
@@ -104,7 +104,7 @@ def test_a_kill_leaves_the_old_file_and_what_is_left_can_be_removed(tmp_path: Pa
     assert everything(tmp_path) == ["file.txt"]
 
 
-def test_scratch_is_removed_at_every_depth_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_scratch_folders_are_removed_at_every_depth(tmp_path: Path) -> None:
     for name in (".scratch-a/.scratch-b/c", "wheels/.scratch-d", "wheels/kept", "scratch-e"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / ".scratch-a/file").touch()
@@ -135,7 +135,7 @@ def test_a_scratch_folder_is_gone_even_after_an_error(tmp_path: Path) -> None:
     assert everything(tmp_path) == ["new"]
 
 
-def test_two_scratch_folders_never_meet(tmp_path: Path) -> None:
+def test_scratch_folders_are_distinct(tmp_path: Path) -> None:
     with scratch_dir(tmp_path) as one, scratch_dir(tmp_path) as two:
         assert one != two
 
@@ -161,7 +161,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_held_folder_refuses_a_second_holder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_locked_folder_cannot_be_locked_again(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     with pytest.raises(FactoryError, match="in use by another run") as caught, lock_folder(tmp_path / "folder"):
         pytest.fail("two hold one folder")
 
@@ -169,7 +169,7 @@ def test_a_held_folder_refuses_a_second_holder(tmp_path: Path, holder: subproces
     assert caught.value.hint
 
 
-def test_a_killed_holder_has_let_go(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_kill_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
 
@@ -178,7 +178,7 @@ def test_a_killed_holder_has_let_go(tmp_path: Path, holder: subprocess.Popen[str
 
 
 @pytest.mark.parametrize("error", [None, StopError()], ids=["well", "by an error"])
-def test_a_holder_whose_block_ended_has_let_go(tmp_path: Path, error: Exception | None) -> None:
+def test_the_end_of_the_block_releases_the_lock(tmp_path: Path, error: Exception | None) -> None:
     try:
         with lock_folder(tmp_path):
             if error:
@@ -190,22 +190,22 @@ def test_a_holder_whose_block_ended_has_let_go(tmp_path: Path, error: Exception 
         pass
 
 
-def test_two_folders_may_be_held_at_once(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_two_folders_can_be_locked_at_once(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     with lock_folder(tmp_path / "other"):
         assert holder.poll() is None
 
 
-def test_an_error_of_the_block_is_not_taken_for_a_held_folder(tmp_path: Path) -> None:
+def test_a_blocking_error_of_the_block_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError, match="a full pipe"), lock_folder(tmp_path):
         raise BlockingIOError("a full pipe")
 
 
-def test_holding_a_folder_writes_nothing_into_it(tmp_path: Path) -> None:
+def test_a_lock_writes_no_file(tmp_path: Path) -> None:
     with lock_folder(tmp_path):
         assert everything(tmp_path) == []
 
 
-def test_a_scratch_folder_that_another_run_removes_before_it_is_held_is_made_again(
+def test_a_scratch_folder_removed_before_its_lock_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Path] = []

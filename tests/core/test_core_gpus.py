@@ -10,18 +10,15 @@ from fake_gpus import make_nodes
 from wheelfactory.core.gpus import PRODUCTS, arch_sort_key, product_names, read_gpu_archs
 
 
-@pytest.mark.parametrize(
-    ("arch", "text"),
-    [
+def test_an_arch_has_its_product_names() -> None:
+    for arch, text in (
         ("gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"),
         ("gfx906", "Instinct MI50, MI60, Radeon VII"),
         ("gfx1151", "Ryzen AI Max (Strix Halo), Radeon 8050S, 8060S"),
         ("gfx90a:xnack-", product_names("gfx90a")),
         ("gfx9999", ""),
-    ],
-)
-def test_an_arch_is_told_by_the_gpus_that_people_know(arch: str, text: str) -> None:
-    assert product_names(arch) == text
+    ):
+        assert product_names(arch) == text
 
 
 def test_archs_are_sorted_by_generation_and_not_as_text() -> None:
@@ -55,7 +52,7 @@ def test_the_arch_of_a_gpu(tmp_path: Path, version: int, arch: str) -> None:
     assert read_gpu_archs(make_nodes(tmp_path, version)) == [arch]
 
 
-def test_processors_are_no_gpus(tmp_path: Path) -> None:
+def test_cpu_nodes_are_skipped(tmp_path: Path) -> None:
     assert read_gpu_archs(make_nodes(tmp_path, 0, 0, 90402, 90402)) == ["gfx942", "gfx942"]
 
 
@@ -69,7 +66,7 @@ def test_a_machine_without_the_driver_has_no_gpu(tmp_path: Path) -> None:
     assert read_gpu_archs(tmp_path / "no driver") == []
 
 
-def test_a_gpu_that_this_container_may_not_use_is_none(tmp_path: Path) -> None:
+def test_a_gpu_hidden_from_the_container_is_skipped(tmp_path: Path) -> None:
     nodes = make_nodes(tmp_path, 90402, 110000)
     (nodes / "1/properties").unlink()
     (nodes / "1/properties").symlink_to("/proc/self/mem")  # can be opened, and not read
@@ -77,7 +74,7 @@ def test_a_gpu_that_this_container_may_not_use_is_none(tmp_path: Path) -> None:
     assert read_gpu_archs(nodes) == ["gfx942"]
 
 
-def test_a_node_of_an_old_driver_is_none(tmp_path: Path) -> None:
+def test_a_node_without_a_version_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     (tmp_path / "0/properties").write_text("simd_count 256\n")
 

@@ -35,7 +35,7 @@ def test_each_arch_counts_once(tmp_path: Path) -> None:
     assert read_host({"PATH": ""}, nodes).gpu_archs == ("gfx942", "gfx90a")
 
 
-def test_cores_and_memory_are_those_that_may_be_used(tmp_path: Path) -> None:
+def test_cores_and_memory_are_the_usable_ones(tmp_path: Path) -> None:
     machine = read_host({"PATH": ""}, tmp_path)
 
     assert machine.cores == len(os.sched_getaffinity(0))
@@ -52,7 +52,7 @@ def test_cores_and_memory_are_those_that_may_be_used(tmp_path: Path) -> None:
         pytest.param("", None, id="empty"),
     ],
 )
-def test_the_version_of_rocm_is_what_its_info_says(tmp_path: Path, text: str, version: str | None) -> None:
+def test_the_rocm_version_comes_from_its_info_file(tmp_path: Path, text: str, version: str | None) -> None:
     rocm = make_rocm(tmp_path / "rocm", version=text)
 
     assert read_host({"ROCM_PATH": str(rocm), "PATH": ""}, tmp_path).rocm == version
@@ -66,13 +66,13 @@ def test_the_version_of_rocm_is_what_its_info_says(tmp_path: Path, text: str, ve
         pytest.param("#!/no/such/interpreter\n", None, id="it does not start"),
     ],
 )
-def test_without_that_it_is_what_hipcc_says(tmp_path: Path, hipcc: str, version: str | None) -> None:
+def test_without_an_info_file_the_version_comes_from_hipcc(tmp_path: Path, hipcc: str, version: str | None) -> None:
     rocm = make_rocm(tmp_path / "rocm", version=None, hipcc=hipcc)
 
     assert read_host({"ROCM_PATH": str(rocm), "PATH": ""}, tmp_path).rocm == version
 
 
-def test_rocm_is_looked_for_where_the_environment_says_then_on_path_then_in_opt(tmp_path: Path) -> None:
+def test_rocm_is_searched_in_the_environment_then_on_path_then_in_opt(tmp_path: Path) -> None:
     names = ("ROCM_PATH", "ROCM_HOME", "PATH")
     folders = [make_rocm(tmp_path / name) for name in names]
     environ = {"ROCM_PATH": str(folders[0]), "ROCM_HOME": str(folders[1]), "PATH": f"{folders[2]}/bin"}
@@ -85,7 +85,7 @@ def test_rocm_is_looked_for_where_the_environment_says_then_on_path_then_in_opt(
     assert find_rocm(environ) == host.OPT_ROCM
 
 
-def test_a_hipcc_on_path_may_be_a_link(tmp_path: Path) -> None:
+def test_a_link_to_hipcc_on_path_is_resolved(tmp_path: Path) -> None:
     rocm = make_rocm(tmp_path / "rocm")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/hipcc").symlink_to(rocm / "bin/hipcc")

@@ -83,15 +83,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_busy_server_is_asked_again(
-    server: Server, session: requests.Session, pauses: list[float], status: int
-) -> None:
+def test_a_busy_server_is_retried(server: Server, session: requests.Session, pauses: list[float], status: int) -> None:
     server.faults = [(status, {})] * 3
     assert session.get(server.url).status_code == 200
     assert len(server.asked) == 4
 
 
-def test_a_server_that_stays_busy_is_given_up(server: Server, session: requests.Session, pauses: list[float]) -> None:
+def test_retries_of_a_busy_server_are_limited(server: Server, session: requests.Session, pauses: list[float]) -> None:
     server.faults = [(503, {})] * 9
     with pytest.raises(requests.RequestException) as failed:
         session.get(server.url)
@@ -100,18 +98,20 @@ def test_a_server_that_stays_busy_is_given_up(server: Server, session: requests.
 
 
 @pytest.mark.parametrize("status", [400, 403, 404])
-def test_a_refusal_is_an_answer(server: Server, session: requests.Session, status: int) -> None:
+def test_a_client_error_is_not_retried(server: Server, session: requests.Session, status: int) -> None:
     server.faults = [(status, {})]
     assert session.get(server.url).status_code == status
 
 
-def test_what_may_change_something_is_asked_once(server: Server, session: requests.Session) -> None:
+def test_a_post_is_not_retried(server: Server, session: requests.Session) -> None:
     server.faults = [(503, {})]
     assert session.post(server.url).status_code == 503
     assert server.asked == ["POST"]
 
 
-def test_a_pause_that_a_server_asks_for_is_kept(server: Server, session: requests.Session, pauses: list[float]) -> None:
+def test_a_retry_waits_as_long_as_the_server_asks(
+    server: Server, session: requests.Session, pauses: list[float]
+) -> None:
     server.faults = [(429, {"Retry-After": str(http.LONGEST_PAUSE_S)})]
     assert session.get(server.url).status_code == 200
     assert pauses == [http.LONGEST_PAUSE_S]
@@ -119,7 +119,7 @@ def test_a_pause_that_a_server_asks_for_is_kept(server: Server, session: request
 
 @pytest.mark.parametrize("asked", ["61", "86400", "Fri, 31 Dec 2999 23:59:59 GMT"])
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_longer_pause_is_not_slept_through(
+def test_a_retry_after_a_long_pause_is_refused(
     server: Server, session: requests.Session, pauses: list[float], status: int, asked: str
 ) -> None:
     server.faults = [(status, {"Retry-After": asked})]
@@ -129,31 +129,31 @@ def test_a_longer_pause_is_not_slept_through(
     assert (len(server.asked), pauses) == (1, [])
 
 
-def test_without_retries_every_status_is_an_answer(server: Server) -> None:
+def test_without_retries_every_status_is_returned(server: Server) -> None:
     server.faults = [(503, {"Retry-After": "86400"})]
     with http_session(retries=0) as session:
         assert session.get(server.url).status_code == 503
 
 
-def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
+def test_an_unresponsive_server_times_out(server: Server) -> None:
     server.silent.clear()
     with http_session(timeout=0.1, retries=0) as session, pytest.raises(requests.Timeout) as failed:
         session.get(server.url)
     assert http_error_reason(failed.value) == "Read timed out. (read timeout=0.1)"
 
 
-def test_a_call_may_have_a_time_limit_of_its_own(server: Server) -> None:
+def test_a_call_can_set_its_own_timeout(server: Server) -> None:
     server.silent.clear()
     with http_session(retries=0) as session, pytest.raises(requests.Timeout, match=r"read timeout=0\.2"):
         session.get(server.url, timeout=0.2)
 
 
-def test_pip_cert_names_the_authorities() -> None:
+def test_pip_cert_names_the_ca_bundle() -> None:
     assert http_session({"PIP_CERT": "/etc/own.pem"}).verify == "/etc/own.pem"
     assert http_session({"PIP_CERT": ""}).verify is True
 
 
-def test_a_failure_is_told_without_what_wraps_it_and_without_keys() -> None:
+def test_an_error_reason_has_no_wrapper_and_no_access_key() -> None:
     with http_session(retries=0) as session, pytest.raises(requests.RequestException) as failed:
         session.get("http://127.0.0.1:9/?key=secret")
     assert http_error_reason(failed.value) == "Failed to establish a new connection: [Errno 111] Connection refused"
@@ -173,13 +173,18 @@ def answer(link: str) -> requests.Response:
 REFUSAL = PublishError("the list goes on elsewhere", "tags", "check the address")
 
 
-def test_a_list_goes_on_where_its_link_says() -> None:
+def test_the_next_page_comes_from_the_link_header() -> None:
     assert next_page_url(answer('</list?page=2>; rel="next"'), "https://host", REFUSAL) == "https://host/list?page=2"
     assert next_page_url(answer('</list?page=1>; rel="prev"'), "https://host", REFUSAL) is None
 
 
-@pytest.mark.parametrize("link", ["https://other/list", "http://host/list", "https://host:444/list", "//other/list"])
-def test_a_list_does_not_go_on_at_another_host(link: str) -> None:
-    with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
-        next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
-    assert refused.value.hint == "check the address"
+def test_the_next_page_must_be_on_the_same_host() -> None:
+    for link in (
+        "https://other/list",
+        "http://host/list",
+        "https://host:444/list",
+        "//other/list",
+    ):
+        with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
+            next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
+        assert refused.value.hint == "check the address"

@@ -24,29 +24,33 @@ def test_the_first_distribution_of_a_name_is_the_one_that_python_takes(python: s
     assert [found.version for found in packages.distributions("Flash.Attn")] == ["2.8.3", "2.7.4"]
 
 
-def test_what_the_asking_python_has_is_not_seen(python: str) -> None:
+def test_packages_of_the_running_python_are_not_found(python: str) -> None:
     assert list(find_packages([python], {}).distributions("pytest")) == []
 
 
-def test_an_isolated_python_does_not_look_where_variables_say(python: str, tmp_path: Path) -> None:
+def test_an_isolated_python_ignores_pythonpath(python: str, tmp_path: Path) -> None:
     write_metadata(tmp_path, "flash-attn", "2.8.3")
     assert list(find_packages([python, "-I"], {"PYTHONPATH": str(tmp_path)}).distributions("flash-attn")) == []
 
 
-def test_where_modules_are_is_told_without_importing_them(python: str, tmp_path: Path) -> None:
+def test_module_files_are_found_without_an_import(python: str, tmp_path: Path) -> None:
     module = write(tmp_path / "flash_attn/__init__.py", "raise SystemExit('imported')")
     packages = find_packages([python], {"PYTHONPATH": str(tmp_path)}, modules=["flash_attn", "absent"])
     assert packages.origins == {"flash_attn": str(module), "absent": None}
 
 
-def test_what_was_installed_since_is_found(python: str, tmp_path: Path) -> None:
+def test_a_package_installed_later_is_found(python: str, tmp_path: Path) -> None:
     environ = {"PYTHONPATH": str(tmp_path)}
     assert list(find_packages([python], environ).distributions("flash-attn")) == []
     write_metadata(tmp_path, "flash-attn", "2.8.3")
     assert len(list(find_packages([python], environ).distributions("flash-attn"))) == 1
 
 
-@pytest.mark.parametrize("name", ["/nowhere/python", "/bin/false", "/bin/true"])
-def test_what_is_no_python_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
-        find_packages([name], {})
+def test_a_program_that_is_not_python_is_refused() -> None:
+    for name in (
+        "/nowhere/python",
+        "/bin/false",
+        "/bin/true",
+    ):
+        with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
+            find_packages([name], {})

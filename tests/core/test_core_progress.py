@@ -99,7 +99,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not COLOUR.search(run_two_steps(terminal()))
 
 
-def test_a_terminal_that_knows_no_escape_codes_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
 
     text = run_two_steps(terminal())
@@ -125,7 +125,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_long_step_says_now_and_then_how_far_it_is_and_how_long_it_takes(clock: Clock) -> None:
+def test_a_long_step_prints_progress_and_time_left(clock: Clock) -> None:
     console = pipe()
 
     with Steps(1, console) as steps, steps.step("build a") as part:
@@ -141,7 +141,7 @@ def test_a_long_step_says_now_and_then_how_far_it_is_and_how_long_it_takes(clock
     ]
 
 
-def test_nothing_done_yet_says_nothing_of_the_time_left(clock: Clock) -> None:
+def test_no_time_left_is_shown_before_any_progress(clock: Clock) -> None:
     console = pipe()
 
     with Steps(1, console) as steps, steps.step("build a") as part:
@@ -152,7 +152,7 @@ def test_nothing_done_yet_says_nothing_of_the_time_left(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("make", [pipe, terminal], ids=["pipe", "terminal"])
-def test_a_step_that_failed_is_counted_and_said_to_have(make: Callable[[], Console]) -> None:
+def test_a_failed_step_is_counted_and_shown_as_failed(make: Callable[[], Console]) -> None:
     console = make()
 
     with Steps(2, console) as steps:
@@ -165,7 +165,7 @@ def test_a_step_that_failed_is_counted_and_said_to_have(make: Callable[[], Conso
     assert re.search(r"\[2/2\] build b: \d+\.\d s", written(console))
 
 
-def test_an_interrupted_run_gives_the_terminal_back() -> None:
+def test_an_interrupt_restores_the_terminal() -> None:
     console = terminal()
 
     with pytest.raises(KeyboardInterrupt), Steps(1, console) as steps, steps.step("build a"):
@@ -175,7 +175,7 @@ def test_an_interrupted_run_gives_the_terminal_back() -> None:
 
 
 @pytest.mark.parametrize("console", [pipe, terminal])
-def test_what_a_stage_announces_is_shown_while_steps_run_and_not_after(console: Callable[[], Console]) -> None:
+def test_log_messages_are_shown_only_while_steps_run(console: Callable[[], Console]) -> None:
     shown = console()
     with Steps(1, shown) as steps, steps.step("build a"):
         progress.logger.info("installing %s", "torch==2.13.0+cpu")

@@ -67,22 +67,26 @@ EINOPS = {
 }
 
 
-@pytest.fixture(params=READERS)
-def read(request: pytest.FixtureRequest) -> Reader:
-    """Each of the two readers, from bytes to rows."""
-    return READERS[request.param]
+def read(data: bytes) -> list[Sequence[Any]]:
+    """The rows of each of the two readers."""
+    return [parse(data) for parse in READERS.values()]
 
 
 def line(row: object) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-def refusal(read: Reader, data: bytes) -> str:
-    with pytest.raises(InputError) as refused:
-        read(data)
-    assert str(refused.value).isprintable()
-    assert refused.value.hint
-    return str(refused.value)
+def refusal(data: bytes) -> str:
+    """The error of the two readers, which must be the same."""
+    messages = set()
+    for parse in READERS.values():
+        with pytest.raises(InputError) as refused:
+            parse(data)
+        assert refused.value.hint
+        messages.add(str(refused.value))
+    (message,) = messages
+    assert message.isprintable()
+    return message
 
 
 def text_of(**changes: object) -> bytes:
@@ -97,210 +101,211 @@ def text_of(**changes: object) -> bytes:
 # -- formats
 
 
-def test_rows_of_the_first_format_have_no_number_and_are_read(read: Reader) -> None:
-    assert len(read(line(ROW) + line(EINOPS))) == 2
+def test_rows_without_a_format_are_read() -> None:
+    assert [len(rows) for rows in read(line(ROW) + line(EINOPS))] == [2, 2]
 
 
-def test_a_row_means_the_same_in_either_format(read: Reader) -> None:
+def test_a_row_means_the_same_in_either_format() -> None:
     assert read(line({"format": ROW_FORMAT, **ROW})) == read(line(ROW))
 
 
-@pytest.mark.parametrize("number", [ROW_FORMAT + 1, 10**18])
-def test_a_row_of_a_newer_format_is_refused_in_the_same_words(read: Reader, number: int) -> None:
-    said = refusal(read, line(ROW) + line({"format": number, "anything": ["else"]}))
-    assert said.startswith(f"needs a newer wheelfactory: manifest.jsonl:2 is of format {number}")
+def test_a_row_of_a_newer_format_is_refused() -> None:
+    for number in (
+        ROW_FORMAT + 1,
+        10**18,
+    ):
+        said = refusal(line(ROW) + line({"format": number, "anything": ["else"]}))
+        assert said.startswith(f"needs a newer wheelfactory: manifest.jsonl:2 is of format {number}")
 
 
-@pytest.mark.parametrize("number", [0, -1, True, None, "2", 2.0, [2]])
-def test_what_is_no_number_of_a_format_is_refused(read: Reader, number: object) -> None:
-    assert "manifest.jsonl:1: format: not one" in refusal(read, line({"format": number, **ROW}))
+def test_an_invalid_format_is_refused() -> None:
+    for number in (
+        0,
+        -1,
+        True,
+        None,
+        "2",
+        2.0,
+        [2],
+    ):
+        assert "manifest.jsonl:1: format: invalid" in refusal(line({"format": number, **ROW}))
 
 
 # -- lines
 
 
-def test_an_empty_manifest_has_no_rows(read: Reader) -> None:
-    assert read(b"") == ()
+def test_an_empty_manifest_has_no_rows() -> None:
+    assert read(b"") == [(), ()]
 
 
-def test_the_last_line_need_not_end(read: Reader) -> None:
+def test_the_last_line_can_lack_its_line_feed() -> None:
     assert read(line(ROW)[:-1]) == read(line(ROW))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"\n", id="a blank line alone"),
-        pytest.param(line(ROW) + b"\n", id="a blank line at the end"),
-        pytest.param(b"\n" + line(ROW), id="a blank line at the start"),
-        pytest.param(b"  \n", id="blanks"),
-        pytest.param(line(ROW).replace(b"\n", b"\r\n"), id="CRLF"),
-        pytest.param(b"\xef\xbb\xbf" + line(ROW), id="byte order mark"),
-        pytest.param(line(ROW)[:-20], id="cut off"),
-        pytest.param(line(ROW)[:-1] * 2, id="two on a line"),
-        pytest.param(b"[]\n", id="a list"),
-        pytest.param(b"null\n", id="nothing"),
-        pytest.param(line(ROW).decode().encode("utf-16"), id="UTF-16"),
-    ],
-)
-def test_a_line_is_one_object_and_nothing_else(read: Reader, data: bytes) -> None:
-    assert refusal(read, data).startswith("not a manifest row: manifest.jsonl:")
+def test_a_line_is_one_object_and_nothing_else() -> None:
+    for data in (
+        (b"\n"),
+        (line(ROW) + b"\n"),
+        (b"\n" + line(ROW)),
+        (b"  \n"),
+        (line(ROW).replace(b"\n", b"\r\n")),
+        (b"\xef\xbb\xbf" + line(ROW)),
+        (line(ROW)[:-20]),
+        (line(ROW)[:-1] * 2),
+        (b"[]\n"),
+        (b"null\n"),
+        (line(ROW).decode().encode("utf-16")),
+    ):
+        assert refusal(data).startswith("not a manifest row: manifest.jsonl:")
 
 
-def test_two_rows_of_one_file_are_refused_with_both_lines(read: Reader) -> None:
-    said = refusal(read, line(ROW) + line(EINOPS) + line({**ROW, "sha256": "3" * 64}))
+def test_two_rows_of_one_file_are_refused_with_both_lines() -> None:
+    said = refusal(line(ROW) + line(EINOPS) + line({**ROW, "sha256": "3" * 64}))
     assert said.startswith("not a manifest row: manifest.jsonl:3: filename: also in line 1")
 
 
 # -- JSON
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        pytest.param(b'{"size":1,' + line(ROW)[1:], "a key twice", id="a key twice"),
-        pytest.param(
-            text_of(gates='[{"gate":"a","status":"passed","gate":"b"}]'), "a key twice", id="a key twice below"
-        ),
-        pytest.param(text_of(size="NaN"), "NaN is no number", id="NaN"),
-        pytest.param(text_of(size="-Infinity"), "-Infinity is no number", id="infinity"),
-        pytest.param(text_of(size="1e999"), "too large", id="a number that is infinite"),
-        pytest.param(text_of(size="1" * 5000), "too long", id="a number of 5,000 digits"),
-        pytest.param(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "", id="too deep to parse"),
-        pytest.param(text_of(x="[" * 9 + "]" * 9), "nested too deep", id="deeper than any row"),
-        pytest.param(text_of(source=r'"\ud800"'), "control characters", id="half a character"),
-        pytest.param(line(ROW).replace(b"flash-attn", b"\xff"), "Invalid JSON", id="not UTF-8"),
-    ],
-)
-def test_json_that_readers_could_take_for_different_things_is_refused(read: Reader, data: bytes, why: str) -> None:
-    said = refusal(read, data)
-    assert said.startswith("not a manifest row: manifest.jsonl:1: ")
-    assert why in said
+def test_json_that_parsers_read_differently_is_refused() -> None:
+    for data, why in (
+        (b'{"size":1,' + line(ROW)[1:], "a key twice"),
+        (text_of(gates='[{"gate":"a","status":"passed","gate":"b"}]'), "a key twice"),
+        (text_of(size="NaN"), "NaN is not a number"),
+        (text_of(size="-Infinity"), "-Infinity is not a number"),
+        (text_of(size="1e999"), "too large"),
+        (text_of(size="1" * 5000), "too long"),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", ""),
+        (text_of(x="[" * 9 + "]" * 9), "nested too deep"),
+        (text_of(source=r'"\ud800"'), "control characters"),
+        (line(ROW).replace(b"flash-attn", b"\xff"), "Invalid JSON"),
+    ):
+        said = refusal(data)
+        assert said.startswith("not a manifest row: manifest.jsonl:1: ")
+        assert why in said
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_no_figure_of_a_gate_is_read_that_is_not_finite(read: Reader, number: str) -> None:
-    gates = f'[{{"gate":"size","status":"passed","figures":{{"a":{number}}}}}]'
-    assert "Invalid JSON" in refusal(read, text_of(gates=gates))
+def test_a_figure_of_a_gate_must_be_finite() -> None:
+    for number in (
+        "NaN",
+        "Infinity",
+        "1e999",
+    ):
+        gates = f'[{{"gate":"size","status":"passed","figures":{{"a":{number}}}}}]'
+        assert "Invalid JSON" in refusal(text_of(gates=gates))
 
 
 # -- fields
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("project", name) for name in ("..", ".", "../../../x", "a/b", "Flash_Attn", "", "-a", "a--b", "é", 1, None)),
-        *(
-            ("version", text)
-            for text in ("2.8.3 --pre", "v2.8.3", "02.8.3", "2.8.3+A", "2.8.3+a_b", "1-1", "", "..", None)
-        ),
-        *(
-            ("filename", name)
-            for name in ("../" + WHEEL, "x\\" + WHEEL, "wheels/" + WHEEL, WHEEL + "/..", "..", "a.whl")
-        ),
-        ("filename", WHEEL.replace("-cp311-cp311", "-cp311")),
-        ("filename", WHEEL.replace("flash_attn", "flash__attn")),
-        ("filename", WHEEL.replace("_x86_64", "_" * 200 + "x86_64")),
-        ("filename", None),
-        *(("sha256", text) for text in ("0" * 63, "A" * 64, "0" * 64 + "\n", None)),
-        ("metadata_sha256", ""),
-        *(("size", size) for size in (0, -1, 1 << 63, True, "1", 1.0, None)),
-        *(
-            ("requires_python", text)
-            for text in ("3.9", ">=3.9 or so", ">=" + "9" * 5000, ">=3.9\n", "~=3", "===3", None, 3)
-        ),
-        *(
-            ("published", text)
-            for text in ("2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "once", "0001-01-01T00:00:00Z")
-        ),
-        *(("published", time) for time in (0, None, "2026-01-01", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00+24:00")),
-        *(("cell", text) for text in ("fa2.8.3", "", 1, CELL.replace("6.4", "6.3"), CELL.replace("2.8.3", "2.8.2"))),
-        ("cell", CELL.replace("ck", "triton").replace("cp311", "py3")),
-        *(("label", text) for text in ("rocm710torch2.9", "", 1, "rocm64torch2.10", "rocm64torch2.9triton", "../..")),
-        *(("offload_archs", archs) for archs in ("gfx942", ["x"], ["gfx942\x1b[2J"], [1], None)),
-        *(("cxx11_abi", abi) for abi in ("yes", 1)),
-        *(("glibc", text) for text in ("new", "2", "2.28\n", "2." + "9" * 5000, 2.28)),
-        *(("source", text) for text in (1, "a\nb", "x" * (LONGEST_TEXT + 1))),
-        *(
-            ("yanked", text)
-            for text in ("", " ", 1, True, "a\x1b[2J", "a\nb", "a\x00", "a\x85", "x" * (LONGEST_TEXT + 1))
-        ),
-        *(("yanked", f"a{mark}b") for mark in "\u202a\u202e\u2066\u2069\u2028\u2029"),
-        ("gates", None),
-        ("gates", {}),
-        ("gates", [[]]),
-        ("gates", [{"gate": "import"}]),
-        ("gates", [{"gate": 1, "status": "passed"}]),
-        ("gates", [GATE, {**GATE, "status": "failed"}]),
-        ("gates", [{**GATE, "versions": {"gpu": "gfx942; reboot"}}]),
-        ("gates", [{**GATE, "versions": 1}]),
-        ("gates", [{**GATE, "detail": "a\x1b[2J"}]),
-        ("gates", [{**GATE, "detail": "x" * (LONGEST_TEXT + 1)}]),
-        ("gates", [{**GATE, "findings": [{**FINDING, "found": "\u202e"}]}]),
-        ("gates", [{**GATE, "figures": {"\x07": 1}}]),
-        ("evidence", [1]),
-        ("evidence", [{**EVIDENCE, "arch": "gfx942\x1b[2J"}]),
-        ("evidence", [{**EVIDENCE, "arch": "sm_90"}]),
-        ("evidence", [{**EVIDENCE, "arch": None}]),
-        ("evidence", [{**EVIDENCE, "time": "2026-11-22T09:30:00"}]),
-        ("evidence", [{**EVIDENCE, "device": "AMD\u2066"}]),
-    ],
+INVALID_VALUES: tuple[tuple[str, object], ...] = (
+    *(("project", name) for name in ("..", ".", "../../../x", "a/b", "Flash_Attn", "", "-a", "a--b", "é", 1, None)),
+    *(("version", text) for text in ("2.8.3 --pre", "v2.8.3", "02.8.3", "2.8.3+A", "2.8.3+a_b", "1-1", "", "..", None)),
+    *(("filename", name) for name in ("../" + WHEEL, "x\\" + WHEEL, "wheels/" + WHEEL, WHEEL + "/..", "..", "a.whl")),
+    ("filename", WHEEL.replace("-cp311-cp311", "-cp311")),
+    ("filename", WHEEL.replace("flash_attn", "flash__attn")),
+    ("filename", WHEEL.replace("_x86_64", "_" * 200 + "x86_64")),
+    ("filename", None),
+    *(("sha256", text) for text in ("0" * 63, "A" * 64, "0" * 64 + "\n", None)),
+    ("metadata_sha256", ""),
+    *(("size", size) for size in (0, -1, 1 << 63, True, "1", 1.0, None)),
+    *(
+        ("requires_python", text)
+        for text in ("3.9", ">=3.9 or so", ">=" + "9" * 5000, ">=3.9\n", "~=3", "===3", None, 3)
+    ),
+    *(("published", text) for text in ("2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "once", "0001-01-01T00:00:00Z")),
+    *(("published", time) for time in (0, None, "2026-01-01", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00+24:00")),
+    *(("cell", text) for text in ("fa2.8.3", "", 1, CELL.replace("6.4", "6.3"), CELL.replace("2.8.3", "2.8.2"))),
+    ("cell", CELL.replace("ck", "triton").replace("cp311", "py3")),
+    *(("label", text) for text in ("rocm710torch2.9", "", 1, "rocm64torch2.10", "rocm64torch2.9triton", "../..")),
+    *(("offload_archs", archs) for archs in ("gfx942", ["x"], ["gfx942\x1b[2J"], [1], None)),
+    *(("cxx11_abi", abi) for abi in ("yes", 1)),
+    *(("glibc", text) for text in ("new", "2", "2.28\n", "2." + "9" * 5000, 2.28)),
+    *(("source", text) for text in (1, "a\nb", "x" * (LONGEST_TEXT + 1))),
+    *(("yanked", text) for text in ("", " ", 1, True, "a\x1b[2J", "a\nb", "a\x00", "a\x85", "x" * (LONGEST_TEXT + 1))),
+    *(("yanked", f"a{mark}b") for mark in "\u202a\u202e\u2066\u2069\u2028\u2029"),
+    ("gates", None),
+    ("gates", {}),
+    ("gates", [[]]),
+    ("gates", [{"gate": "import"}]),
+    ("gates", [{"gate": 1, "status": "passed"}]),
+    ("gates", [GATE, {**GATE, "status": "failed"}]),
+    ("gates", [{**GATE, "versions": {"gpu": "gfx942; reboot"}}]),
+    ("gates", [{**GATE, "versions": 1}]),
+    ("gates", [{**GATE, "detail": "a\x1b[2J"}]),
+    ("gates", [{**GATE, "detail": "x" * (LONGEST_TEXT + 1)}]),
+    ("gates", [{**GATE, "findings": [{**FINDING, "found": "\u202e"}]}]),
+    ("gates", [{**GATE, "figures": {"\x07": 1}}]),
+    ("evidence", [1]),
+    ("evidence", [{**EVIDENCE, "arch": "gfx942\x1b[2J"}]),
+    ("evidence", [{**EVIDENCE, "arch": "sm_90"}]),
+    ("evidence", [{**EVIDENCE, "arch": None}]),
+    ("evidence", [{**EVIDENCE, "time": "2026-11-22T09:30:00"}]),
+    ("evidence", [{**EVIDENCE, "device": "AMD\u2066"}]),
 )
-def test_a_value_that_the_factory_would_not_write_is_refused(read: Reader, field: str, value: object) -> None:
-    said = refusal(read, line(EINOPS) + line({**ROW, field: value}))
-    assert said.startswith(f"not a manifest row: manifest.jsonl:2: {field}")
 
 
-@pytest.mark.parametrize("field", ["project", "version", "filename", "sha256", "size", "requires_python", "published"])
-def test_a_missing_field_is_named(read: Reader, field: str) -> None:
-    without = {name: value for name, value in ROW.items() if name != field}
-    assert refusal(read, line(without)) == f"not a manifest row: manifest.jsonl:1: {field}: missing"
+def test_an_invalid_value_is_refused_with_its_field() -> None:
+    for field, value in INVALID_VALUES:
+        said = refusal(line(EINOPS) + line({**ROW, field: value}))
+        assert said.startswith(f"not a manifest row: manifest.jsonl:2: {field}")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"filename": "einops-2.8.3+rocm64torch2.9-py3-none-any.whl"}, id="of another project"),
-        pytest.param({"filename": WHEEL.replace("2.8.3", "2.8.2")}, id="of another version"),
-        pytest.param({"filename": WHEEL.replace("2.8.3", "2.8.3.0")}, id="of a version written otherwise"),
-        pytest.param({"filename": WHEEL.replace("rocm64", "rocm63")}, id="of another label"),
-    ],
-)
-def test_a_file_name_is_of_the_project_and_the_version_of_its_row(read: Reader, changes: dict[str, str]) -> None:
-    assert "filename: not of flash-attn 2.8.3+rocm64torch2.9" in refusal(read, line({**ROW, **changes}))
+def test_a_missing_field_is_named() -> None:
+    for field in (
+        "project",
+        "version",
+        "filename",
+        "sha256",
+        "size",
+        "requires_python",
+        "published",
+    ):
+        without = {name: value for name, value in ROW.items() if name != field}
+        assert refusal(line(without)) == f"not a manifest row: manifest.jsonl:1: {field}: missing"
 
 
-@pytest.mark.parametrize("given", [("cell", "label"), ("cell",), ("label",), ()])
-def test_cell_and_label_agree_with_the_version_where_they_are_given(read: Reader, given: tuple[str, ...]) -> None:
-    without = {name: value for name, value in ROW.items() if name in given or name not in ("cell", "label")}
-    assert read(line(without))
+def test_a_file_name_must_match_project_and_version() -> None:
+    for changes in (
+        ({"filename": "einops-2.8.3+rocm64torch2.9-py3-none-any.whl"}),
+        ({"filename": WHEEL.replace("2.8.3", "2.8.2")}),
+        ({"filename": WHEEL.replace("2.8.3", "2.8.3.0")}),
+        ({"filename": WHEEL.replace("rocm64", "rocm63")}),
+    ):
+        assert "filename: not a wheel of flash-attn 2.8.3+rocm64torch2.9" in refusal(line({**ROW, **changes}))
 
 
-def test_a_build_from_a_commit_has_the_commit_in_its_label_and_version_alone(read: Reader) -> None:
+def test_cell_and_label_are_optional() -> None:
+    for kept in (
+        ("cell", "label"),
+        ("cell",),
+        ("label",),
+        (),
+    ):
+        without = {name: value for name, value in ROW.items() if name in kept or name not in ("cell", "label")}
+        assert all(read(line(without)))
+
+
+def test_a_build_from_a_commit_needs_the_commit_in_its_label() -> None:
     row = {**ROW, "filename": WHEEL.replace("2.9", "2.9git0123abc"), "version": ROW["version"] + "git0123abc"}
-    assert read(line({**row, "label": ROW["label"] + "git0123abc"}))
-    assert "label: not that of" in refusal(read, line(row))
+    assert all(read(line({**row, "label": ROW["label"] + "git0123abc"})))
+    assert "label: does not match" in refusal(line(row))
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_a_file_has_no_url_or_one_by_https_or_on_loopback() -> None:
+    for url in (
         None,
         f"https://files.example/v1/{WHEEL}",
         f"https://files.example:8443/v1/{WHEEL.replace('+', '%2B')}",
         f"http://127.0.0.1:8000/{WHEEL}",
         f"http://localhost/{WHEEL}",
         f"http://[::1]:8000/{WHEEL}",
-    ],
-)
-def test_a_file_is_beside_the_manifest_or_at_an_address_of_https(read: Reader, url: str | None) -> None:
-    assert read(line({**ROW, "url": url}))
+    ):
+        assert all(read(line({**ROW, "url": url})))
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_any_other_url_is_refused() -> None:
+    for url in (
         *(
             "javascript:alert(1)",
             "JavaScript:alert(1)",
@@ -327,17 +332,15 @@ def test_a_file_is_beside_the_manifest_or_at_an_address_of_https(read: Reader, u
         *("https://files.example/$(reboot)", "https://files.example/x.whl;reboot", "https://files.example/x.whl'"),
         *("https://files.example/x.whl\n", "https://files.example/\u202ex.whl", "https://files.example/é.whl", 1),
         "file://server/share/x.whl",
-    ],
-)
-def test_no_other_address_reaches_an_index(read: Reader, url: object) -> None:
-    assert "manifest.jsonl:1: url: " in refusal(read, line({**ROW, "url": url}))
+    ):
+        assert "manifest.jsonl:1: url: " in refusal(line({**ROW, "url": url}))
 
 
 # -- forms
 
 
 @given(st.from_regex(ROW_FORMS["filename"], fullmatch=True))
-def test_a_file_name_of_this_form_is_one_of_a_wheel(name: str) -> None:
+def test_the_form_of_a_file_name_matches_wheels_only(name: str) -> None:
     parts = ROW_FORMS["filename"].fullmatch(name)
     assert parts
     if ROW_FORMS["version"].fullmatch(parts["version"]):
@@ -347,20 +350,28 @@ def test_a_file_name_of_this_form_is_one_of_a_wheel(name: str) -> None:
 
 
 @given(st.from_regex(ROW_FORMS["project"], fullmatch=True))
-def test_a_project_is_a_normalized_name(name: str) -> None:
+def test_the_form_of_a_project_matches_normalized_names_only(name: str) -> None:
     assert is_normalized_name(name)
 
 
 @given(st.from_regex(ROW_FORMS["version"], fullmatch=True))
-def test_a_version_is_as_packaging_writes_it(text: str) -> None:
+def test_the_form_of_a_version_matches_normalized_versions_only(text: str) -> None:
     assert str(Version(text)) == text
 
 
 @given(st.from_regex(ROW_FORMS["requires_python"], fullmatch=True))
-def test_the_pythons_of_a_wheel_are_a_specifier(text: str) -> None:
+def test_the_form_of_requires_python_matches_specifiers_only(text: str) -> None:
     SpecifierSet(text)
 
 
-@pytest.mark.parametrize("text", [">=3.8", ">= 3.8, <3.13", "!=3.0.*,!=3.1.*,>=2.7", "~=3.9", "==3.11.4", "<4", ""])
-def test_specifiers_that_wheels_have_are_taken(read: Reader, text: str) -> None:
-    assert read(line({**ROW, "requires_python": text}))
+def test_real_specifiers_are_accepted() -> None:
+    for text in (
+        ">=3.8",
+        ">= 3.8, <3.13",
+        "!=3.0.*,!=3.1.*,>=2.7",
+        "~=3.9",
+        "==3.11.4",
+        "<4",
+        "",
+    ):
+        assert all(read(line({**ROW, "requires_python": text})))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from small_matrix import Edit, small_matrix
+from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
@@ -45,13 +45,16 @@ def built(expansion: Expansion) -> list[Combination]:
     ]
 
 
-@pytest.mark.parametrize("path", [MATRIX, SEED], ids=lambda path: path.name)
-def test_every_combination_is_accounted_for_exactly_once(path: Path) -> None:
-    matrix = load_matrix(path)
-    expansion = expand(matrix)
-    accounted = built(expansion) + [item.combination for item in expansion.excluded]
-    axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
-    assert Counter(accounted) == Counter(product(*axes))
+def test_every_combination_is_accounted_for_exactly_once() -> None:
+    for path in (
+        MATRIX,
+        SEED,
+    ):
+        matrix = load_matrix(path)
+        expansion = expand(matrix)
+        accounted = built(expansion) + [item.combination for item in expansion.excluded]
+        axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
+        assert Counter(accounted) == Counter(product(*axes))
 
 
 def test_every_refused_combination_has_a_reason(expansion: Expansion) -> None:
@@ -83,27 +86,23 @@ def test_a_refused_combination_is_named_with_its_python() -> None:
     assert names["fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"] == "the compiler of this image stops"
 
 
-@pytest.mark.parametrize(
-    ("axis", "required"),
-    [
-        pytest.param("flash_attn", {"2.6.3", "2.7.4.post1", "2.8.3", "2.8.3.post2"}, id="flash-attn"),
-        pytest.param(
+def test_the_default_matrix_builds_the_required_versions(expansion: Expansion) -> None:
+    for axis, required in (
+        ("flash_attn", {"2.6.3", "2.7.4.post1", "2.8.3", "2.8.3.post2"}),
+        (
             "torch",
             {"2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1"},
-            id="torch",
         ),
-        pytest.param("rocm", {"6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2", "7.14"}, id="rocm"),
-        pytest.param("backend", {CK, TRITON}, id="backend"),
-    ],
-)
-def test_the_default_matrix_builds_what_was_asked_for(expansion: Expansion, axis: str, required: set[str]) -> None:
-    assert required <= {getattr(cell, axis) for cell in expansion.cells}
+        ("rocm", {"6.1", "6.2", "6.2.4", "6.3", "6.4", "7.0", "7.1", "7.2", "7.14"}),
+        ("backend", {CK, TRITON}),
+    ):
+        assert required <= {getattr(cell, axis) for cell in expansion.cells}
 
 
-@pytest.mark.parametrize("backend", Backend)
-def test_the_default_matrix_serves_every_python(expansion: Expansion, backend: Backend) -> None:
-    pythons = {python for cell, served in expansion.pythons.items() if cell.backend is backend for python in served}
-    assert pythons == {"3.10", "3.11", "3.12", "3.13", "3.14"}
+def test_the_default_matrix_serves_every_python(expansion: Expansion) -> None:
+    for backend in Backend:
+        pythons = {python for cell, served in expansion.pythons.items() if cell.backend is backend for python in served}
+        assert pythons == {"3.10", "3.11", "3.12", "3.13", "3.14"}
 
 
 def test_triton_cells_are_one_for_each_flash_attn_torch_and_rocm(expansion: Expansion) -> None:
@@ -112,40 +111,36 @@ def test_triton_cells_are_one_for_each_flash_attn_torch_and_rocm(expansion: Expa
     assert Counter(cells) == Counter(combinations)
 
 
-@pytest.mark.parametrize("path", [MATRIX, SEED], ids=lambda path: path.name)
-def test_no_cell_has_torch_2_6_0_on_rocm_6_2(path: Path) -> None:
-    cells = {(cell.torch, cell.rocm) for cell in expand(load_matrix(path)).cells}
-    assert ("2.5.1", "6.2") in cells
-    assert ("2.6.0", "6.2") not in cells
+def test_no_cell_has_torch_2_6_0_on_rocm_6_2() -> None:
+    for path in (
+        MATRIX,
+        SEED,
+    ):
+        cells = {(cell.torch, cell.rocm) for cell in expand(load_matrix(path)).cells}
+        assert ("2.5.1", "6.2") in cells
+        assert ("2.6.0", "6.2") not in cells
 
 
-@pytest.mark.parametrize(
-    ("edits", "one", "other", "label"),
-    [
-        pytest.param(
+def test_two_cells_of_one_label_are_an_error_that_names_both() -> None:
+    for edits, one, other, label in (
+        (
             [("'6.4':\n    torch: ['2.9.1']", "'6.2.4':\n    torch: ['2.5.1']")],
             "fa2.8.3-rocm6.2.4-torch2.5.1-cp311-ck",
             "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
             "rocm62torch2.5",
-            id="rocm-6.2-and-6.2.4",
         ),
-        pytest.param(
+        (
             [("'2.5.1':", "'2.9.0':"), ("torch: ['2.9.1']", "torch: ['2.9.1', '2.9.0']"), ("['2.5.1']", "['2.9.1']")],
             "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
             "fa2.8.3-rocm6.4-torch2.9.0-cp311-ck",
             "rocm64torch2.9",
-            id="torch-2.9.1-and-2.9.0",
         ),
-    ],
-)
-def test_two_cells_of_one_label_are_an_error_that_names_both(
-    edits: list[Edit], one: str, other: str, label: str
-) -> None:
-    with pytest.raises(InputError) as refused:
-        expand(small_matrix(*edits))
-    assert refused.value.exit_code == BAD_INPUT
-    assert refused.value.which == f"{one} and {other} are both labelled {label}"
-    assert "exclude one of the two" in refused.value.hint
+    ):
+        with pytest.raises(InputError) as refused:
+            expand(small_matrix(*edits))
+        assert refused.value.exit_code == BAD_INPUT
+        assert refused.value.which == f"{one} and {other} are both labelled {label}"
+        assert "exclude one of the two" in refused.value.hint
 
 
 def test_the_backend_keeps_labels_of_one_torch_and_rocm_apart(expansion: Expansion) -> None:
@@ -153,34 +148,28 @@ def test_the_backend_keeps_labels_of_one_torch_and_rocm_apart(expansion: Expansi
     assert both <= {cell.id for cell in expansion.cells}
 
 
-@pytest.mark.parametrize(
-    ("torch", "python", "tag"),
-    [
-        pytest.param("2.9.1", "3.11", "rocm/pytorch:torch-and-python", id="torch-and-python"),
-        pytest.param("2.9.1", "3.10", "rocm/pytorch:torch", id="another-torch-and-python"),
-        pytest.param("2.9.1", "3.12", "rocm/pytorch:torch", id="torch-counts-more-than-python"),
-        pytest.param("2.9.1", "3", "rocm/pytorch:torch", id="triton"),
-        pytest.param("2.8.0", "3.12", "rocm/pytorch:python", id="python-if-none-has-the-torch"),
-        pytest.param("2.8.0", "3.13", "rocm/pytorch:first", id="else-the-first"),
-    ],
-)
-def test_a_cell_takes_the_image_that_fits_it_best(torch: str, python: str, tag: str) -> None:
-    assert small_matrix().image(Cell("2.8.3", python, torch, "6.4", CK)).tag == tag
+def test_a_cell_gets_the_image_that_matches_best() -> None:
+    for torch, python, tag in (
+        ("2.9.1", "3.11", "rocm/pytorch:torch-and-python"),
+        ("2.9.1", "3.10", "rocm/pytorch:torch"),
+        ("2.9.1", "3.12", "rocm/pytorch:torch"),
+        ("2.9.1", "3", "rocm/pytorch:torch"),
+        ("2.8.0", "3.12", "rocm/pytorch:python"),
+        ("2.8.0", "3.13", "rocm/pytorch:first"),
+    ):
+        assert small_matrix().image(Cell("2.8.3", python, torch, "6.4", CK)).tag == tag
 
 
-@pytest.mark.parametrize(
-    ("cell", "archs"),
-    [
-        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", ("gfx942",), id="one"),
-        pytest.param("fa2.8.3-rocm6.2-torch2.5.1-cp311-ck", ("gfx90a", "gfx942"), id="in-the-order-of-the-release"),
-        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-py3-triton", ("gfx942", "gfx1100"), id="triton"),
-    ],
-)
-def test_a_cell_promises_the_archs_of_release_and_torch(cell: str, archs: tuple[str, ...]) -> None:
-    assert small_matrix().archs(Cell.parse(cell)) == archs
+def test_a_cell_has_the_common_archs_of_release_and_torch() -> None:
+    for cell, archs in (
+        ("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", ("gfx942",)),
+        ("fa2.8.3-rocm6.2-torch2.5.1-cp311-ck", ("gfx90a", "gfx942")),
+        ("fa2.8.3-rocm6.4-torch2.9.1-py3-triton", ("gfx942", "gfx1100")),
+    ):
+        assert small_matrix().archs(Cell.parse(cell)) == archs
 
 
-def test_no_cell_of_the_default_matrix_promises_what_one_side_lacks(default: Matrix, expansion: Expansion) -> None:
+def test_no_cell_has_an_arch_that_release_or_torch_lacks(default: Matrix, expansion: Expansion) -> None:
     for cell in expansion.cells:
         release = default.flash_attn[cell.flash_attn].backend(cell.backend)
         assert release

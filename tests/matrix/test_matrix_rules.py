@@ -12,109 +12,91 @@ from wheelfactory.matrix.rules import (
     Combination,
     Rule,
     check_backend,
+    check_common_arch,
+    check_flash_attn_python,
+    check_gpu_code,
+    check_torch_arch,
+    check_torch_index,
+    check_torch_python,
+    check_triton_version,
     exclusion_check,
     exclusion_rule,
     gpu_rules,
-    check_gpu_code,
-    check_common_arch,
-    check_torch_index,
-    check_triton_version,
-    check_torch_python,
-    check_flash_attn_python,
-    check_torch_arch,
 )
 
 CK, TRITON = Backend.CK, Backend.TRITON
 ALLOWED = ""
 
 
-@pytest.mark.parametrize(
-    ("flash_attn", "backend", "reason"),
-    [
-        pytest.param("2.6.3", TRITON, "flash-attn 2.6.3 has no triton backend", id="triton-before-2.7"),
-        pytest.param("2.6.3", CK, ALLOWED, id="ck"),
-        pytest.param("2.8.3", TRITON, ALLOWED, id="triton"),
-    ],
-)
-def test_a_release_needs_the_backend(flash_attn: str, backend: Backend, reason: str) -> None:
-    assert check_backend(small_matrix(), flash_attn, backend) == reason
+def test_a_release_needs_the_backend() -> None:
+    for flash_attn, backend, reason in (
+        ("2.6.3", TRITON, "flash-attn 2.6.3 has no triton backend"),
+        ("2.6.3", CK, ALLOWED),
+        ("2.8.3", TRITON, ALLOWED),
+    ):
+        assert check_backend(small_matrix(), flash_attn, backend) == reason
 
 
-@pytest.mark.parametrize(
-    ("torch", "rocm", "reason"),
-    [
-        pytest.param("2.9.1", "6.2", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4", id="on-another"),
-        pytest.param("2.9.1", "6.4", ALLOWED, id="on-this"),
-    ],
-)
-def test_a_rocm_needs_the_torch_on_its_index(torch: str, rocm: str, reason: str) -> None:
-    assert check_torch_index(small_matrix(), torch, rocm) == reason
+def test_a_rocm_needs_the_torch_on_its_index() -> None:
+    for torch, rocm, reason in (
+        ("2.9.1", "6.2", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4"),
+        ("2.9.1", "6.4", ALLOWED),
+    ):
+        assert check_torch_index(small_matrix(), torch, rocm) == reason
 
 
 def test_a_torch_on_no_index_is_refused_for_every_rocm() -> None:
     matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.5.1']"))
-    reason = "torch 2.9.1 is not on the ROCm 6.4 index; it is on none in the matrix"
+    reason = "torch 2.9.1 is not on the ROCm 6.4 index; it is on none of the matrix"
     assert check_torch_index(matrix, "2.9.1", "6.4") == reason
 
 
-@pytest.mark.parametrize(
-    ("torch", "python", "reason"),
-    [
-        pytest.param("2.5.1", "3.12", "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10", id="too-new"),
-        pytest.param("2.9.1", "3.1", "torch 2.9.1 for ROCm has no Python 3.1; it has 3.12, 3.11", id="3.1-is-no-3.11"),
-        pytest.param("2.9.1", "3.12", ALLOWED, id="listed"),
-    ],
-)
-def test_a_torch_needs_to_be_built_for_the_python(torch: str, python: str, reason: str) -> None:
-    assert check_torch_python(small_matrix(), torch, python) == reason
+def test_a_torch_needs_to_be_built_for_the_python() -> None:
+    for torch, python, reason in (
+        ("2.5.1", "3.12", "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10"),
+        ("2.9.1", "3.1", "torch 2.9.1 for ROCm has no Python 3.1; it has 3.12, 3.11"),
+        ("2.9.1", "3.12", ALLOWED),
+    ):
+        assert check_torch_python(small_matrix(), torch, python) == reason
 
 
-@pytest.mark.parametrize(
-    ("flash_attn", "python", "reason"),
-    [
-        pytest.param("2.6.3", "3.12", "flash-attn 2.6.3 needs Python >=3.8,<3.12, not 3.12", id="too-new"),
-        pytest.param("2.8.3", "3.8", "flash-attn 2.8.3 needs Python >=3.9, not 3.8", id="too-old"),
-        pytest.param("2.6.3", "3.11", ALLOWED, id="last-allowed"),
-        pytest.param("2.8.3", "3.10", ALLOWED, id="3.10-is-above-3.9"),
-    ],
-)
-def test_a_release_needs_to_support_the_python(flash_attn: str, python: str, reason: str) -> None:
-    assert check_flash_attn_python(small_matrix(), flash_attn, python) == reason
+def test_a_release_needs_to_support_the_python() -> None:
+    for flash_attn, python, reason in (
+        ("2.6.3", "3.12", "flash-attn 2.6.3 needs Python >=3.8,<3.12, not 3.12"),
+        ("2.8.3", "3.8", "flash-attn 2.8.3 needs Python >=3.9, not 3.8"),
+        ("2.6.3", "3.11", ALLOWED),
+        ("2.8.3", "3.10", ALLOWED),
+    ):
+        assert check_flash_attn_python(small_matrix(), flash_attn, python) == reason
 
 
-@pytest.mark.parametrize(
-    ("triton", "allowed"),
-    [
-        pytest.param("3.1.0", False, id="below"),
-        pytest.param("3.2.0", True, id="lower-end"),
-        pytest.param("3.8.1", True, id="last-minor"),
-        pytest.param("3.9.0", False, id="upper-end"),
-        pytest.param("3.10.0", False, id="3.10-is-above-3.9"),
-    ],
-)
-def test_triton_kernels_need_the_triton_of_torch_in_their_window(triton: str, allowed: bool) -> None:
-    matrix = small_matrix(("triton: '3.5.1'", f"triton: '{triton}'"))
-    reason = f"torch 2.9.1 brings Triton {triton}; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
-    assert check_triton_version(matrix, "2.8.3", "2.9.1", TRITON) == (ALLOWED if allowed else reason)
+def test_triton_kernels_need_the_triton_of_torch_in_their_window() -> None:
+    for triton, allowed in (
+        ("3.1.0", False),
+        ("3.2.0", True),
+        ("3.8.1", True),
+        ("3.9.0", False),
+        ("3.10.0", False),
+    ):
+        matrix = small_matrix(("triton: '3.5.1'", f"triton: '{triton}'"))
+        reason = f"torch 2.9.1 brings Triton {triton}; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
+        assert check_triton_version(matrix, "2.8.3", "2.9.1", TRITON) == (ALLOWED if allowed else reason)
 
 
 def test_ck_kernels_do_not_care_which_triton_torch_brings() -> None:
     assert check_triton_version(small_matrix(), "2.8.3", "2.5.1", CK) == ALLOWED
 
 
-@pytest.mark.parametrize(
-    ("archs", "backend", "allowed"),
-    [
-        pytest.param("[gfx1030]", CK, False, id="gfx1030-is-in-no-ck-list"),
-        pytest.param("[gfx1100]", CK, False, id="only-triton-has-it"),
-        pytest.param("[gfx1100]", TRITON, True, id="triton-has-it"),
-        pytest.param("[gfx1030, gfx950]", CK, True, id="one-is-enough"),
-    ],
-)
-def test_a_wheel_needs_an_arch_that_release_and_torch_share(archs: str, backend: Backend, allowed: bool) -> None:
-    matrix = small_matrix(("[gfx942, gfx1030, gfx1100]", archs))
-    reason = f"flash-attn 2.8.3 {backend} supports no arch that torch for ROCm 6.4 is built for"
-    assert check_common_arch(matrix, "2.8.3", "6.4", backend) == (ALLOWED if allowed else reason)
+def test_a_wheel_needs_an_arch_that_release_and_torch_share() -> None:
+    for archs, backend, allowed in (
+        ("[gfx1030]", CK, False),
+        ("[gfx1100]", CK, False),
+        ("[gfx1100]", TRITON, True),
+        ("[gfx1030, gfx950]", CK, True),
+    ):
+        matrix = small_matrix(("[gfx942, gfx1030, gfx1100]", archs))
+        reason = f"flash-attn 2.8.3 {backend} supports no arch that torch for ROCm 6.4 is built for"
+        assert check_common_arch(matrix, "2.8.3", "6.4", backend) == (ALLOWED if allowed else reason)
 
 
 TAKEN: Combination = ("2.8.3", "3.12", "2.9.1", "6.4", CK)
@@ -122,26 +104,23 @@ TAKEN: Combination = ("2.8.3", "3.12", "2.9.1", "6.4", CK)
 FULL_EXCLUSION: Edit = ("torch: '>=2.9'", "torch: '>=2.9'\n    flash-attn: ==2.8.3\n    rocm: '>=6.3,<7'")
 
 
-@pytest.mark.parametrize(
-    "spared",
-    [
-        pytest.param(("2.6.3", "3.12", "2.9.1", "6.4", CK), id="other-flash-attn"),
-        pytest.param(("2.8.3", "3.11", "2.9.1", "6.4", CK), id="other-python"),
-        pytest.param(("2.8.3", "3.12", "2.5.1", "6.4", CK), id="other-torch"),
-        pytest.param(("2.8.3", "3.12", "2.9.1", "6.2", CK), id="other-rocm"),
-        pytest.param(("2.8.3", "3.12", "2.9.1", "6.4", TRITON), id="other-backend"),
-    ],
-)
-def test_an_exclusion_takes_what_all_its_axes_name(spared: Combination) -> None:
-    rule = exclusion_rule(small_matrix(FULL_EXCLUSION).exclude[0])
-    assert ask(rule, TAKEN) == "the compiler of this image stops"
-    assert ask(rule, spared) == ALLOWED
+def test_an_exclusion_takes_what_all_its_axes_name() -> None:
+    for spared in (
+        (("2.6.3", "3.12", "2.9.1", "6.4", CK)),
+        (("2.8.3", "3.11", "2.9.1", "6.4", CK)),
+        (("2.8.3", "3.12", "2.5.1", "6.4", CK)),
+        (("2.8.3", "3.12", "2.9.1", "6.2", CK)),
+        (("2.8.3", "3.12", "2.9.1", "6.4", TRITON)),
+    ):
+        rule = exclusion_rule(small_matrix(FULL_EXCLUSION).exclude[0])
+        assert ask(rule, TAKEN) == "the compiler of this image stops"
+        assert ask(rule, spared) == ALLOWED
 
 
-@pytest.mark.parametrize("backend", Backend)
-def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out(backend: Backend) -> None:
-    rule = exclusion_rule(small_matrix(("backend: ck\n    torch", "torch")).exclude[0])
-    assert ask(rule, ("2.6.3", "3.12", "2.9.1", "6.2", backend)) == "the compiler of this image stops"
+def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out() -> None:
+    for backend in Backend:
+        rule = exclusion_rule(small_matrix(("backend: ck\n    torch", "torch")).exclude[0])
+        assert ask(rule, ("2.6.3", "3.12", "2.9.1", "6.2", backend)) == "the compiler of this image stops"
 
 
 def ask(rule: Rule, combination: Combination) -> str:
@@ -149,42 +128,34 @@ def ask(rule: Rule, combination: Combination) -> str:
     return rule.reason_against(*[combination[AXES.index(axis)] for axis in rule.axes])
 
 
-@pytest.mark.parametrize(
-    ("flash_attn", "backend", "arch", "reason"),
-    [
-        pytest.param("2.8.3", CK, "gfx1030", "CK does not support gfx1030", id="no-release-does"),
-        pytest.param(
+def test_a_gpu_needs_code_of_the_release() -> None:
+    for flash_attn, backend, arch, reason in (
+        ("2.8.3", CK, "gfx1030", "CK does not support gfx1030"),
+        (
             "2.6.3",
             TRITON,
             "gfx1030",
             "flash-attn's Triton backend does not list gfx1030: no wheel promises it",
-            id="nor-one-without-the-backend",
         ),
-        pytest.param(
+        (
             "2.6.3",
             CK,
             "gfx950",
-            "flash-attn 2.6.3: CK does not support gfx950; that of 2.8.3 does",
-            id="another-release-does",
+            "flash-attn 2.6.3: CK does not support gfx950; 2.8.3 does",
         ),
-        pytest.param("2.6.3", TRITON, "gfx1100", ALLOWED, id="without-the-backend-another-rule-speaks"),
-        pytest.param("2.8.3", TRITON, "gfx1100", ALLOWED, id="supported"),
-    ],
-)
-def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, reason: str) -> None:
-    assert check_gpu_code(small_matrix(), flash_attn, backend, arch) == reason
+        ("2.6.3", TRITON, "gfx1100", ALLOWED),
+        ("2.8.3", TRITON, "gfx1100", ALLOWED),
+    ):
+        assert check_gpu_code(small_matrix(), flash_attn, backend, arch) == reason
 
 
-@pytest.mark.parametrize(
-    ("rocm", "arch", "reason"),
-    [
-        pytest.param("6.2", "gfx1100", "torch for ROCm 6.2 is not built for gfx1100; that for 6.4 is", id="another"),
-        pytest.param("6.4", "gfx900", "torch for ROCm is not built for gfx900, on no ROCm of the matrix", id="none"),
-        pytest.param("6.4", "gfx1100", ALLOWED, id="built"),
-    ],
-)
-def test_a_gpu_needs_a_torch_that_is_built_for_it(rocm: str, arch: str, reason: str) -> None:
-    assert check_torch_arch(small_matrix(), rocm, arch) == reason
+def test_a_gpu_needs_a_torch_that_is_built_for_it() -> None:
+    for rocm, arch, reason in (
+        ("6.2", "gfx1100", "torch for ROCm 6.2 is not built for gfx1100; torch for ROCm 6.4 is"),
+        ("6.4", "gfx900", "torch for ROCm is not built for gfx900 on any ROCm of the matrix"),
+        ("6.4", "gfx1100", ALLOWED),
+    ):
+        assert check_torch_arch(small_matrix(), rocm, arch) == reason
 
 
 @pytest.mark.parametrize("backend", Backend)
@@ -192,27 +163,24 @@ def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: 
     matrix = small_matrix()
     archs = ["gfx900", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100"]
 
-    def refused(arch: str) -> bool:
+    def is_refused(arch: str) -> bool:
         values = {"flash-attn": "2.8.3", "rocm": "6.4", "backend": backend, GPU: arch}
         return any(rule.reason_against(*map(values.__getitem__, rule.axes)) for rule in gpu_rules(matrix))
 
     promised = matrix.archs(Cell("2.8.3", "3.11", "2.9.1", "6.4", backend))
-    assert {arch for arch in archs if not refused(arch)} == set(promised)
+    assert {arch for arch in archs if not is_refused(arch)} == set(promised)
 
 
-@pytest.mark.parametrize(
-    ("combination", "reason"),
-    [
-        pytest.param(("2.6.3", "3.12", "2.5.1", "6.4", TRITON), "flash-attn 2.6.3 has no triton", id="backend-first"),
-        pytest.param(("2.6.3", "3.12", "2.5.1", "6.4", CK), "torch 2.5.1 is not on the ROCm 6.4", id="then-index"),
-        pytest.param(("2.6.3", "3.12", "2.5.1", "6.2", CK), "torch 2.5.1 for ROCm has no Python 3.12", id="then-torch"),
-        pytest.param(("2.6.3", "3.12", "2.9.1", "6.4", CK), "flash-attn 2.6.3 needs Python", id="then-release"),
-        pytest.param(("2.8.3", "3.11", "2.5.1", "6.2", TRITON), "torch 2.5.1 brings Triton 3.1.0", id="then-window"),
-        pytest.param(TAKEN, "the compiler of this image stops", id="exclusions-last"),
-    ],
-)
-def test_the_first_reason_is_the_one_told(combination: Combination, reason: str) -> None:
-    assert exclusion_check(small_matrix())(combination).startswith(reason)
+def test_the_first_reason_is_the_one_told() -> None:
+    for combination, reason in (
+        (("2.6.3", "3.12", "2.5.1", "6.4", TRITON), "flash-attn 2.6.3 has no triton"),
+        (("2.6.3", "3.12", "2.5.1", "6.4", CK), "torch 2.5.1 is not on the ROCm 6.4"),
+        (("2.6.3", "3.12", "2.5.1", "6.2", CK), "torch 2.5.1 for ROCm has no Python 3.12"),
+        (("2.6.3", "3.12", "2.9.1", "6.4", CK), "flash-attn 2.6.3 needs Python"),
+        (("2.8.3", "3.11", "2.5.1", "6.2", TRITON), "torch 2.5.1 brings Triton 3.1.0"),
+        (TAKEN, "the compiler of this image stops"),
+    ):
+        assert exclusion_check(small_matrix())(combination).startswith(reason)
 
 
 def test_archs_are_told_before_an_exclusion() -> None:
@@ -220,13 +188,10 @@ def test_archs_are_told_before_an_exclusion() -> None:
     assert refuse(TAKEN).startswith("flash-attn 2.8.3 ck supports no arch")
 
 
-@pytest.mark.parametrize(
-    "combination",
-    [
-        pytest.param(("2.8.3", "3.11", "2.9.1", "6.4", CK), id="ck"),
-        pytest.param(("2.8.3", "3.12", "2.9.1", "6.4", TRITON), id="triton"),
-        pytest.param(("2.6.3", "3.11", "2.5.1", "6.2", CK), id="old"),
-    ],
-)
-def test_a_combination_that_works_has_no_reason_against_it(combination: Combination) -> None:
-    assert exclusion_check(small_matrix())(combination) == ALLOWED
+def test_a_combination_that_works_has_no_reason_against_it() -> None:
+    for combination in (
+        (("2.8.3", "3.11", "2.9.1", "6.4", CK)),
+        (("2.8.3", "3.12", "2.9.1", "6.4", TRITON)),
+        (("2.6.3", "3.11", "2.5.1", "6.2", CK)),
+    ):
+        assert exclusion_check(small_matrix())(combination) == ALLOWED

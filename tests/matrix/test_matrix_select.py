@@ -31,49 +31,52 @@ TRITON = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
 OLD = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
 
 
-@pytest.mark.parametrize(
-    ("only", "count"),
-    [
-        pytest.param("*", 5, id="everything"),
-        pytest.param("*-triton", 1, id="backend"),
-        pytest.param("fa2.6.3-*", 2, id="flash-attn"),
-        pytest.param("*-rocm6.[24]-*-ck", 4, id="character-class"),
-        pytest.param("fa2.8.?-rocm6.2-*", 1, id="one-character"),
-        pytest.param("*-cp311-[!t]*", 4, id="negated-class"),
-        pytest.param(CK.id, 1, id="a-cell-id"),
-    ],
-)
-def test_a_glob_takes_the_cells_whose_id_matches(only: str, count: int) -> None:
-    assert len(select_cells(EXPANSION, only)) == count
+def test_a_glob_takes_the_cells_whose_id_matches() -> None:
+    for only, count in (
+        ("*", 5),
+        ("*-triton", 1),
+        ("fa2.6.3-*", 2),
+        ("*-rocm6.[24]-*-ck", 4),
+        ("fa2.8.?-rocm6.2-*", 1),
+        ("*-cp311-[!t]*", 4),
+        (CK.id, 1),
+    ):
+        assert len(select_cells(EXPANSION, only)) == count
 
 
 def test_selected_cells_keep_the_order_of_the_matrix() -> None:
     assert select_cells(EXPANSION, "*") == EXPANSION.cells
 
 
-@pytest.mark.parametrize("only", ["fa9.9.9-*", "", "FA2.8.3-*", "[", "fa2.8.3", "*-cp313-*", "\n", "é"])
-def test_a_glob_that_matches_nothing_is_refused_with_an_example(only: str) -> None:
-    with pytest.raises(InputError) as refused:
-        select_cells(EXPANSION, only)
-    assert (refused.value.what, refused.value.which) == ("no cell matches", only)
-    assert refused.value.exit_code == BAD_INPUT
-    assert "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck" in refused.value.hint
+def test_a_glob_that_matches_nothing_is_refused_with_an_example() -> None:
+    for only in (
+        "fa9.9.9-*",
+        "",
+        "FA2.8.3-*",
+        "[",
+        "fa2.8.3",
+        "*-cp313-*",
+        "\n",
+        "é",
+    ):
+        with pytest.raises(InputError) as refused:
+            select_cells(EXPANSION, only)
+        assert (refused.value.what, refused.value.which) == ("no cell matches", only)
+        assert refused.value.exit_code == BAD_INPUT
+        assert "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck" in refused.value.hint
 
 
-@pytest.mark.parametrize(
-    ("only", "reason"),
-    [
-        pytest.param("fa2.6.3-*-triton", "flash-attn 2.6.3 has no triton backend", id="backend"),
-        pytest.param("*-rocm6.2-torch2.9.1-*", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4", id="index"),
-        pytest.param("*-torch2.5.1-cp312-triton", "it is on 6.2", id="triton-with-its-python"),
-        pytest.param("fa2.8.3-*-cp312-ck", "the compiler of this image stops", id="exclusion"),
-    ],
-)
-def test_a_glob_that_matches_refused_combinations_only_tells_why(only: str, reason: str) -> None:
-    with pytest.raises(InputError) as refused:
-        select_cells(EXPANSION, only)
-    assert (refused.value.what, refused.value.which) == ("all selected combinations are excluded", only)
-    assert reason in refused.value.hint
+def test_a_glob_that_matches_refused_combinations_only_tells_why() -> None:
+    for only, reason in (
+        ("fa2.6.3-*-triton", "flash-attn 2.6.3 has no triton backend"),
+        ("*-rocm6.2-torch2.9.1-*", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4"),
+        ("*-torch2.5.1-cp312-triton", "it is on 6.2"),
+        ("fa2.8.3-*-cp312-ck", "the compiler of this image stops"),
+    ):
+        with pytest.raises(InputError) as refused:
+            select_cells(EXPANSION, only)
+        assert (refused.value.what, refused.value.which) == ("all selected combinations are excluded", only)
+        assert reason in refused.value.hint
 
 
 @given(st.text() | st.text("fa2.83-rocm6*?[]!^", max_size=30))
@@ -86,32 +89,26 @@ def test_any_glob_selects_cells_or_is_refused(only: str) -> None:
     assert set(cells) <= set(EXPANSION.cells)
 
 
-@pytest.mark.parametrize(
-    ("cell", "python"),
-    [
-        pytest.param(CK, None, id="cell"),
-        pytest.param(CK, "3.11", id="its-python"),
-        pytest.param(TRITON, "3.12", id="a-python-of-triton"),
-        pytest.param(TRITON, "3", id="any-python"),
-    ],
-)
-def test_a_cell_of_the_matrix_is_given_back(cell: Cell, python: str | None) -> None:
-    assert require_in_matrix(EXPANSION, cell, python) == cell
+def test_a_cell_of_the_matrix_is_given_back() -> None:
+    for cell, python in (
+        (CK, None),
+        (CK, "3.11"),
+        (TRITON, "3.12"),
+        (TRITON, "3"),
+    ):
+        assert require_in_matrix(EXPANSION, cell, python) == cell
 
 
-@pytest.mark.parametrize(
-    ("cell", "python", "reason"),
-    [
-        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", None, "the compiler of this image stops", id="ck"),
-        pytest.param("fa2.6.3-rocm6.4-torch2.9.1-py3-triton", None, "has no triton backend", id="triton"),
-        pytest.param("fa2.8.3-rocm6.2-torch2.5.1-py3-triton", "3.11", "brings Triton 3.1.0", id="triton-on-a-python"),
-    ],
-)
-def test_a_refused_cell_is_told_with_its_reason(cell: str, python: str | None, reason: str) -> None:
-    with pytest.raises(InputError) as refused:
-        require_in_matrix(EXPANSION, Cell.parse(cell), python)
-    assert (refused.value.what, refused.value.which) == ("this combination cannot work", cell)
-    assert reason in refused.value.hint
+def test_a_refused_cell_is_told_with_its_reason() -> None:
+    for cell, python, reason in (
+        ("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", None, "the compiler of this image stops"),
+        ("fa2.6.3-rocm6.4-torch2.9.1-py3-triton", None, "has no triton backend"),
+        ("fa2.8.3-rocm6.2-torch2.5.1-py3-triton", "3.11", "brings Triton 3.1.0"),
+    ):
+        with pytest.raises(InputError) as refused:
+            require_in_matrix(EXPANSION, Cell.parse(cell), python)
+        assert (refused.value.what, refused.value.which) == ("this combination cannot work", cell)
+        assert reason in refused.value.hint
 
 
 def test_the_python_decides_which_reason_against_a_triton_cell_is_told() -> None:
@@ -121,23 +118,18 @@ def test_the_python_decides_which_reason_against_a_triton_cell_is_told() -> None
     assert refused.value.hint == "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10"
 
 
-@pytest.mark.parametrize(
-    ("cell", "python", "what", "known"),
-    [
-        pytest.param("fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", None, "flash-attn 9.9.9", "2.8.3", id="flash-attn"),
-        pytest.param("fa2.8.3-rocm6.4-torch2.9.1-cp313-ck", None, "Python 3.13", "3.11", id="python"),
-        pytest.param("fa2.8.3-rocm6.4-torch2.9-cp311-ck", None, "torch 2.9", "2.9.1", id="torch"),
-        pytest.param("fa2.8.3-rocm6.9-torch2.9.1-cp311-ck", None, "ROCm 6.9", "6.4", id="rocm"),
-        pytest.param(TRITON.id, "3.13", "Python 3.13", "3.11", id="python-of-a-triton-cell"),
-    ],
-)
-def test_a_version_that_the_matrix_does_not_have_is_named_with_those_it_has(
-    cell: str, python: str | None, what: str, known: str
-) -> None:
-    with pytest.raises(InputError) as refused:
-        require_in_matrix(EXPANSION, Cell.parse(cell), python)
-    assert refused.value.what == f"no {what} in the matrix"
-    assert known in refused.value.hint.removeprefix("known: ").split(", ")
+def test_a_version_that_the_matrix_does_not_have_is_named_with_those_it_has() -> None:
+    for cell, python, what, known in (
+        ("fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", None, "flash-attn 9.9.9", "2.8.3"),
+        ("fa2.8.3-rocm6.4-torch2.9.1-cp313-ck", None, "Python 3.13", "3.11"),
+        ("fa2.8.3-rocm6.4-torch2.9-cp311-ck", None, "torch 2.9", "2.9.1"),
+        ("fa2.8.3-rocm6.9-torch2.9.1-cp311-ck", None, "ROCm 6.9", "6.4"),
+        (TRITON.id, "3.13", "Python 3.13", "3.11"),
+    ):
+        with pytest.raises(InputError) as refused:
+            require_in_matrix(EXPANSION, Cell.parse(cell), python)
+        assert refused.value.what == f"no {what} in the matrix"
+        assert known in refused.value.hint.removeprefix("known: ").split(", ")
 
 
 def test_published_cells_are_not_built_again() -> None:
@@ -169,27 +161,27 @@ def test_an_entry_holds_a_cell_as_strings() -> None:
     }
 
 
-@pytest.mark.parametrize("shards", [False, True])
-def test_no_cells_are_an_empty_list(shards: bool) -> None:
-    assert github_matrix(MATRIX, [], shards=shards) == '{"include":[]}'
+def test_no_cells_are_an_empty_list() -> None:
+    for shards in (
+        False,
+        True,
+    ):
+        assert github_matrix(MATRIX, [], shards=shards) == '{"include":[]}'
 
 
-@pytest.mark.parametrize(
-    ("cells", "sizes"),
-    [
-        pytest.param(1, [1], id="one"),
-        pytest.param(GITHUB_MATRIX_LIMIT, [256], id="full"),
-        pytest.param(GITHUB_MATRIX_LIMIT + 1, [256, 1], id="one-more"),
-        pytest.param(3 * GITHUB_MATRIX_LIMIT, [256, 256, 256], id="three"),
-    ],
-)
-def test_shards_hold_at_most_what_github_takes_and_together_all_cells(cells: int, sizes: list[int]) -> None:
-    many = [Cell(f"2.8.{number}", "3.11", "2.9.1", "6.4", Backend.CK) for number in range(cells)]
-    shards = json.loads(github_matrix(MATRIX, many, shards=True))["include"]
-    groups = [json.loads(shard["cells"])["include"] for shard in shards]
-    assert [shard["shard"] for shard in shards] == [str(number) for number in range(len(sizes))]
-    assert [len(group) for group in groups] == sizes
-    assert [entry for group in groups for entry in group] == json.loads(github_matrix(MATRIX, many))["include"]
+def test_shards_hold_at_most_what_github_takes_and_together_all_cells() -> None:
+    for cells, sizes in (
+        (1, [1]),
+        (GITHUB_MATRIX_LIMIT, [256]),
+        (GITHUB_MATRIX_LIMIT + 1, [256, 1]),
+        (3 * GITHUB_MATRIX_LIMIT, [256, 256, 256]),
+    ):
+        many = [Cell(f"2.8.{number}", "3.11", "2.9.1", "6.4", Backend.CK) for number in range(cells)]
+        shards = json.loads(github_matrix(MATRIX, many, shards=True))["include"]
+        groups = [json.loads(shard["cells"])["include"] for shard in shards]
+        assert [shard["shard"] for shard in shards] == [str(number) for number in range(len(sizes))]
+        assert [len(group) for group in groups] == sizes
+        assert [entry for group in groups for entry in group] == json.loads(github_matrix(MATRIX, many))["include"]
 
 
 def test_an_explanation_has_one_line_for_each_cell_and_each_refused_combination() -> None:
@@ -199,12 +191,12 @@ def test_an_explanation_has_one_line_for_each_cell_and_each_refused_combination(
     assert fates == {"built": 4, "merged": 1, "refused": len(EXPANSION.excluded), "ck:": 1, "triton:": 1}
 
 
-@pytest.mark.parametrize("backend", Backend)
-def test_an_explanation_accounts_for_every_combination_of_a_backend(backend: Backend) -> None:
-    lines = explain_selection(EXPANSION, select_cells(EXPANSION, "*"), frozenset(), "*")
-    mine = [line for line in lines if re.search(rf"-{backend}(:|$)", line)]
-    served = [line.count(",") + 1 if line.startswith("merged") else 1 for line in mine]
-    assert sum(served) == 16
+def test_an_explanation_accounts_for_every_combination_of_a_backend() -> None:
+    for backend in Backend:
+        lines = explain_selection(EXPANSION, select_cells(EXPANSION, "*"), frozenset(), "*")
+        mine = [line for line in lines if re.search(rf"-{backend}(:|$)", line)]
+        served = [line.count(",") + 1 if line.startswith("merged") else 1 for line in mine]
+        assert sum(served) == 16
 
 
 def test_an_explanation_ends_with_the_sums() -> None:
@@ -214,20 +206,18 @@ def test_an_explanation_ends_with_the_sums() -> None:
     ]
 
 
-LEFT_OUT = f"left out  {len(EXPANSION.cells) - len(select_cells(EXPANSION, 'fa2.8.3-*'))} cells that do not match --only fa2.8.3-*"
+_OTHERS = len(EXPANSION.cells) - len(select_cells(EXPANSION, "fa2.8.3-*"))
+LEFT_OUT = f"left out  {_OTHERS} cells that do not match --only fa2.8.3-*"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_an_explanation_says_what_became_of_a_cell() -> None:
+    for line in (
         "published fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
         "merged    fa2.8.3-rocm6.4-torch2.9.1-py3-triton: one wheel for Python 3.11, 3.12",
         "built     fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
         LEFT_OUT,
         "refused   fa2.8.3-rocm6.4-torch2.9.1-cp312-ck: the compiler of this image stops",
-    ],
-)
-def test_an_explanation_says_what_became_of_a_cell(line: str) -> None:
-    published = {CK.id}
-    cells = unpublished_cells(select_cells(EXPANSION, "fa2.8.3-*"), published)
-    assert line in explain_selection(EXPANSION, cells, published, "fa2.8.3-*")
+    ):
+        published = {CK.id}
+        cells = unpublished_cells(select_cells(EXPANSION, "fa2.8.3-*"), published)
+        assert line in explain_selection(EXPANSION, cells, published, "fa2.8.3-*")

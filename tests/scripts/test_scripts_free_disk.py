@@ -77,7 +77,7 @@ def test_a_hosted_runner_keeps_what_is_used(script: ModuleType, disk: Path) -> N
     assert [line.split()[1] for line in lines[:-1]] == list(script.UNUSED)
 
 
-def test_what_is_not_there_is_passed_over(script: ModuleType, disk: Path) -> None:
+def test_missing_folders_are_skipped(script: ModuleType, disk: Path) -> None:
     for name in script.UNUSED:
         shutil.rmtree(disk / name.lstrip("/"), ignore_errors=True)
     (disk / DOTNET).mkdir()
@@ -85,9 +85,7 @@ def test_what_is_not_there_is_passed_over(script: ModuleType, disk: Path) -> Non
     assert [line.split()[1] for line in lines[:-1]] == ["/usr/share/dotnet"]
 
 
-def test_it_says_what_was_freed_and_what_is_free(
-    script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_reports_freed_and_free_space(script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left: Iterator[int] = iter([14_000_000_000, 41_550_000_000])
     monkeypatch.setattr(script.shutil, "disk_usage", lambda _: Usage(next(left)))
     assert free(script, disk)[-1] == "freed 27.6 GB; 41.5 GB are free now"
@@ -120,7 +118,7 @@ def test_the_python_that_runs_it_stays(script: ModuleType, disk: Path, monkeypat
     assert not (disk / ANDROID).exists()
 
 
-def test_what_cannot_be_removed_is_told_and_the_rest_removed(
+def test_a_failed_removal_is_reported_and_the_rest_is_removed(
     script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = shutil.rmtree

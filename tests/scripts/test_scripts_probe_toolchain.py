@@ -24,20 +24,20 @@ def probed(python: str, *arguments: str) -> QueryResult:
     return query_program([python, str(TOOLCHAIN_PROBE), *arguments], {}, 60)
 
 
-def test_a_build_record_is_told_one_object_of_what_it_has(python: str) -> None:
+def test_the_probe_prints_one_json_object(python: str) -> None:
     shown = probed(python).stdout.splitlines()[-1]
     found = Toolchain.model_validate_json(shown)
     assert (found.torch, found.hip, found.cxx11_abi) == ("2.9.1+rocm6.4", "6.4.43482-0f2d60242", True)
     assert set(json.loads(shown)) == set(Toolchain.model_fields)
 
 
-def test_a_build_record_is_told_of_a_python_without_torch(tmp_path: Path) -> None:
+def test_the_probe_reports_a_missing_torch(tmp_path: Path) -> None:
     found = Toolchain.model_validate_json(probed(make_python(tmp_path / "env")).stdout)
     assert found.python
     assert (found.torch, found.hip, found.compiler) == (None, None, None)
 
 
-def test_only_triton_that_is_asked_for_is_imported(python: str, tmp_path: Path) -> None:
+def test_triton_is_imported_only_on_request(python: str, tmp_path: Path) -> None:
     (tmp_path / "triton.py").write_text("__version__ = '3.5.1'\nprint('triton is there')\n")
     environ = {"PYTHONPATH": str(tmp_path)}
     without, with_it = (
@@ -47,7 +47,7 @@ def test_only_triton_that_is_asked_for_is_imported(python: str, tmp_path: Path) 
     assert with_it.answers == {**without.answers, "triton": "3.5.1"}
 
 
-def test_what_lies_beside_the_program_is_not_imported(python: str, tmp_path: Path) -> None:
+def test_modules_beside_the_program_are_not_imported(python: str, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('not the torch that is installed')")
     copy = shutil.copy(TOOLCHAIN_PROBE, tmp_path)
     assert query_program([python, str(copy), "gpus"], {}, 60).answers["torch"] == "2.9.1+rocm6.4"
@@ -65,7 +65,7 @@ def test_as_text_it_imports_what_the_variables_name(tmp_path: Path, monkeypatch:
     )
 
 
-def test_a_torch_that_does_not_import_says_why_itself(tmp_path: Path) -> None:
+def test_a_failed_torch_import_shows_its_own_error(tmp_path: Path) -> None:
     broken = make_python(tmp_path / "env", FakeTorch("2.9.1", "raise OSError('libhip.so: file too short')"))
     answer = probed(broken, "gpus")
     assert set(answer.answers) == {"executable", "python"}

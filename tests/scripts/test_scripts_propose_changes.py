@@ -180,14 +180,14 @@ def test_a_page_that_was_renamed_is_gone_under_its_old_name(checkout: Checkout) 
     assert checkout.at_origin("ls-tree", "--name-only", "refresh:docs").split() == ["list.md"]
 
 
-def test_changes_elsewhere_alone_are_no_proposal(checkout: Checkout) -> None:
+def test_changes_elsewhere_are_not_proposed(checkout: Checkout) -> None:
     checkout.write("src/code.py", "2\n")
     done = checkout.propose()
     assert (done.returncode, done.stdout) == (0, "no changes: nothing to propose\n")
     assert checkout.branches() == ["main"]
 
 
-def test_the_checkout_stays_as_it_is(checkout: Checkout) -> None:
+def test_the_checkout_is_unchanged(checkout: Checkout) -> None:
     checkout.write("matrix.yaml", "a: 2\n")
     checkout.write("docs/new.md", "new\n")
     checkout.git("add", "matrix.yaml")
@@ -209,8 +209,8 @@ def test_the_body_says_what_changed_and_how_to_start_ci(checkout: Checkout) -> N
     checkout.propose()
     body = (checkout.state / "body").read_text()
     assert "\n     matrix.yaml | 2 +-\n" in body
-    assert "CI does not start by itself" in body
-    assert "close this pull request and open it again" in body
+    assert "CI has not run" in body
+    assert "close and reopen this pull request" in body
 
 
 def test_an_open_pull_request_is_updated_and_no_second_one_opened(checkout: Checkout) -> None:
@@ -242,7 +242,7 @@ def test_the_same_changes_again_push_nothing(checkout: Checkout) -> None:
     assert checkout.at_origin("rev-parse", "refresh") == first
 
 
-def test_a_branch_that_someone_else_moves_meanwhile_is_left_to_them(checkout: Checkout) -> None:
+def test_a_branch_changed_by_someone_else_is_not_overwritten(checkout: Checkout) -> None:
     checkout.write("matrix.yaml", "a: 2\n")
     checkout.propose()
     mover = checkout.state / "before-push"
@@ -256,7 +256,7 @@ def test_a_branch_that_someone_else_moves_meanwhile_is_left_to_them(checkout: Ch
     assert checkout.at_origin("rev-parse", "refresh") == checkout.at_origin("rev-parse", "main")
 
 
-def test_a_branch_whose_name_ends_alike_is_another_one(checkout: Checkout) -> None:
+def test_a_branch_with_the_same_suffix_is_ignored(checkout: Checkout) -> None:
     checkout.git("push", "--quiet", "origin", "HEAD:refs/heads/a/refs/heads/refresh")
     checkout.write("matrix.yaml", "a: 2\n")
     assert checkout.propose().returncode == 0
@@ -272,7 +272,7 @@ def test_a_push_that_is_refused_is_an_error_and_opens_nothing(checkout: Checkout
     done = checkout.propose()
     assert done.returncode == 1
     assert "protected branch" in done.stderr
-    assert "\nhint: check that origin can be reached, and that the token may write" in done.stderr
+    assert "\nhint: check the connection to origin, and that the token can write" in done.stderr
     assert "create" not in checkout.gh()
 
 
@@ -286,7 +286,7 @@ def test_a_pull_request_that_is_refused_is_an_error(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "[{}]", "[1]", "null", "no json"])
-def test_an_answer_of_gh_that_is_none_is_an_error_before_anything_is_pushed(checkout: Checkout, answer: str) -> None:
+def test_unexpected_output_of_gh_is_an_error_before_a_push(checkout: Checkout, answer: str) -> None:
     (checkout.state / "open").write_text(answer)
     checkout.write("matrix.yaml", "a: 2\n")
     done = checkout.propose()
@@ -314,7 +314,7 @@ def test_without_a_token_nothing_is_pushed(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("branch", ["main", "", "a..b", "with space", "refs/../main", "a\nb"])
-def test_a_branch_that_cannot_be_ours_is_refused(checkout: Checkout, branch: str) -> None:
+def test_an_invalid_branch_is_refused(checkout: Checkout, branch: str) -> None:
     checkout.write("matrix.yaml", "a: 2\n")
     assert checkout.propose(branch, "main", "Refresh it").returncode == 1
     assert checkout.gh() == []
@@ -322,7 +322,7 @@ def test_a_branch_that_cannot_be_ours_is_refused(checkout: Checkout, branch: str
     assert checkout.branches() == ["main"]
 
 
-def test_outside_of_a_checkout_it_says_so(checkout: Checkout) -> None:
+def test_outside_of_a_checkout_it_is_an_error(checkout: Checkout) -> None:
     done = checkout.propose(cwd=checkout.folder)
     assert done.returncode == 1
     assert "not a git repository" in done.stderr
@@ -336,7 +336,7 @@ def test_the_token_is_in_no_argument_and_only_the_commands_that_need_it_have_it(
     assert {line for line in lines if line.endswith(" token")} == {"ls-remote token", "push token"}
 
 
-def test_a_server_that_wants_a_password_gets_the_token_and_no_other_one_does(checkout: Checkout) -> None:
+def test_only_the_github_server_gets_the_token(checkout: Checkout) -> None:
     checkout.write("matrix.yaml", "a: 2\n")
     checkout.git("config", "credential.helper", "!f() { echo username=me; echo password=mine; }; f")
     with serving_git(checkout.origin.parent, TOKEN) as server:

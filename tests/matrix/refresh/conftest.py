@@ -1,8 +1,10 @@
-"""A registry, and an index of torch, for the tests of what is refreshed."""
+"""A container registry and a torch index on loopback, and retries without pauses."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,3 +24,11 @@ def pages() -> Iterator[TorchPages]:
     """PyTorch's indexes on loopback, empty."""
     with serving_pages() as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of urllib3 in seconds, which no test waits for; the clock of the servers still runs."""
+    pauses: list[float] = []
+    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(sleep=pauses.append, time=time.time))
+    return pauses

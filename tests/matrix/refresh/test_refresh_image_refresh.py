@@ -120,19 +120,29 @@ def test_tags_that_are_gone_are_all_named(matrix: Path, full: ContainerRegistry)
     assert matrix.read_bytes() == before
 
 
-@pytest.mark.parametrize("status", [0, 403, 404, 500])
-@pytest.mark.parametrize("part", ["/manifests/torch-and-python", "/manifests/6.2", "/tags/list"])
-def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistry, part: str, status: int) -> None:
-    full.head_tells_digest = False
-    before = matrix.read_bytes()
-    full.faults[f"GET /v2/rocm/pytorch{part}"] = [(status, {})] * 9
-    with pytest.raises(FactoryError):
-        refresh_images(matrix, Registry(full.url))
-    assert matrix.read_bytes() == before
-    assert [*matrix.parent.iterdir()] == [matrix]
+def test_a_failure_half_way_changes_nothing(matrix: Path, full: ContainerRegistry) -> None:
+    for status in (
+        0,
+        403,
+        404,
+        500,
+    ):
+        for part in (
+            "/manifests/torch-and-python",
+            "/manifests/6.2",
+            "/tags/list",
+        ):
+            full.head_tells_digest = False
+            before = matrix.read_bytes()
+            full.faults.clear()
+            full.faults[f"GET /v2/rocm/pytorch{part}"] = [(status, {})] * 9
+            with pytest.raises(FactoryError):
+                refresh_images(matrix, Registry(full.url))
+            assert matrix.read_bytes() == before
+            assert [*matrix.parent.iterdir()] == [matrix]
 
 
-def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
+def test_an_edit_with_another_meaning_is_not_written(matrix: Path, full: ContainerRegistry) -> None:
     """Two images that share their text cannot move apart."""
     text = edited(("rocm/pytorch:first", f"&tag {OLD}"), ("tag: rocm/pytorch:6.2", "tag: *tag"))
     matrix.write_text(text)
@@ -142,17 +152,15 @@ def test_an_edit_that_would_say_something_else_is_not_written(matrix: Path, full
     assert matrix.read_text() == text
 
 
-def test_what_someone_else_wrote_meanwhile_is_kept(
-    matrix: Path, full: ContainerRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_change_is_kept(matrix: Path, full: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry(full.url)
-    ask: Callable[[str, str], str | None] = registry.digest
+    find: Callable[[str, str], str | None] = registry.find_digest
 
-    def digest(repository: str, tag: str) -> str | None:
+    def find_digest(repository: str, tag: str) -> str | None:
         matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
-        return ask(repository, tag)
+        return find(repository, tag)
 
-    monkeypatch.setattr(registry, "digest", digest)
+    monkeypatch.setattr(registry, "find_digest", find_digest)
     with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
         refresh_images(matrix, registry)
     assert "rocm/pytorch:theirs" in matrix.read_text()
@@ -162,7 +170,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_the_script_says_what_it_did(matrix: Path, full: ContainerRegistry) -> None:
+def test_the_script_reports_its_changes(matrix: Path, full: ContainerRegistry) -> None:
     digest = full.add(NEW)
     done = run("--matrix", matrix, "--registry", full.url)
     assert done.returncode == DONE
@@ -187,7 +195,8 @@ def test_a_digest_that_moved_is_told_with_what_it_was(matrix: Path, full: Contai
     assert findings.summary.endswith("1 pinned, 4 unchanged")
 
 
-def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path) -> None:
+@pytest.mark.slow  # real retries
+def test_without_a_network_the_script_reports_the_error_and_changes_nothing(matrix: Path) -> None:
     before = matrix.read_bytes()
     done = run("--matrix", matrix, "--registry", "http://127.0.0.1:9")
     assert (done.returncode, done.stdout) == (FAILED, "")
@@ -197,14 +206,7 @@ def test_without_a_network_the_script_changes_nothing_and_says_why(matrix: Path)
     assert matrix.read_bytes() == before
 
 
-@pytest.mark.parametrize("registry", ["", "hub", "ftp://hub", "http://"])
-def test_a_registry_that_is_no_url_is_an_error(matrix: Path, registry: str) -> None:
-    done = run("--matrix", matrix, "--registry", registry)
-    assert done.returncode == FAILED
-    assert done.stderr.startswith("error: cannot reach the registry: ")
-
-
-def test_a_bad_matrix_is_told_before_anyone_is_asked(matrix: Path, hub: ContainerRegistry) -> None:
+def test_an_invalid_matrix_is_reported_before_any_request(matrix: Path, hub: ContainerRegistry) -> None:
     matrix.write_text(edited(("rocm/pytorch:first", "ghcr.io/rocm/pytorch:first")))
     done = run("--matrix", matrix, "--registry", hub.url)
     assert done.returncode == BAD_INPUT

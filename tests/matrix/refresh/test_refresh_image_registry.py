@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from container_registry import ContainerRegistry, digest_of
@@ -52,10 +50,10 @@ def test_a_digest_that_is_not_told_is_that_of_the_bytes(hub: ContainerRegistry) 
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
-def test_bytes_that_are_not_what_their_digest_says_are_refused(hub: ContainerRegistry) -> None:
+def test_a_manifest_that_does_not_match_its_digest_is_refused(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.head_tells_digest, hub.stated_digest = False, digest_of(b"something else")
-    with pytest.raises(FactoryError, match="not what its digest says: rocm/pytorch:one is sha256:"):
+    with pytest.raises(FactoryError, match="the manifest does not match its digest: rocm/pytorch:one is sha256:"):
         Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
@@ -66,27 +64,26 @@ def test_a_digest_of_another_form_is_refused(hub: ContainerRegistry) -> None:
         Registry(hub.url).find_digest("rocm/pytorch", "one")
 
 
-def test_a_tag_that_is_not_there_is_an_answer(hub: ContainerRegistry) -> None:
+def test_a_missing_tag_has_no_digest(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     registry = Registry(hub.url)
     assert registry.find_digest("rocm/pytorch", "gone") is None
     assert registry.find_digest("rocm/absent", "one") is None
 
 
-def test_a_repository_that_is_not_there_is_not_an_empty_one(hub: ContainerRegistry) -> None:
+def test_a_missing_repository_is_an_error(hub: ContainerRegistry) -> None:
     with pytest.raises(FactoryError, match="the registry does not have: rocm/absent"):
         Registry(hub.url).list_tags("rocm/absent")
 
 
-def test_a_pause_that_a_busy_registry_asks_for_is_kept(hub: ContainerRegistry) -> None:
+def test_a_busy_registry_is_retried_after_the_requested_pause(hub: ContainerRegistry, pauses: list[float]) -> None:
     digest = hub.add(IMAGE)
-    hub.faults["HEAD "] = [(429, {"Retry-After": "1"}), (429, {"Retry-After": "0"})]
-    started = time.monotonic()
+    hub.faults["HEAD "] = [(429, {"Retry-After": "7"}), (429, {"Retry-After": "0"})]
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
-    assert time.monotonic() - started >= 1
+    assert pauses[0] == 7
 
 
-def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -> None:
+def test_a_long_pause_is_an_error_at_once(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "21600"})]
     with pytest.raises(FactoryError, match=r"the registry is busy: .* asks for a pause of more than 60 s") as caught:
         Registry(hub.url).find_digest("rocm/pytorch", "one")
@@ -94,35 +91,35 @@ def test_a_pause_that_is_too_long_is_not_slept_through(hub: ContainerRegistry) -
     assert hub.counts("HEAD") == 1
 
 
-def test_a_registry_that_stays_busy_is_given_up(hub: ContainerRegistry) -> None:
+def test_retries_of_a_busy_registry_are_limited(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "0"})] * 9
     with pytest.raises(FactoryError, match=r"the registry is busy: .*: too many 429 error responses"):
         Registry(hub.url).find_digest("rocm/pytorch", "one")
     assert hub.counts("HEAD") == 4
 
 
-def test_an_answer_that_breaks_off_is_none(hub: ContainerRegistry) -> None:
+def test_a_truncated_response_is_an_error(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.faults["tags/list"] = [(0, {})]
     with pytest.raises(FactoryError, match=r"cannot reach the registry: .*tags/list"):
         Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_registry_that_fails_now_and_then_is_asked_again(hub: ContainerRegistry) -> None:
+def test_server_errors_are_retried(hub: ContainerRegistry) -> None:
     digest = hub.add(IMAGE)
     hub.faults["HEAD "] = [(500, {}), (503, {})]
     assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
-def test_nobody_there_is_an_error_that_says_so() -> None:
-    with pytest.raises(FactoryError, match=r"cannot reach the registry: http://127.0.0.1:9/v2/") as caught:
-        Registry("http://127.0.0.1:9").list_tags("rocm/pytorch")
-    assert caught.value.hint == "check the network; nothing was changed"
+def test_an_unreachable_registry_is_an_error() -> None:
+    for url in ("http://127.0.0.1:9", "", "hub", "ftp://hub", "http://"):
+        with pytest.raises(FactoryError, match="cannot reach the registry: ") as caught:
+            Registry(url).list_tags("rocm/pytorch")
+        assert caught.value.hint == "check the network; nothing was changed"
 
 
-@pytest.mark.parametrize(
-    ("part", "body", "error"),
-    [
+def test_an_unexpected_response_is_refused(hub: ContainerRegistry) -> None:
+    for part, body, error in (
         ("tags/list", b"<html>a portal</html>", "unexpected response of a registry"),
         ("tags/list", b'["tags"]', "unexpected response of a registry"),
         ("tags/list", b"[" * 100_000, "unexpected response of a registry"),
@@ -131,47 +128,55 @@ def test_nobody_there_is_an_error_that_says_so() -> None:
         ("tags/list", b" " * (9 << 20), "response too large"),
         ("/token", b"{}", "the registry issued no token"),
         ("/token", b'{"token": 7}', "the registry issued no token: .*: token: Input should be a valid string"),
-    ],
-)
-def test_an_answer_of_another_form_is_refused(hub: ContainerRegistry, part: str, body: bytes, error: str) -> None:
-    hub.add(IMAGE)
-    hub.bodies[part] = body
-    with pytest.raises(FactoryError, match=error):
-        Registry(hub.url).list_tags("rocm/pytorch")
+    ):
+        hub.add(IMAGE)
+        hub.bodies.clear()
+        hub.bodies[part] = body
+        with pytest.raises(FactoryError, match=error):
+            Registry(hub.url).list_tags("rocm/pytorch")
 
 
-@pytest.mark.parametrize("status", [403, 500, 502])
-def test_a_refusal_is_not_taken_for_an_empty_list(hub: ContainerRegistry, status: int) -> None:
-    hub.faults["tags/list"] = [(status, {})] * 9
-    with pytest.raises(FactoryError, match=f"{status}"):
-        Registry(hub.url).list_tags("rocm/pytorch")
+def test_an_error_status_is_not_an_empty_list(hub: ContainerRegistry) -> None:
+    for status in (
+        403,
+        500,
+        502,
+    ):
+        hub.faults["tags/list"] = [(status, {})] * 9
+        with pytest.raises(FactoryError, match=f"{status}"):
+            Registry(hub.url).list_tags("rocm/pytorch")
 
 
-@pytest.mark.parametrize("challenge", ['Basic realm="hub"', "Bearer", "Bearer service=hub", "?"])
-def test_a_registry_that_wants_a_login_is_refused(hub: ContainerRegistry, challenge: str) -> None:
-    hub.challenge = challenge
-    with pytest.raises(FactoryError, match="the registry requires a login: rocm/pytorch"):
-        Registry(hub.url).list_tags("rocm/pytorch")
+def test_a_registry_that_requires_a_login_is_refused(hub: ContainerRegistry) -> None:
+    for challenge in (
+        'Basic realm="hub"',
+        "Bearer",
+        "Bearer service=hub",
+        "?",
+    ):
+        hub.challenge = challenge
+        with pytest.raises(FactoryError, match="the registry requires a login: rocm/pytorch"):
+            Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_token_that_does_not_help_is_not_fetched_for_ever(hub: ContainerRegistry) -> None:
+def test_a_rejected_token_is_not_fetched_again(hub: ContainerRegistry) -> None:
     hub.bodies["/token"] = b'{"access_token": "useless"}'
     with pytest.raises(FactoryError, match="HTTP 401"):
         Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("/token") == 1
 
 
-def test_a_list_may_not_go_on_at_another_host(hub: ContainerRegistry) -> None:
+def test_a_list_must_not_continue_on_another_host(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.next_link = "<http://127.0.0.1:9/v2/rocm/pytorch/tags/list>"
     with pytest.raises(FactoryError, match=r"continues on another host: rocm/pytorch: http://127.0.0.1:9/"):
         Registry(hub.url).list_tags("rocm/pytorch")
 
 
-def test_a_list_without_end_is_left(hub: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_PAGES", 3)
+def test_an_endless_list_is_an_error(hub: ContainerRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_PAGES", 3)
     hub.add(IMAGE)
     hub.next_link = "</v2/rocm/pytorch/tags/list?n=1000>"
-    with pytest.raises(FactoryError, match="lists tags without end"):
+    with pytest.raises(FactoryError, match="the list of tags is endless"):
         Registry(hub.url).list_tags("rocm/pytorch")
     assert hub.counts("tags/list") == 1 + 3

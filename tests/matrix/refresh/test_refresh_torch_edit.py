@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from wheelfactory.matrix.refresh.torch_releases import edit_torch, merge_versions
 
 TEXT = """\
@@ -23,9 +21,8 @@ rocm:
 """
 
 
-@pytest.mark.parametrize(
-    ("listed", "new", "order"),
-    [
+def test_new_releases_stand_before_the_first_older_one() -> None:
+    for listed, new, order in (
         (["2.9.1"], ["2.10.0"], ("2.10.0", "2.9.1")),
         (["2.10.0"], ["2.9.1"], ("2.10.0", "2.9.1")),
         (
@@ -35,10 +32,8 @@ rocm:
         ),
         (["2.9.1", "2.13.0"], ["2.10.0"], ("2.10.0", "2.9.1", "2.13.0")),
         (["2.1"], ["2.10"], ("2.10", "2.1")),
-    ],
-)
-def test_new_releases_stand_before_the_first_older_one(listed: list[str], new: list[str], order: list[str]) -> None:
-    assert merge_versions(listed, new) == tuple(order)
+    ):
+        assert merge_versions(listed, new) == tuple(order)
 
 
 def test_a_list_in_brackets_takes_a_release_at_either_end_and_between() -> None:
@@ -62,12 +57,14 @@ def test_several_lists_are_edited_at_once() -> None:
     assert """{torch: ['2.10.0', "2.9.1"],""" in edited
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("\n", "\r\n"), ("# torch", "\ufeff# torch"), ("remark", "r\u00e9mark \U0001f600")]
-)
-def test_line_ends_marks_and_letters_of_any_kind_stay(old: str, new: str) -> None:
-    additions = {"7.2": ["2.14.1"], "7.1": ["2.11.0", "2.8.0"]}
-    assert edit_torch(TEXT.replace(old, new), additions) == edit_torch(TEXT, additions).replace(old, new)
+def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
+    for old, new in (
+        ("\n", "\r\n"),
+        ("# torch", "\ufeff# torch"),
+        ("remark", "r\u00e9mark \U0001f600"),
+    ):
+        additions = {"7.2": ["2.14.1"], "7.1": ["2.11.0", "2.8.0"]}
+        assert edit_torch(TEXT.replace(old, new), additions) == edit_torch(TEXT, additions).replace(old, new)
 
 
 def test_a_last_line_without_an_end_gets_one() -> None:

@@ -37,38 +37,35 @@ def refused(pages: TorchPages, rocm: Rocm) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(GOOD.replace("+rocm6.4", "+rocm6.4.1"), id="another ROCm"),
-        pytest.param(GOOD.replace("+rocm6.4", "+rocm6.40"), id="another ROCm that starts alike"),
-        pytest.param(GOOD.replace("+rocm6.4", "+rocm6.4.git123"), id="a build from another place"),
-        pytest.param(GOOD.replace("+rocm6.4", ""), id="no label"),
-        pytest.param(GOOD.replace("+rocm6.4", "+cu124"), id="CUDA"),
-        pytest.param(GOOD.replace("2.9.1", "2.9.1rc2"), id="a release candidate"),
-        pytest.param(GOOD.replace("2.9.1", "2.9.1.dev20251111"), id="a nightly build"),
-        pytest.param(GOOD.replace("x86_64", "aarch64"), id="another machine"),
-        pytest.param(GOOD.replace("manylinux_2_28_x86_64", "win_amd64"), id="Windows"),
-        pytest.param(GOOD.replace("manylinux_2_28", "musllinux_1_2"), id="musl"),
-        pytest.param(GOOD.replace("cp312-cp312", "cp313-cp313t"), id="a Python without GIL"),
-        pytest.param(GOOD.replace("cp312-cp312", "pp310-pypy310_pp73"), id="PyPy"),
-        pytest.param(GOOD.replace("cp312", "cp3012"), id="a Python that is none"),
-        pytest.param(GOOD.replace("torch-", "torchvision-"), id="another project"),
-        pytest.param(GOOD.replace(".whl", ".whl.metadata"), id="no wheel"),
-        pytest.param(GOOD.replace(".whl", ".tar.gz"), id="an sdist"),
-        pytest.param(GOOD.replace("2.9.1", "9" * 5000), id="a number of 5,000 digits"),
-        pytest.param(GOOD.replace("cp312-", ".".join(["cp312"] * 9000) + "-"), id="9,000 tags in one"),
-        pytest.param(f"../../{GOOD}", id="a path"),
-        pytest.param("torch-\u0968.\u096f.\u0967+rocm6.4-cp312-cp312-linux_x86_64.whl", id="digits of another script"),
-        pytest.param(GOOD.replace("-cp312-cp312", "-cp312-cp312-cp312-cp312"), id="too many parts"),
-        pytest.param("torch-2.9.1;rm -rf $HOME-cp312-cp312-linux_x86_64.whl", id="a command"),
-        pytest.param("\x00\x1b[31m.whl", id="control characters"),
-        pytest.param("", id="nothing"),
-    ],
-)
-def test_a_file_that_is_not_this_torch_does_not_count(name: str) -> None:
-    assert parse_torch_releases([name], "6.4") == {}
-    assert parse_torch_releases([name, GOOD, name], "6.4") == {Version("2.9.1"): {"3.12"}}
+def test_other_files_are_ignored() -> None:
+    for name in (
+        (GOOD.replace("+rocm6.4", "+rocm6.4.1")),
+        (GOOD.replace("+rocm6.4", "+rocm6.40")),
+        (GOOD.replace("+rocm6.4", "+rocm6.4.git123")),
+        (GOOD.replace("+rocm6.4", "")),
+        (GOOD.replace("+rocm6.4", "+cu124")),
+        (GOOD.replace("2.9.1", "2.9.1rc2")),
+        (GOOD.replace("2.9.1", "2.9.1.dev20251111")),
+        (GOOD.replace("x86_64", "aarch64")),
+        (GOOD.replace("manylinux_2_28_x86_64", "win_amd64")),
+        (GOOD.replace("manylinux_2_28", "musllinux_1_2")),
+        (GOOD.replace("cp312-cp312", "cp313-cp313t")),
+        (GOOD.replace("cp312-cp312", "pp310-pypy310_pp73")),
+        (GOOD.replace("cp312", "cp3012")),
+        (GOOD.replace("torch-", "torchvision-")),
+        (GOOD.replace(".whl", ".whl.metadata")),
+        (GOOD.replace(".whl", ".tar.gz")),
+        (GOOD.replace("2.9.1", "9" * 5000)),
+        (GOOD.replace("cp312-", ".".join(["cp312"] * 9000) + "-")),
+        (f"../../{GOOD}"),
+        ("torch-\u0968.\u096f.\u0967+rocm6.4-cp312-cp312-linux_x86_64.whl"),
+        (GOOD.replace("-cp312-cp312", "-cp312-cp312-cp312-cp312")),
+        ("torch-2.9.1;rm -rf $HOME-cp312-cp312-linux_x86_64.whl"),
+        ("\x00\x1b[31m.whl"),
+        (""),
+    ):
+        assert parse_torch_releases([name], "6.4") == {}
+        assert parse_torch_releases([name, GOOD, name], "6.4") == {Version("2.9.1"): {"3.12"}}
 
 
 def test_each_release_has_the_pythons_of_its_wheels() -> None:
@@ -77,9 +74,13 @@ def test_each_release_has_the_pythons_of_its_wheels() -> None:
     assert parse_torch_releases(names, "6.4") == {two: {"3.12", "3.10"}, ten: {"3.12"}, one: {"3.12"}}
 
 
-@pytest.mark.parametrize("platform", ["linux_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64.manylinux_2_5_x86_64"])
-def test_linux_has_several_names(platform: str) -> None:
-    assert parse_torch_releases([GOOD.replace("manylinux_2_28_x86_64", platform)], "6.4")
+def test_linux_has_several_names() -> None:
+    for platform in (
+        "linux_x86_64",
+        "manylinux2014_x86_64",
+        "manylinux1_x86_64.manylinux_2_5_x86_64",
+    ):
+        assert parse_torch_releases([GOOD.replace("manylinux_2_28_x86_64", platform)], "6.4")
 
 
 def test_a_page_is_read_as_pip_reads_it(pages: TorchPages, rocm: Rocm) -> None:
@@ -101,74 +102,84 @@ def test_a_page_of_5000_links_is_read_in_seconds(pages: TorchPages, rocm: Rocm) 
     assert time.monotonic() - started < 20
 
 
-def test_an_index_that_is_not_there_is_named(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_missing_index_is_named(pages: TorchPages, rocm: Rocm) -> None:
     said = refused(pages, rocm)
     assert said.startswith(f"cannot read an index: ROCm 6.4, {pages.url}/rocm6.4: ")
     assert "torch" in said
 
 
-@pytest.mark.parametrize("status", [401, 403, 410, 500, 503])
-def test_an_index_that_refuses_is_an_error(pages: TorchPages, rocm: Rocm, status: int) -> None:
-    pages.have("6.4", "2.9.1", "3.12")
-    pages.status["6.4"] = status
-    assert "cannot read an index" in refused(pages, rocm)
+def test_an_error_status_of_an_index_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
+    for status in (
+        401,
+        403,
+        410,
+        500,
+        503,
+    ):
+        pages.have("6.4", "2.9.1", "3.12")
+        pages.status["6.4"] = status
+        assert "cannot read an index" in refused(pages, rocm)
 
 
-def test_a_busy_index_is_asked_again(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_busy_index_is_retried(pages: TorchPages, rocm: Rocm) -> None:
     pages.status["6.4"] = 429
     pages.have("6.4", "2.9.1", "3.12")
     assert refused(pages, rocm).endswith("/rocm6.4: too many 429 error responses")
     assert len(pages.asked) == 4
 
 
-def test_a_day_is_not_slept_through(pages: TorchPages, rocm: Rocm) -> None:
+def test_a_retry_after_a_day_is_an_error_at_once(pages: TorchPages, rocm: Rocm) -> None:
     pages.status["6.4"], pages.retry_after = 429, "86400"
     pages.have("6.4", "2.9.1", "3.12")
     assert "asks for a pause of more than 60 s" in refused(pages, rocm)
     assert len(pages.asked) == 1
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b"<html>Log in to this network</html>", id="a page of someone else"),
-        pytest.param(b"\x00\xff\xfe" * 100, id="bytes"),
-        pytest.param(
-            b'<a href="http://[/torch-2.9.1%2Brocm6.4-cp312-cp312-linux_x86_64.whl">torch</a>', id="no address"
-        ),
-        pytest.param(b"<div>" * 20_000, id="nested without end"),
-        pytest.param(b'<meta name="pypi:repository-version" content="9.0">', id="a later version of the format"),
-        pytest.param(b'<a href="/whl/rocm6.4/torch-2.9.1%2Brocm6.4-cp312-cp', id="cut off"),
-    ],
-)
-def test_a_page_that_is_none_is_an_error_and_not_an_empty_index(pages: TorchPages, rocm: Rocm, body: bytes) -> None:
-    pages.files["6.4"], pages.bodies["6.4"] = [], body
-    refused(pages, rocm)
+def test_an_invalid_page_is_an_error_and_not_an_empty_index(pages: TorchPages, rocm: Rocm) -> None:
+    for body in (
+        (b"<html>Log in to this network</html>"),
+        (b"\x00\xff\xfe" * 100),
+        (b'<a href="http://[/torch-2.9.1%2Brocm6.4-cp312-cp312-linux_x86_64.whl">torch</a>'),
+        (b"<div>" * 20_000),
+        (b'<meta name="pypi:repository-version" content="9.0">'),
+        (b'<a href="/whl/rocm6.4/torch-2.9.1%2Brocm6.4-cp312-cp'),
+    ):
+        pages.files["6.4"], pages.bodies["6.4"] = [], body
+        refused(pages, rocm)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "image/png", "application/vnd.pypi.simple.v1+json"])
-def test_an_answer_of_another_kind_is_an_error(pages: TorchPages, rocm: Rocm, kind: str) -> None:
-    pages.have("6.4", "2.9.1", "3.12")
-    pages.kind = kind
-    assert "cannot read an index" in refused(pages, rocm)
+def test_another_content_type_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
+    for kind in (
+        "application/json",
+        "image/png",
+        "application/vnd.pypi.simple.v1+json",
+    ):
+        pages.have("6.4", "2.9.1", "3.12")
+        pages.kind = kind
+        assert "cannot read an index" in refused(pages, rocm)
 
 
-def test_an_index_that_does_not_answer_is_given_up(
-    pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unresponsive_index_times_out(pages: TorchPages, rocm: Rocm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "http_session", partial(http_session, timeout=0.1))
     pages.have("6.4", "2.9.1", "3.12")
     pages.waits["6.4"] = 0.5
     assert "timed out" in refused(pages, rocm)
 
 
-@pytest.mark.parametrize("url", ["", "pytorch", "ftp://127.0.0.1", "http://", "http://[", "http://127.0.0.1:9"])
-def test_an_address_that_is_none_is_an_error(rocm: Rocm, url: str) -> None:
-    with pytest.raises(FactoryError, match=r"cannot read an index: ROCm 6\.4, "):
-        TorchIndex(url, {}).find_releases("6.4", rocm)
+def test_an_invalid_url_is_an_error(rocm: Rocm) -> None:
+    for url in (
+        "",
+        "pytorch",
+        "ftp://127.0.0.1",
+        "http://",
+        "http://[",
+        "http://127.0.0.1:9",
+    ):
+        with pytest.raises(FactoryError, match=r"cannot read an index: ROCm 6\.4, "):
+            TorchIndex(url, {}).find_releases("6.4", rocm)
 
 
-def test_another_address_stands_for_pytorchs_and_for_no_other(rocm: Rocm) -> None:
+def test_a_mirror_replaces_only_pytorchs_index(rocm: Rocm) -> None:
     index = TorchIndex("http://mirror/whl/", {})
     assert index.address(rocm) == "http://mirror/whl/rocm6.4"
     for other in ("https://example.org/whl/rocm6.4", f"{PYTORCH}-other/rocm6.4"):
