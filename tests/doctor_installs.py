@@ -1,7 +1,7 @@
-"""Installs for the doctor, good and broken: wheels unpacked as pip does it, compiled modules that really fail to load.
+"""Good and broken installs for the doctor: unpacked wheels, and compiled modules that really fail to load.
 
-The package is as small as it can be and chooses its backend as upstream's does; what the real one says is asked in
-test_doctor_diagnose_real.py. torch is a stand-in that can be imported.
+The package is minimal and chooses its backend like upstream's; test_doctor_diagnose_real.py uses the real one. torch is
+an importable stub.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from elf_factory import hip_bundle, library, section
@@ -47,17 +49,17 @@ bwd = fwd = fwd_kvcache = varlen_bwd = varlen_fwd = None
 """,
 }
 OLD_PACKAGE = {name: data for name, data in PACKAGE.items() if "triton" not in name}
-"""As flash-attn 2.6.3, which has no Triton backend."""
+"""Like flash-attn 2.6.3, which has no Triton backend."""
 
 CK_VERSION = "2.8.3+rocm64torch2.9"
 TRITON_VERSION = "2.8.3+rocm72torch2.13triton"
 EINOPS = {"einops/__init__.py": b"rearrange = repeat = None\n", "einops-0.8.2.dist-info/METADATA": b"Name: einops\n"}
 TRITON_MODULE = {"triton/__init__.py": b""}
 TORCH_MODULE = {"torch/__init__.py": b"", "torch-2.9.1+rocm6.4.dist-info/METADATA": b"Name: torch\nVersion: 2.9.1\n"}
-"""Imports, and is nothing else."""
+"""Imports without providing anything."""
 
 MODULE = "flash_attn_2_cuda" + str(sysconfig.get_config_var("EXT_SUFFIX"))
-"""The compiled module as the Python that runs the tests takes it."""
+"""The file name of a compiled module for the Python that runs the tests."""
 
 _BINDING = """
 #include <Python.h>
@@ -68,7 +70,7 @@ _SETTINGS = (VARIABLE, "PYTHONPATH", "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DE
 
 
 def good_module(*archs: str) -> bytes:
-    """A compiled module that imports, with a code object for each arch."""
+    """Return a compiled module that imports, with a code object for each arch."""
     fatbin = section(hip_bundle(*archs), hip_bundle(*archs)) if archs else b""
     return library(source=_BINDING, flags=("-I" + sysconfig.get_path("include"),), fatbin=fatbin)
 
@@ -76,22 +78,23 @@ def good_module(*archs: str) -> bytes:
 def broken_module(
     *, needed: tuple[str, ...] = (), undefined: tuple[str, ...] = (), flags: tuple[str, ...] = ()
 ) -> bytes:
-    """A compiled module that needs what is not there."""
+    """Return a compiled module with missing libraries or symbols."""
     return library(defined=("PyInit_flash_attn_2_cuda",), needed=needed, undefined=undefined, flags=flags)
 
 
-def module_calling(declaration: str, call: str, folder: Path, *, cxx11: bool) -> bytes:
-    """A compiled C++ module that calls a function which nothing defines, in one of the two C++ ABIs."""
+@cache
+def module_calling(declaration: str, call: str, *, cxx11: bool) -> bytes:
+    """Compile a C++ module that calls an undefined function, with the old or the new C++ ABI."""
     source = f'#include <string>\n{declaration}\nextern "C" void *PyInit_flash_attn_2_cuda() {{ {call}; return 0; }}'
-    made = folder / "calling.so"
     flags = ["-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={int(cxx11)}"]
-    subprocess.run(["c++", "-x", "c++", "-", *flags, "-o", made], input=source, text=True, check=True)
-    return made.read_bytes()
+    with tempfile.NamedTemporaryFile(suffix=".so") as made:
+        subprocess.run(["c++", "-x", "c++", "-", *flags, "-o", made.name], input=source, text=True, check=True)
+        return Path(made.name).read_bytes()
 
 
 @dataclass(frozen=True)
 class Site:
-    """A folder of packages that a Python looks into."""
+    """A directory of packages on a Python's path."""
 
     folder: Path
     python: Path
@@ -99,7 +102,7 @@ class Site:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment in which that Python sees the folder."""
+        """The environment in which that Python finds the directory."""
         kept = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
         return {**kept, "PYTHONPATH": str(self.folder), **self.settings}
 
@@ -125,7 +128,7 @@ class Site:
         requires: tuple[str, ...] = ("einops",),
         record: bytes | None = None,
     ) -> Site:
-        """Unpack a wheel of flash-attn that is made for this."""
+        """Build a wheel of flash-attn and unpack it."""
         more = {} if record is None else {BUILD_RECORD_NAME: record}
         metadata = metadata_text(version, requires=requires)
         made = self.folder.parent / f"wheel-{version}"
@@ -140,11 +143,11 @@ class Site:
         return self
 
     def with_settings(self, **settings: str) -> Site:
-        """The same with environment variables."""
+        """Return the same site with environment variables."""
         return replace(self, settings={**self.settings, **settings})
 
     def read(self, seconds: float = 60) -> InstalledFlashAttn:
-        """What the doctor finds there; there must be one."""
+        """Return the flash-attn that the doctor finds here."""
         found = read_flash_attn(str(self.python), self.environ, seconds)
         assert found
         return found
@@ -167,13 +170,13 @@ def ck_site(
     record: bytes | None = CK_RECORD,
     requires: tuple[str, ...] = ("torch==2.9.*", "einops"),
 ) -> Site:
-    """A CK wheel for torch 2.9 and ROCm 6.4 with this compiled module, beside torch and einops."""
+    """Install a CK wheel for torch 2.9 and ROCm 6.4 with this compiled module, beside torch and einops."""
     site.add({**TORCH_MODULE, **EINOPS})
     return site.add_flash_attn(version, {**PACKAGE, name: module}, requires=requires, record=record)
 
 
 def triton_site(site: Site, *, ours: bool) -> Site:
-    """A Triton wheel, of this factory or of another, beside torch, Triton and einops."""
+    """Install a Triton wheel, ours or built elsewhere, beside torch, Triton and einops."""
     site.add({**TORCH_MODULE, **EINOPS, **TRITON_MODULE})
     added = added_members(Backend.TRITON) if ours else {}
     assert list(added) == [ACTIVATION_MODULE] * ours
@@ -187,8 +190,8 @@ TRITON_TORCH = InstalledTorch("2.13.0+rocm7.2", hip="7.2.53211", cxx11_abi=True,
 
 
 def good_machine(site: Site | None = None, torch: InstalledTorch | None = CK_TORCH, /, **changes: object) -> Machine:
-    """A machine with an MI300X, on which all is well; its flash-attn is what is read at the site."""
-    truth = Machine(
+    """Return a healthy machine with an MI300X and the flash-attn of `site`."""
+    healthy = Machine(
         this_python(site.python if site else Path(sys.executable)),
         torch=torch,
         flash_attn=site.read() if site else None,
@@ -201,11 +204,11 @@ def good_machine(site: Site | None = None, torch: InstalledTorch | None = CK_TOR
         groups=("ada", "render"),
         environ=dict(site.settings) if site else {},
     )
-    return replace(truth, **changes)  # type: ignore[arg-type]  # handed on
+    return replace(healthy, **changes)  # type: ignore[arg-type]  # values for any field
 
 
 def this_python(executable: Path) -> Python:
-    """The Python that runs the tests, as the doctor would tell it."""
+    """Return the Python that runs the tests, as the doctor describes it."""
     major, minor = sys.version_info[:2]
     glibc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     version, tag = platform.python_version(), f"cp{major}{minor}"

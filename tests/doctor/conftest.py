@@ -1,4 +1,4 @@
-"""What the tests of installs share: a Python that has nothing, and a folder that it looks into."""
+"""Fixtures of the install tests: an empty Python and a package directory on its path."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wheelfactory.build.environments import make_empty_environment
 
 @pytest.fixture(scope="session")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python without any package."""
+    """A Python without packages."""
     return make_empty_environment(tmp_path_factory.mktemp("bare") / "env").python
 
 
 @pytest.fixture
 def site(bare_python: Path, tmp_path: Path) -> Site:
-    """An empty folder of packages, and a Python that looks into nothing else."""
+    """An empty package directory, the only one on its Python's path."""
     return Site(tmp_path / "site", bare_python)

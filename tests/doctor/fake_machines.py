@@ -1,7 +1,6 @@
-"""Machines as the driver shows them, in folders; Pythons with a torch that says of itself what a real one would.
+"""Fake machines, as directories that look like the driver's, and Pythons with a stub of torch.
 
-The torches are importable packages with metadata, a few lines each: they stand in for gigabytes, and only what the
-doctor asks of torch is in them.
+The stubs are importable packages of a few lines with metadata. They provide only what the doctor queries.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ NODES = "sys/class/kfd/kfd/topology/nodes"
 
 
 class Gpu(NamedTuple):
-    """A GPU as the driver shows it."""
+    """A GPU in the driver's list."""
 
     version: int
     """Its ``gfx_target_version``."""
     name: str = ""
-    """What ``product_name`` says; most Radeons have none."""
+    """Its ``product_name``; most Radeons have none."""
 
 
 MACHINES: Mapping[str, tuple[Gpu, ...]] = {
@@ -39,7 +38,7 @@ MACHINES: Mapping[str, tuple[Gpu, ...]] = {
 
 
 def make_root(folder: Path, gpus: tuple[Gpu, ...] = (), rocm: str = "") -> Path:
-    """The file system of a machine with one processor and these GPUs, and perhaps a ROCm."""
+    """Create the file system of a machine with one CPU, these GPUs and, if given, this ROCm; return its root."""
     nodes = make_nodes(folder / NODES, 0, *(gpu.version for gpu in gpus))
     for number, gpu in enumerate(gpus, 1):
         minor = 127 + number
@@ -56,14 +55,14 @@ def make_root(folder: Path, gpus: tuple[Gpu, ...] = (), rocm: str = "") -> Path:
 
 
 def write(path: Path, text: str = "") -> Path:
-    """A file with its folders."""
+    """Write a file and create its directories; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
 class FakeTorch(NamedTuple):
-    """A torch: its version as metadata and module have it, and what the module does."""
+    """A torch stub: its version and the code of its module."""
 
     version: str
     code: str
@@ -91,7 +90,7 @@ def fake_torch(
     cxx11_abi: bool = True,
     archs: tuple[str, ...] = (),
 ) -> FakeTorch:
-    """A torch that works; `archs` are the ``gcnArchName`` of what it sees."""
+    """Return a working stub; `archs` are the ``gcnArchName`` of its GPUs."""
     filled = _MODULE.format(version=version, hip=hip, cuda=cuda, cxx11_abi=cxx11_abi, archs=list(archs))
     return FakeTorch(version, filled)
 
@@ -112,8 +111,11 @@ TORCHES: Mapping[str, FakeTorch | None] = {
 
 
 def make_python(folder: Path, torch: FakeTorch | None = None, python: str = sys.executable) -> str:
-    """An environment without pip, with that torch; gives its interpreter."""
-    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    """Create an environment without pip, with that torch; return its interpreter."""
+    if python == sys.executable:  # written directly, because the module venv takes a second
+        _write_environment(folder)
+    else:
+        subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     if torch:
         write(site / "torch/__init__.py", torch.code)
@@ -121,7 +123,16 @@ def make_python(folder: Path, torch: FakeTorch | None = None, python: str = sys.
     return str(folder / "bin/python")
 
 
+def _write_environment(folder: Path) -> None:
+    base = Path(sys.executable).resolve()
+    write(folder / "pyvenv.cfg", f"home = {base.parent}\ninclude-system-site-packages = false\n")
+    (folder / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages").mkdir(parents=True)
+    (folder / "bin").mkdir(parents=True)
+    for name in ("python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"):
+        (folder / "bin" / name).symlink_to(base)
+
+
 def write_metadata(site: Path, name: str, version: str) -> None:
-    """What makes importlib.metadata see a package."""
+    """Write the metadata that importlib.metadata needs to find a package."""
     text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     write(site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)

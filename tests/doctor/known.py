@@ -1,4 +1,4 @@
-"""What the doctor knows of the matrix, and the program it asks torch with, as they are written into doctor.py."""
+"""The facts and the torch probe that doctor.py embeds."""
 
 from __future__ import annotations
 

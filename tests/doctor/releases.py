@@ -1,4 +1,4 @@
-"""The manifest of a small release, for machines of all kinds, as its bytes and as the doctor reads it."""
+"""The manifest of a small release with wheels for many kinds of machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRITON = (*INSTINCT, "gfx1030", "gfx1100", "gfx1200", "gfx1201")
 
 
 def small_release(folder: Path) -> tuple[WheelRow, ...]:
-    """CK for Instinct and Triton for Radeon too, for torch 2.9 and 2.13; the old torch 2.5 with the old C++ ABI."""
+    """Return rows: CK for Instinct, Triton also for Radeon, torch 2.9 and 2.13, and torch 2.5 with the old C++ ABI."""
     cells = ["fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"]
     cells += ["fa2.7.4.post1-rocm6.4-torch2.9.1-cp311-ck", "fa2.8.3-rocm7.2-torch2.13.0-cp311-ck"]
     ck = rows_of(folder, cells, offload_archs=INSTINCT, cxx11_abi=True, glibc="2.28")
@@ -28,7 +28,7 @@ def small_release(folder: Path) -> tuple[WheelRow, ...]:
 
 
 def fallback_row(folder: Path, version: str = "0.1.0") -> WheelRow:
-    """The row of the fallback, which any index has."""
+    """Return the row of the pure-PyTorch fallback."""
     filename = f"flash_attention_amd-{version}-py3-none-any.whl"
     return einops_row(folder).model_copy(
         update={"project": "flash-attention-amd", "version": version, "filename": filename}
@@ -36,5 +36,5 @@ def fallback_row(folder: Path, version: str = "0.1.0") -> WheelRow:
 
 
 def as_read(rows: Sequence[WheelRow]) -> tuple[PublishedWheel, ...]:
-    """What the doctor makes of a manifest with these rows."""
+    """Return the wheels that the doctor reads from a manifest with these rows."""
     return parse_wheels(manifest_bytes(rows), "manifest.jsonl", BASE)

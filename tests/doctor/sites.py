@@ -1,4 +1,4 @@
-"""Sites on loopback with real wheels and the doctor beside them, and the environment in which a user calls it."""
+"""Sites on loopback with real wheels and doctor.py, and the environment of their user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELLS = (
     *(CK_CELL, TRITON_CELL, f"fa2.8.3-rocm7.2-torch2.9.1-{PYTHON_TAG}-ck"),
     *(f"fa2.8.3-rocm6.4-torch2.8.0-{PYTHON_TAG}-ck", f"fa2.7.4.post1-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"),
 )
-"""What the release has, with einops; the first fits `ROCM_TORCH` best."""
+"""The cells of the release; the first is the best match for `ROCM_TORCH`."""
 CK_VERSION = "2.8.3+rocm64torch2.9"
 
 IMPORTABLE = """\
@@ -27,11 +27,11 @@ import sys, types
 name = "flash_attn.flash_attn_interface"
 sys.modules[name] = types.SimpleNamespace(flash_attn_func=print)
 """
-"""The content of a flash-attn that imports, in place of its kernels."""
+"""The content of a stub of flash-attn that imports."""
 
 
 def make_site_release(folder: Path, content: str = IMPORTABLE) -> Path:
-    """A release with `CELLS` and einops; `content` is what each flash-attn does when it is imported."""
+    """Write a release with `CELLS` and einops; each flash-attn runs `content` on import."""
     made = folder.with_name(f"{folder.name}-made")
     wheels = [flash_attn_wheel(made, cell, content) for cell in CELLS]
     make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
@@ -40,14 +40,14 @@ def make_site_release(folder: Path, content: str = IMPORTABLE) -> Path:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a release on loopback, with its doctor; gives the address."""
+    """Serve a release with its doctor.py on loopback; yield the address."""
     with loopback.served(folder) as found:
         (folder / "doctor.py").write_text(build_single_file(WRITTEN, f"{found.url}/"), encoding="utf-8")
         yield f"{found.url}/"
 
 
 def users_environ(home: Path) -> Mapping[str, str]:
-    """Of a user with uv on PATH, without the configuration, the caches and the proxies of who runs the tests."""
+    """Return the environment of a user with uv on PATH, without the tester's configuration, caches and proxies."""
     return {
         "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
         "HOME": str(home),

@@ -1,4 +1,4 @@
-"""What the doctor says of torch, of GPUs that a wheel has no code for, and of GPUs that nobody can open."""
+"""Diagnoses of torch, of GPUs without code in the wheel, and of inaccessible GPUs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INDEX = "https://download.pytorch.org/whl/rocm6.4"
 
 
 def only(machine: Machine) -> Diagnosis:
-    """The one thing that is wrong."""
+    """Return the only diagnosis."""
     (found,) = diagnose_machine(machine, FACTS)
     return found
 
@@ -46,7 +46,7 @@ def only(machine: Machine) -> Diagnosis:
 # torch
 
 
-def test_no_torch_at_all(site: Site) -> None:
+def test_no_torch_gives_the_command_for_the_wheels_torch(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "torch/__init__.py").unlink()
 
@@ -56,14 +56,14 @@ def test_no_torch_at_all(site: Site) -> None:
     assert found.remedy == f"{site.python} -m pip install 'torch==2.9.*' --index-url {INDEX}"
 
 
-def test_no_torch_and_no_flash_attn() -> None:
+def test_no_torch_and_no_flash_attn_gives_general_advice() -> None:
     found = only(good_machine(None, None))
 
     assert found.name == "no torch"
     assert found.remedy == "install torch for ROCm: give the doctor a site and it prints the command"
 
 
-def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> None:
+def test_a_torch_that_does_not_import_is_the_only_diagnosis(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "torch/__init__.py").write_text("raise OSError('libMIOpen.so.1: cannot open shared object file')")
     torch = InstalledTorch("2.9.1+rocm6.4", error="OSError: libMIOpen.so.1: cannot open shared object file")
@@ -79,24 +79,17 @@ def test_a_torch_that_does_not_import_is_the_one_thing_to_mend(site: Site) -> No
     )
 
 
-@pytest.mark.parametrize(
-    "version", ["2.5.0a0+git1234567", "2.9.1+rocm7.1.1.lw.git351ff442", "2.9.1+rocm7.10.0", "2.9.1"]
-)
-def test_the_torch_of_a_container_or_of_amd_is_in_no_index_of_pytorch(version: str) -> None:
-    found = only(good_machine(None, InstalledTorch(version, error="killed by SIGILL")))
-
-    assert found.remedy.endswith("-X faulthandler -c 'import torch'")
-
-
-@pytest.mark.parametrize("rocm", ["6.2.4", "7.14"])
-def test_the_index_of_a_torch_is_named_as_its_rocm(rocm: str) -> None:
-    found = only(good_machine(None, InstalledTorch(f"2.7.1+rocm{rocm}", error="killed by SIGILL")))
-
-    assert found.remedy.endswith(f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}")
+def test_only_pytorchs_own_builds_are_reinstalled_from_its_index() -> None:
+    for version in ("2.5.0a0+git1234567", "2.9.1+rocm7.1.1.lw.git351ff442", "2.9.1+rocm7.10.0", "2.9.1"):
+        found = only(good_machine(None, InstalledTorch(version, error="killed by SIGILL")))
+        assert found.remedy.endswith("-X faulthandler -c 'import torch'")
+    for rocm in ("6.2.4", "7.14"):
+        found = only(good_machine(None, InstalledTorch(f"2.7.1+rocm{rocm}", error="killed by SIGILL")))
+        assert found.remedy.endswith(f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}")
 
 
-def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_of_that(site: Site) -> None:
-    """Its label has no third number; rocm6.2 is an index too, with torch 2.5 alone."""
+def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_rocm624(site: Site) -> None:
+    """The label has only two numbers, and rocm6.2 is another index, with torch 2.5 only."""
     cell = Cell.parse("fa2.8.3-rocm6.2.4-torch2.6.0-py3-triton")
     site.add(EINOPS).add_flash_attn("2.8.3+rocm62torch2.6triton", PACKAGE, record=build_record(cell).as_bytes())
 
@@ -122,7 +115,7 @@ def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_of_that(site: Site) -
         ),
     ],
 )
-def test_a_compiled_wheel_for_another_pair_that_happens_to_import(
+def test_a_compiled_wheel_that_imports_despite_a_mismatch(
     site: Site, torch: InstalledTorch, name: str, said: str
 ) -> None:
     found = only(good_machine(ck_site(site, good_module("gfx942"), record=None), torch))
@@ -131,13 +124,13 @@ def test_a_compiled_wheel_for_another_pair_that_happens_to_import(
     assert said in found.what
 
 
-def test_a_torch_outside_of_what_the_wheel_requires(site: Site) -> None:
+def test_a_torch_outside_the_wheels_requirement(site: Site) -> None:
     made = ck_site(site, good_module("gfx942"), version="2.8.3", record=None, requires=("torch (==2.8.*)", "einops"))
 
     assert "was built for torch 2.8 (from its requirements), you have" in only(good_machine(made)).what
 
 
-def test_a_triton_wheel_does_not_care_for_rocm(site: Site) -> None:
+def test_a_triton_wheel_works_with_any_rocm(site: Site) -> None:
     torch = replace(TRITON_TORCH, hip="7.1.52802", version="2.13.0+rocm7.1")
 
     assert diagnose_machine(good_machine(triton_site(site, ours=True), torch), FACTS) == ()
@@ -150,7 +143,7 @@ def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: Install
     return good_machine(triton_site(site, ours=True), torch, packages=packages)
 
 
-def test_the_triton_of_pypi_over_that_of_rocm(site: Site) -> None:
+def test_pypis_triton_over_rocms(site: Site) -> None:
     found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1"}))
 
     assert found.name == "two Tritons installed"
@@ -166,7 +159,7 @@ def test_the_triton_of_pypi_over_that_of_rocm(site: Site) -> None:
     ("version", "kept", "removed"),
     [("2.9.1+rocm6.4", "pytorch-triton-rocm", "triton-rocm"), ("2.10.0+rocm7.1", "triton-rocm", "pytorch-triton-rocm")],
 )
-def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: str, kept: str, removed: str) -> None:
+def test_the_triton_of_another_torch_is_removed(site: Site, version: str, kept: str, removed: str) -> None:
     packages = {"pytorch-triton-rocm": "3.5.1", "triton-rocm": "3.6.0"}
     machine = good_machine(None, replace(CK_TORCH, version=version), packages=packages)
     installed = triton_site(site, ours=True).read()
@@ -181,7 +174,7 @@ def test_the_triton_of_an_earlier_torch_is_the_one_to_go(site: Site, version: st
     assert f" {kept}=={packages[kept]}" in found[0].remedy
 
 
-def test_a_triton_that_no_index_of_pytorch_has_is_not_looked_for_there(site: Site) -> None:
+def test_a_triton_missing_from_pytorchs_indexes_is_not_installed_from_there(site: Site) -> None:
     torch = replace(TRITON_TORCH, version="2.13.0a0+git1234567")
     found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1+cf34004b"}, torch))
 
@@ -197,12 +190,9 @@ def test_a_triton_that_no_index_of_pytorch_has_is_not_looked_for_there(site: Sit
         ({"triton": "3.1.0+rocm6.4.1"}, "torch 2.13.0+rocm7.2 requires triton 3.1.0+rocm6.4.1: install a compiled"),
         ({"triton": "3.9.0"}, "-m pip install --no-deps 'triton>=3.2,<3.9'"),
         ({"triton-rocm": "3.9.1"}, "torch 2.13.0+rocm7.2 requires triton-rocm 3.9.1: install a compiled wheel (ck) or"),
-        ({"pytorch-triton-rocm": "3.1.0"}, "requires pytorch-triton-rocm 3.1.0: install a compiled wheel (ck) or"),
     ],
 )
-def test_a_triton_outside_of_the_window_although_the_import_works(
-    site: Site, packages: Mapping[str, str], remedy: str
-) -> None:
+def test_an_unsupported_triton_that_imports(site: Site, packages: Mapping[str, str], remedy: str) -> None:
     found = only(machine_with_tritons(site, packages))
 
     assert found.name == "unsupported Triton"
@@ -210,7 +200,7 @@ def test_a_triton_outside_of_the_window_although_the_import_works(
     assert remedy in found.remedy
 
 
-def test_a_compiled_wheel_does_not_care_for_triton(site: Site) -> None:
+def test_a_compiled_wheel_works_with_any_triton(site: Site) -> None:
     machine = good_machine(ck_site(site, good_module("gfx942")), packages={"triton": "3.9.0"})
 
     assert diagnose_machine(machine, FACTS) == ()
@@ -254,7 +244,7 @@ def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: in
     assert found.remedy == remedy
 
 
-def test_what_torch_sees_counts_before_what_the_driver_lists(site: Site) -> None:
+def test_torchs_list_of_gpus_takes_precedence_over_the_drivers(site: Site) -> None:
     made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HIP_VISIBLE_DEVICES="1")
     torch = replace(CK_TORCH, archs=("gfx1100",))
 
@@ -262,7 +252,7 @@ def test_what_torch_sees_counts_before_what_the_driver_lists(site: Site) -> None
 
 
 @pytest.mark.parametrize("archs", [("gfx1030",), ()], ids=["torch says so too", "the driver alone"])
-def test_an_override_that_takes_the_code_away(site: Site, archs: tuple[str, ...]) -> None:
+def test_an_override_to_an_arch_without_code(site: Site, archs: tuple[str, ...]) -> None:
     made = ck_site(site, good_module("gfx1100"), record=None).with_settings(HSA_OVERRIDE_GFX_VERSION="10.3.0")
 
     found = only(good_machine(made, replace(CK_TORCH, archs=archs), gpus=("gfx1100",)))
@@ -272,25 +262,25 @@ def test_an_override_that_takes_the_code_away(site: Site, archs: tuple[str, ...]
     assert found.remedy == "unset HSA_OVERRIDE_GFX_VERSION"
 
 
-@pytest.mark.parametrize(("override", "gpu"), [("11.0.0", "gfx1103"), ("9.0.10", "gfx90c"), ("9.4.2", "gfx941")])
-def test_an_override_that_gives_the_code(site: Site, override: str, gpu: str) -> None:
+def test_an_override_to_an_arch_with_code(site: Site) -> None:
     made = ck_site(site, good_module("gfx90a", "gfx942", "gfx1100"), record=None)
-    made = made.with_settings(HSA_OVERRIDE_GFX_VERSION=override)
+    machine = good_machine(made, replace(CK_TORCH, archs=()))
+    for override, gpu in (("11.0.0", "gfx1103"), ("9.0.10", "gfx90c"), ("9.4.2", "gfx941")):
+        overridden = replace(machine, gpus=(gpu,), environ={"HSA_OVERRIDE_GFX_VERSION": override})
+        assert diagnose_machine(overridden, FACTS) == ()
 
-    assert diagnose_machine(good_machine(made, replace(CK_TORCH, archs=()), gpus=(gpu,)), FACTS) == ()
 
-
-def test_code_for_families_is_not_judged(site: Site) -> None:
+def test_code_for_an_arch_family_is_accepted(site: Site) -> None:
     made = ck_site(site, good_module("gfx11-generic"), record=None)
 
     assert diagnose_machine(good_machine(made, replace(CK_TORCH, archs=("gfx1103",))), FACTS) == ()
 
 
-# who may open the GPU
+# access to the GPU
 
 
-def unreached(torch: InstalledTorch = CK_TORCH, **changes: object) -> Machine:
-    """A machine whose torch sees no GPU, without flash-attn."""
+def machine_without_gpu_access(torch: InstalledTorch = CK_TORCH, **changes: object) -> Machine:
+    """Return a machine without flash-attn whose torch sees no GPU."""
     return good_machine(None, replace(torch, sees_gpu=False, archs=()), **changes)
 
 
@@ -326,7 +316,9 @@ def test_no_dev_kfd(
         (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / mark).write_text(text)
 
-    found = only(unreached(devices=read_devices(tmp_path), container=find_container(tmp_path, environ), gpus=()))
+    found = only(
+        machine_without_gpu_access(devices=read_devices(tmp_path), container=find_container(tmp_path, environ), gpus=())
+    )
 
     assert found.name == name
     assert "/dev/kfd does not exist" in found.what
@@ -334,11 +326,13 @@ def test_no_dev_kfd(
     assert remedy in found.remedy
 
 
-def test_a_container_without_the_device_of_a_gpu_that_the_driver_lists(tmp_path: Path) -> None:
+def test_a_container_without_the_device_of_a_listed_gpu(tmp_path: Path) -> None:
     make_nodes(tmp_path / "sys/class/kfd/kfd/topology/nodes", 0, 90402)
     gpus, names = read_gpus(tmp_path, None, {"PATH": ""})
 
-    found = only(unreached(gpus=gpus, gpu_names=names, devices=read_devices(tmp_path), container="docker"))
+    found = only(
+        machine_without_gpu_access(gpus=gpus, gpu_names=names, devices=read_devices(tmp_path), container="docker")
+    )
 
     assert gpus == ("gfx942",)
     assert found.name == "no GPU in the container"
@@ -393,16 +387,16 @@ def closed(device: Device, group: str = "render") -> Device:
         ),
     ],
 )
-def test_a_device_that_may_not_be_opened(
+def test_a_device_without_permission(
     devices: tuple[Device, ...], container: str | None, name: str, what: str, remedy: str
 ) -> None:
-    found = only(unreached(devices=devices, container=container, groups=("ada",)))
+    found = only(machine_without_gpu_access(devices=devices, container=container, groups=("ada",)))
 
     assert (found.name, found.what, found.remedy) == (name, what, remedy)
 
 
-def test_not_even_root_may_open_it_in_a_container() -> None:
-    found = only(unreached(devices=(closed(KFD),), container="docker", user="root", groups=("root",)))
+def test_a_container_without_device_access_even_for_root() -> None:
+    found = only(machine_without_gpu_access(devices=(closed(KFD),), container="docker", user="root", groups=("root",)))
 
     assert found.name == "no permission for the GPU"
     assert (
@@ -413,8 +407,8 @@ def test_not_even_root_may_open_it_in_a_container() -> None:
 
 
 @pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
-def test_a_gpu_that_a_variable_hides(name: str) -> None:
-    found = only(unreached(environ={name: ""}))
+def test_a_gpu_hidden_by_a_variable(name: str) -> None:
+    found = only(machine_without_gpu_access(environ={name: ""}))
 
     assert found.name == "GPU hidden"
     assert found.what == (
@@ -423,25 +417,25 @@ def test_a_gpu_that_a_variable_hides(name: str) -> None:
     assert found.remedy == f"unset {name}"
 
 
-def test_a_gpu_that_torch_does_not_see_for_no_known_reason() -> None:
-    found = only(unreached())
+def test_a_gpu_that_torch_does_not_see_for_an_unknown_reason() -> None:
+    found = only(machine_without_gpu_access())
 
     assert found.name == "torch sees no GPU"
     assert found.remedy.startswith("for details, run: AMD_LOG_LEVEL=3 ")
 
 
-def test_a_driver_that_lists_no_gpu() -> None:
-    found = only(unreached(gpus=()))
+def test_a_driver_without_gpus() -> None:
+    found = only(machine_without_gpu_access(gpus=()))
 
     assert found.name == "no GPU"
     assert found.what == "/dev/kfd can be opened, but the driver lists no GPU"
 
 
-def test_one_closed_node_is_nothing_where_torch_sees_a_gpu() -> None:
+def test_an_inaccessible_node_is_no_problem_if_torch_sees_a_gpu() -> None:
     assert diagnose_machine(good_machine(None, devices=(KFD, closed(RENDER_NODE))), FACTS) == ()
 
 
-def test_the_weightiest_comes_first(site: Site) -> None:
+def test_the_most_severe_problem_comes_first(site: Site) -> None:
     made = ck_site(site, good_module("gfx90a"), record=None)
     made.remove("einops")
     torch = InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)
@@ -452,7 +446,7 @@ def test_the_weightiest_comes_first(site: Site) -> None:
     assert [diagnosis.name for diagnosis in found] == names
 
 
-def test_each_diagnosis_has_its_section_in_the_documentation() -> None:
+def test_every_diagnosis_is_documented() -> None:
     root = Path(__file__).parents[2]
     sources = (path.read_text() for path in (root / "src/wheelfactory/doctor").glob("*.py"))
     names = {name for text in sources for name in re.findall(r'Diagnosis\(\s*"([^"]+)"', text)}

@@ -160,4 +160,4 @@ def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton
     found = only(replace(machine, flash_attn=replace(machine.flash_attn, version="2.8.3+rocm64torch2.5")))
 
     assert found.name == "torch mismatch"
-    assert "was built for torch 2.5 (as its label says), you have torch 2.13.0+rocm7.2: `undefined" in found.what
+    assert "was built for torch 2.5 (from its label), you have torch 2.13.0+rocm7.2: `undefined" in found.what

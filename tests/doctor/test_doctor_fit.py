@@ -1,4 +1,4 @@
-"""Which wheel fits which machine with which torch, and every reason why one does not."""
+"""Matching of wheels, machines and torches, and every reason for a mismatch."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def wheels(rows: tuple[WheelRow, ...]) -> tuple[PublishedWheel, ...]:
 
 @pytest.fixture(scope="module")
 def torches(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, InstalledTorch | None]:
-    """What each fake torch says of itself."""
-    told: dict[str, InstalledTorch | None] = {}
+    """The description of each torch stub."""
+    found: dict[str, InstalledTorch | None] = {}
     for kind, torch in TORCHES.items():
         folder = tmp_path_factory.mktemp(kind)
-        seconds = 1 if kind == "hanging" else 60
-        told[kind] = torch and read_torch(make_python(folder / "env", torch), torch.version, PROBE_TEXT, {}, seconds)
-    return told
+        seconds = 0.2 if kind == "hanging" else 60
+        found[kind] = torch and read_torch(make_python(folder / "env", torch), torch.version, PROBE_TEXT, {}, seconds)
+    return found
 
 
 def best(fit: Fit) -> list[str]:
@@ -62,7 +62,7 @@ def best(fit: Fit) -> list[str]:
 
 
 def why(fit: Fit, version: str, tag: str | None = "cp311") -> tuple[str, ...]:
-    """The reasons against one wheel."""
+    """Return the reasons why one wheel does not match."""
     (miss,) = [miss for miss in fit.near_misses if (miss.wheel.version, miss.wheel.python_tag) == (version, tag)]
     return miss.reasons
 
@@ -77,34 +77,42 @@ FITTING: Mapping[str, str | None] = {
     "iGPU and RX 7900 XTX": TRITON,
     "no GPU": CK,
 }
-"""The version that fits each machine with torch 2.9 for ROCm 6.4."""
+"""The version that matches each machine with torch 2.9 for ROCm 6.4."""
 
 NOT_ROCM = {"cuda": "torch is a CUDA build", "cpu": "torch is a CPU build", "none": "torch is not installed"}
 
 
-@pytest.mark.parametrize("kind", TORCHES)
-@pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_with_every_torch(
-    tmp_path: Path,
-    torches: Mapping[str, InstalledTorch | None],
+    tmp_path: Path, torches: Mapping[str, InstalledTorch | None], wheels: tuple[PublishedWheel, ...]
+) -> None:
+    for name, machine in MACHINES.items():
+        gpus, names = read_gpus(make_root(tmp_path / name, machine), None, {})
+        for kind in TORCHES:
+            check_fit(wheels, torches, name, kind, gpus, names)
+
+
+def check_fit(
     wheels: tuple[PublishedWheel, ...],
+    torches: Mapping[str, InstalledTorch | None],
     name: str,
     kind: str,
+    gpus: tuple[str, ...],
+    names: tuple[str, ...],
 ) -> None:
-    gpus, names = read_gpus(make_root(tmp_path, MACHINES[name]), None, {})
+    """Check the match of the machine `name` with the torch `kind`."""
     fit = find_fit(wheels, Machine(PYTHON, torch=torches[kind], gpus=gpus, gpu_names=names), FACTS)
     found = fit.fitting[0].version if fit.fitting else None
-    if kind in ("rocm", "broken", "crashing", "hanging"):  # those that fail are known by their version
-        assert found == FITTING[name]
+    if kind in ("rocm", "broken", "crashing", "hanging"):  # a torch that fails is matched by its version
+        assert found == FITTING[name], (name, kind)
     else:
-        assert found is None
+        assert found is None, (name, kind)
         assert fit.with_other_torch is None or not gpus or set(gpus) & set(fit.with_other_torch.archs)
         assert (fit.with_other_torch is None) == (FITTING[name] is None)
     if kind in NOT_ROCM:
         assert NOT_ROCM[kind] in why(fit, CK)
 
 
-def test_a_torch_of_a_container_is_taken_by_what_it_says(
+def test_a_torch_built_in_a_container_is_matched_by_its_description(
     torches: Mapping[str, InstalledTorch | None], wheels: tuple[PublishedWheel, ...]
 ) -> None:
     fit = find_fit(wheels, replace(MI300X, torch=torches["container"]), FACTS)
@@ -113,12 +121,12 @@ def test_a_torch_of_a_container_is_taken_by_what_it_says(
     assert best(find_fit(wheels, replace(MI300X, torch=old), FACTS)) == ["2.8.3+rocm62torch2.5 cp311"]
 
 
-def test_ck_comes_before_triton_and_the_newest_release_first(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_ck_is_preferred_to_triton_then_the_newest_release(wheels: tuple[PublishedWheel, ...]) -> None:
     expected = [f"{CK} cp311", "2.7.4.post1+rocm64torch2.9 cp311", f"{TRITON} None"]
     assert best(find_fit(wheels, MI300X, FACTS)) == expected
 
 
-def test_one_backend_or_one_release_can_be_asked_for(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_wheels_can_be_limited_to_a_backend_or_a_release(wheels: tuple[PublishedWheel, ...]) -> None:
     assert best(find_fit(wheels, MI300X, FACTS, backend=Backend.TRITON)) == [f"{TRITON} None"]
     assert best(find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4.post1")) == ["2.7.4.post1+rocm64torch2.9 cp311"]
     assert find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4") == Fit((), (), None)
@@ -127,9 +135,8 @@ def test_one_backend_or_one_release_can_be_asked_for(wheels: tuple[PublishedWhee
 CUDA = InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
 
 
-@pytest.mark.parametrize(
-    ("changed", "reasons"),
-    [
+def test_a_mismatch_has_all_its_reasons(wheels: tuple[PublishedWheel, ...]) -> None:
+    expected: list[tuple[dict[str, object], tuple[str, ...]]] = [
         ({"torch": replace(ROCM_TORCH, version="2.10.0+rocm6.4")}, ("built for torch 2.9, you have 2.10",)),
         ({"torch": replace(ROCM_TORCH, hip="7.1.25424")}, ("built for ROCm 6.4, your torch for 7.1",)),
         ({"torch": None}, ("torch is not installed",)),
@@ -169,33 +176,31 @@ CUDA = InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)
             (f"has no code for gfx1151 ({product_names('gfx1151')})",),
         ),
         ({"gpus": ("gfx9999",), "gpu_names": ("",)}, ("has no code for gfx9999",)),
-    ],
-)
-def test_a_wheel_is_refused_with_its_reasons(
-    wheels: tuple[PublishedWheel, ...], changed: dict[str, object], reasons: tuple[str, ...]
-) -> None:
-    assert why(find_fit(wheels, replace(MI300X, **changed), FACTS), CK) == reasons  # type: ignore[arg-type] # of any field
+    ]
+    for changed, reasons in expected:
+        machine = replace(MI300X, **changed)  # type: ignore[arg-type] # values for any field
+        assert why(find_fit(wheels, machine, FACTS), CK) == reasons
 
 
-def test_a_newer_glibc_and_unknown_things_stand_in_no_way(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_a_newer_glibc_and_unknown_facts_are_accepted(wheels: tuple[PublishedWheel, ...]) -> None:
     torch = replace(ROCM_TORCH, cxx11_abi=None)
     machine = Machine(replace(PYTHON, glibc="2.100"), torch=torch)
     assert find_fit(wheels, machine, FACTS).fitting[0].version == CK
 
 
-def test_a_wheel_without_compiled_code_asks_for_no_system(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_a_wheel_without_compiled_code_matches_any_system(wheels: tuple[PublishedWheel, ...]) -> None:
     python = replace(PYTHON, glibc=None, machine="aarch64", version="3.13.0", tag="cp313t")
     assert best(find_fit(wheels, replace(MI300X, python=python), FACTS)) == [f"{TRITON} None"]
 
 
-def test_a_yanked_wheel_does_not_fit_for_the_reason_that_was_given(rows: tuple[WheelRow, ...]) -> None:
+def test_a_yanked_wheel_has_its_reason(rows: tuple[WheelRow, ...]) -> None:
     yanked = [row.model_copy(update={"yanked": "wrong kernels"} if row.version == CK else {}) for row in rows]
     fit = find_fit(as_read(yanked), MI300X, FACTS)
     assert best(fit)[0] == "2.7.4.post1+rocm64torch2.9 cp311"
     assert why(fit, CK) == ("yanked: wrong kernels",)
 
 
-def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_near_misses_are_sorted_by_the_number_of_reasons(wheels: tuple[PublishedWheel, ...]) -> None:
     torch = InstalledTorch("2.13.0+rocm7.2", hip="7.2.1", cxx11_abi=True)
     machine = replace(MI300X, torch=torch, python=replace(PYTHON, version="3.12.1", tag="cp312"))
     fit = find_fit(wheels, machine, FACTS)
@@ -219,7 +224,7 @@ def test_those_with_the_fewest_reasons_are_nearest(wheels: tuple[PublishedWheel,
         (PYTHON, "gfx1151", None),
     ],
 )
-def test_without_torch_the_best_is_named_for_which_there_is_a_wheel(
+def test_without_torch_the_best_wheel_decides_the_torch(
     wheels: tuple[PublishedWheel, ...], python: Python, gpu: str, version: str | None
 ) -> None:
     found = find_fit(wheels, Machine(python, gpus=(gpu,)), FACTS).with_other_torch
@@ -229,18 +234,16 @@ def test_without_torch_the_best_is_named_for_which_there_is_a_wheel(
 @pytest.mark.parametrize(
     ("gpu", "version"), [("gfx942", "2.8.3+rocm72torch2.13"), ("gfx1100", "2.8.3+rocm72torch2.14triton")]
 )
-def test_the_torch_for_compiled_kernels_comes_before_a_newer_one_for_triton(
-    tmp_path: Path, gpu: str, version: str
-) -> None:
+def test_the_torch_for_ck_is_preferred_to_a_newer_one_for_triton(tmp_path: Path, gpu: str, version: str) -> None:
     newer = rows_of(tmp_path, ["fa2.8.3-rocm7.2-torch2.14.1-py3-triton"], offload_archs=("gfx942", "gfx1100"))
     wheels = as_read([*small_release(tmp_path / "made"), *newer])
     found = find_fit(wheels, Machine(PYTHON, gpus=(gpu,)), FACTS).with_other_torch
     assert found and found.version == version
 
 
-@pytest.mark.parametrize(
-    ("changed", "version"),
-    [
+def test_only_a_torch_that_pytorch_builds_is_suggested(tmp_path: Path) -> None:
+    """A Triton wheel accepts any Python from 3.9 on and any system, but its torch does not."""
+    expected: list[tuple[dict[str, str | None], str | None]] = [
         ({"version": "3.10.1", "tag": "cp310"}, "2.8.3+rocm72torch2.14triton"),
         ({"version": "3.9.18", "tag": "cp39"}, "2.8.3+rocm64torch2.8triton"),
         ({"version": "3.15.0", "tag": "cp315"}, None),
@@ -248,27 +251,23 @@ def test_the_torch_for_compiled_kernels_comes_before_a_newer_one_for_triton(
         ({"glibc": None}, None),
         ({"machine": "aarch64"}, None),
         ({"system": "Darwin"}, None),
-    ],
-)
-def test_no_torch_is_named_that_pytorch_does_not_build(
-    tmp_path: Path, changed: dict[str, str | None], version: str | None
-) -> None:
-    """A Triton wheel takes any Python from 3.9 on, on any system, and the torch that it needs does not."""
+    ]
     cells = ["fa2.8.3-rocm7.2-torch2.14.1-py3-triton", "fa2.8.3-rocm6.4-torch2.8.0-py3-triton"]
     wheels = as_read(rows_of(tmp_path, cells, offload_archs=("gfx942",)))
-    python = replace(PYTHON, **changed)  # type: ignore[arg-type] # of any field
-    found = find_fit(wheels, Machine(python, gpus=("gfx942",)), FACTS).with_other_torch
-    assert (found.version if found else None) == version
+    for changed, version in expected:
+        python = replace(PYTHON, **changed)  # type: ignore[arg-type] # values for any field
+        found = find_fit(wheels, Machine(python, gpus=("gfx942",)), FACTS).with_other_torch
+        assert (found.version if found else None) == version
 
 
-def test_where_torch_is_right_no_other_is_named(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_no_other_torch_is_suggested_if_torch_matches(wheels: tuple[PublishedWheel, ...]) -> None:
     assert find_fit(wheels, MI300X, FACTS).with_other_torch is None
 
 
 MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))
 
 
-def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_a_wheel_for_some_gpus_matches_if_the_others_are_hidden(wheels: tuple[PublishedWheel, ...]) -> None:
     fit = find_fit(wheels, MIXED, FACTS)
     assert best(fit) == [f"{TRITON} None"]
     igpu = product_names("gfx1036")
@@ -281,7 +280,7 @@ def test_a_wheel_for_some_of_the_gpus_fits_if_programs_are_kept_to_those(wheels:
     )
 
 
-def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_a_wheel_for_all_gpus_comes_first(wheels: tuple[PublishedWheel, ...]) -> None:
     both = replace(MI300X, gpus=("gfx942", "gfx1100"), gpu_names=("", ""))
     first, *others = find_fit(wheels, both, FACTS).fitting
     assert (first.version, find_condition(first, both)) == (TRITON, "")
@@ -292,14 +291,13 @@ def test_a_wheel_for_all_of_the_gpus_comes_first(wheels: tuple[PublishedWheel, .
 
 
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
-def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[PublishedWheel, ...], variable: str) -> None:
+def test_a_hidden_gpu_needs_no_code(wheels: tuple[PublishedWheel, ...], variable: str) -> None:
     fit = find_fit(wheels, replace(MIXED, environ={variable: "1"}), FACTS)
     assert best(fit) == [f"{TRITON} None"]
 
 
-@pytest.mark.parametrize(
-    ("environ", "archs"),
-    [
+def test_the_variables_select_the_visible_gpus() -> None:
+    expected: list[tuple[dict[str, str], list[str]]] = [
         ({}, ["gfx1036", "gfx1100"]),
         ({"HIP_VISIBLE_DEVICES": "1,0"}, ["gfx1100", "gfx1036"]),
         ({"HIP_VISIBLE_DEVICES": ""}, ["gfx1036", "gfx1100"]),
@@ -310,18 +308,17 @@ def test_a_gpu_that_is_hidden_needs_no_code(wheels: tuple[PublishedWheel, ...], 
         ({"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, ["gfx1030", "gfx1030"]),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.0.10"}, ["gfx90a", "gfx90a"]),
         ({"HSA_OVERRIDE_GFX_VERSION": "new"}, ["gfx1036", "gfx1100"]),
-    ],
-)
-def test_programs_see_the_gpus_that_the_variables_leave_them(environ: dict[str, str], archs: list[str]) -> None:
-    assert [arch for arch, _ in list_visible_gpus(replace(MIXED, environ=environ))] == archs
+    ]
+    for environ, archs in expected:
+        assert [arch for arch, _ in list_visible_gpus(replace(MIXED, environ=environ))] == archs
 
 
-def test_what_torch_sees_counts_more_than_what_the_driver_lists() -> None:
+def test_torchs_list_of_gpus_takes_precedence_over_the_drivers() -> None:
     machine = replace(MIXED, torch=replace(ROCM_TORCH, archs=("gfx1100",)))
     assert list_visible_gpus(machine) == [("gfx1100", "Radeon RX 7900 XTX")]
 
 
-def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -> None:
+def test_only_missing_dependencies_are_installed(rows: tuple[WheelRow, ...]) -> None:
     einops = next(row for row in rows if row.project == "einops")
     older = {"version": "0.8.1", "filename": "einops-0.8.1-py3-none-any.whl"}
     newer = {"version": "0.10.0", "filename": "einops-0.10.0-py3-none-any.whl"}
@@ -331,12 +328,12 @@ def test_only_what_is_missing_is_installed_besides(rows: tuple[WheelRow, ...]) -
     assert find_missing_dependencies(wheels, replace(MI300X, packages={"einops": "0.7.0"})) == ()
 
 
-def test_the_fallback_is_installed_beside_no_wheel(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
+def test_the_fallback_is_no_dependency(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
     wheels = as_read([*rows, fallback_row(tmp_path)])
     assert [wheel.project for wheel in find_missing_dependencies(wheels, MI300X)] == ["einops"]
 
 
-def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None:
+def test_the_newest_fallback_that_is_not_yanked_is_found(tmp_path: Path) -> None:
     bad = fallback_row(tmp_path, "0.11.0").model_copy(update={"yanked": "wrong"})
     rows = [fallback_row(tmp_path, "0.9.0"), fallback_row(tmp_path, "0.10.0"), bad]
     found = find_fallback(as_read(rows), MI300X, FACTS)
@@ -345,9 +342,9 @@ def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None
     assert find_fallback(as_read([bad]), MI300X, FACTS) is None
 
 
-@pytest.mark.parametrize(
-    ("torch", "runs"),
-    [
+def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(tmp_path: Path) -> None:
+    wheels = as_read([fallback_row(tmp_path)])
+    expected: list[tuple[InstalledTorch | None, bool]] = [
         (ROCM_TORCH, True),
         (InstalledTorch("2.5.1+cpu"), True),
         (InstalledTorch("2.10.0+cu130", cuda="13.0"), True),
@@ -355,16 +352,12 @@ def test_the_newest_fallback_is_found_that_is_not_yanked(tmp_path: Path) -> None
         (InstalledTorch("2.9.1+rocm6.4", error="ImportError: libamdhip64.so"), False),
         (InstalledTorch("unknown"), False),
         (None, False),
-    ],
-)
-def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(
-    torch: InstalledTorch | None, runs: bool, tmp_path: Path
-) -> None:
-    found = find_fallback(as_read([fallback_row(tmp_path)]), replace(MI300X, torch=torch), FACTS)
-    assert (found is not None) == runs
+    ]
+    for torch, runs in expected:
+        assert (find_fallback(wheels, replace(MI300X, torch=torch), FACTS) is not None) == runs
 
 
-def test_versions_are_compared_as_numbers() -> None:
+def test_versions_are_sorted_as_numbers() -> None:
     ordered = [
         "2.7.4.post1",
         "2.8.0rc1",
@@ -376,6 +369,6 @@ def test_versions_are_compared_as_numbers() -> None:
         "2.8.10",
         "2.10.0",
     ]
-    shuffled = sorted(ordered)  # as texts
+    shuffled = sorted(ordered)  # as strings
     assert shuffled != ordered
     assert sorted(shuffled, key=version_key) == ordered

@@ -1,4 +1,4 @@
-"""The manifest of a site, from this machine and over HTTP, whatever the network does."""
+"""Reading a manifest from a file and over HTTP, with all kinds of network errors."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ from wheelfactory.doctor.manifest_source import ManifestSource, read_manifest_by
 DATA = b'{"project": "flash-attn"}\n' * 1000
 
 
-@pytest.mark.parametrize(
-    ("site", "manifest"),
-    [
+def test_an_address_is_of_a_site_or_of_its_manifest() -> None:
+    expected = [
         ("https://me.github.io/wheels", "https://me.github.io/wheels/manifest.jsonl"),
         ("https://me.github.io/wheels/", "https://me.github.io/wheels/manifest.jsonl"),
         ("https://me.github.io/wheels/index.html?rocm=6.4#top", "https://me.github.io/wheels/manifest.jsonl"),
         ("https://me.github.io/wheels/manifest.jsonl", "https://me.github.io/wheels/manifest.jsonl"),
         ("http://127.0.0.1:8000", "http://127.0.0.1:8000/manifest.jsonl"),
         ("file:///srv/release", "file:///srv/release/manifest.jsonl"),
-    ],
-)
-def test_an_address_is_that_of_a_site_or_of_its_manifest(site: str, manifest: str) -> None:
-    assert resolve_site(site) == ManifestSource(manifest, manifest.removesuffix("manifest.jsonl"))
+    ]
+    for site, manifest in expected:
+        assert resolve_site(site) == ManifestSource(manifest, manifest.removesuffix("manifest.jsonl"))
 
 
-def test_a_release_directory_and_its_manifest_are_the_same(tmp_path: Path) -> None:
+def test_a_release_directory_resolves_to_its_manifest(tmp_path: Path) -> None:
     folder = tmp_path / "a release+"
     folder.mkdir()
     (folder / "manifest.jsonl").write_bytes(DATA)
@@ -47,34 +45,32 @@ def test_a_release_directory_and_its_manifest_are_the_same(tmp_path: Path) -> No
     assert read_manifest_bytes(found) == DATA
 
 
-@pytest.mark.parametrize("site", ["nowhere", "ftp://files.example/", "github:me/wheels", "http:me", "http://[::1", ""])
-def test_what_is_no_site_is_refused(site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_else_is_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    if site:
+    for site in ("nowhere", "ftp://files.example/", "github:me/wheels", "http:me", "http://[::1"):
         with pytest.raises(InputError, match="no such site"):
             resolve_site(site)
-    else:
-        assert resolve_site(site).base == f"{tmp_path.as_uri()}/"  # the folder one is in
+    assert resolve_site("").base == f"{tmp_path.as_uri()}/"  # the working directory
 
 
-def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_manifest_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the manifest: .*manifest.jsonl \(No such file or directory\)"):
         read_manifest_bytes(resolve_site(str(tmp_path)))
 
 
-Answering = Callable[[BaseHTTPRequestHandler], None]
+Responder = Callable[[BaseHTTPRequestHandler], None]
 
 
 @contextmanager
-def answered(answer: Answering) -> Iterator[ManifestSource]:
-    """A server on loopback that answers so."""
+def served(answer: Responder) -> Iterator[ManifestSource]:
+    """Serve `answer` on loopback; yield the manifest's location."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
@@ -83,7 +79,7 @@ def answered(answer: Answering) -> Iterator[ManifestSource]:
         server.shutdown()
 
 
-def sending(data: bytes, *, length: int | None = None, status: int = 200, **headers: str) -> Answering:
+def responding(data: bytes, *, length: int | None = None, status: int = 200, **headers: str) -> Responder:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
         if length is not None:
@@ -96,8 +92,8 @@ def sending(data: bytes, *, length: int | None = None, status: int = 200, **head
     return answer
 
 
-def complaint(answer: Answering) -> str:
-    with answered(answer) as found, pytest.raises(InputError) as caught:
+def read_error(answer: Responder) -> str:
+    with served(answer) as found, pytest.raises(InputError) as caught:
         read_manifest_bytes(found)
     assert str(caught.value).startswith(f"cannot read the manifest: {found.manifest} (")
     assert caught.value.hint
@@ -105,48 +101,48 @@ def complaint(answer: Answering) -> str:
 
 
 @pytest.mark.parametrize("length", [len(DATA), None])
-def test_a_manifest_is_read_whole(length: int | None) -> None:
-    with answered(sending(DATA, length=length)) as found:
+def test_a_manifest_is_read_completely(length: int | None) -> None:
+    with served(responding(DATA, length=length)) as found:
         assert read_manifest_bytes(found) == DATA
 
 
-def test_a_connection_that_is_cut_is_told() -> None:
-    assert complaint(sending(DATA[:100], length=len(DATA))) == f"truncated: got 100 of {len(DATA)} bytes"
+def test_a_truncated_response_is_an_error() -> None:
+    assert read_error(responding(DATA[:100], length=len(DATA))) == f"truncated: got 100 of {len(DATA)} bytes"
 
 
-def test_a_connection_that_is_cut_before_anything_came_is_told() -> None:
+def test_a_connection_closed_without_response_is_an_error() -> None:
     def hang_up(handler: BaseHTTPRequestHandler) -> None:
         handler.connection.shutdown(socket.SHUT_RDWR)
 
-    assert "closed connection" in complaint(hang_up)
+    assert "closed connection" in read_error(hang_up)
 
 
-def test_a_missing_manifest_is_told() -> None:
-    assert complaint(sending(b"<p>nothing here", status=404)) == "HTTP 404 Not Found"
+def test_a_missing_manifest_is_an_error() -> None:
+    assert read_error(responding(b"<p>nothing here", status=404)) == "HTTP 404 Not Found"
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
 
     def wait(_: BaseHTTPRequestHandler) -> None:
         done.wait(20)
 
     monkeypatch.setattr(manifest_source, "READ_TIMEOUT_S", 0.3)
-    assert complaint(wait) == "timed out"
+    assert read_error(wait) == "timed out"
     done.set()
 
 
-def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_source, "DOWNLOAD_TIMEOUT_S", -1.0)
-    assert complaint(sending(DATA, length=len(DATA))) == "took longer than -1 s"
+    assert read_error(responding(DATA, length=len(DATA))) == "took longer than -1 s"
 
 
-def test_a_manifest_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_manifest_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_source, "MAX_MANIFEST_BYTES", 1 << 10)
-    assert complaint(sending(DATA)) == "more than 0 MiB"
+    assert read_error(responding(DATA)) == "more than 0 MiB"
 
 
-def test_a_server_that_nobody_runs_is_told() -> None:
+def test_a_refused_connection_is_an_error() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
@@ -154,27 +150,21 @@ def test_a_server_that_nobody_runs_is_told() -> None:
         read_manifest_bytes(resolve_site(address))
 
 
-def test_a_host_that_does_not_exist_is_told() -> None:
-    """As it is without any network; names under .invalid never exist (RFC 6761)."""
+def test_an_unknown_host_is_an_error() -> None:
+    """The same error appears without a network. Names under .invalid never exist (RFC 6761)."""
     with pytest.raises(InputError, match=r"cannot read the manifest: https://wheels\.invalid/manifest\.jsonl \("):
         read_manifest_bytes(resolve_site("https://wheels.invalid/"))
 
 
-def test_a_redirection_is_followed() -> None:
-    whole = sending(DATA, length=len(DATA))
-    with answered(whole) as target, answered(sending(b"", status=302, Location=target.manifest)) as found:
-        assert read_manifest_bytes(found) == DATA
+def test_each_kind_of_redirect_is_followed() -> None:
+    with served(responding(DATA, length=len(DATA))) as target:
+        for status in (301, 302, 307, 308):
+            with served(responding(b"", status=status, Location=target.manifest)) as found:
+                assert read_manifest_bytes(found) == DATA
 
 
-@pytest.mark.parametrize("status", [301, 307, 308])
-def test_each_kind_of_redirection_is_followed(status: int) -> None:
-    whole = sending(DATA, length=len(DATA))
-    with answered(whole) as target, answered(sending(b"", status=status, Location=target.manifest)) as found:
-        assert read_manifest_bytes(found) == DATA
-
-
-def test_the_one_that_python_310_does_not_follow_is_followed_by_us() -> None:
-    """As 307, which every Python knows; of the handler alone, as the Python that runs this may know 308."""
+def test_redirect_308_is_handled_like_307() -> None:
+    """Tests only the handler, because Python from 3.11 on handles 308 itself."""
     asked = Request("http://127.0.0.1/manifest.jsonl")
     headers = HTTPMessage()
     headers["Location"] = "file:///elsewhere"
@@ -183,17 +173,17 @@ def test_the_one_that_python_310_does_not_follow_is_followed_by_us() -> None:
     caught.value.close()
 
 
-def test_a_redirection_without_end_is_told_in_one_line() -> None:
-    assert "\n" not in complaint(sending(b"", status=302, Location="/manifest.jsonl"))
+def test_a_redirect_loop_is_an_error_of_one_line() -> None:
+    assert "\n" not in read_error(responding(b"", status=302, Location="/manifest.jsonl"))
 
 
-def test_a_redirection_to_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_redirect_to_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    assert "file:" in complaint(sending(b"", status=302, Location=(tmp_path / "secret").as_uri()))
+    assert "file:" in read_error(responding(b"", status=302, Location=(tmp_path / "secret").as_uri()))
 
 
-def test_a_redirection_from_https_to_http_is_refused() -> None:
-    """Asked of the handler alone: a server with a certificate that is trusted cannot be had here."""
+def test_a_redirect_from_https_to_http_is_an_error() -> None:
+    """Tests only the handler, because a server on loopback has no trusted certificate."""
     asked = Request("https://me.github.io/wheels/manifest.jsonl")
     elsewhere = "http://me.github.io/manifest.jsonl"
     with pytest.raises(URLError, match="which is not https"):

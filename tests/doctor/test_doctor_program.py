@@ -48,7 +48,7 @@ TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
 
 @pytest.fixture(autouse=True)
 def filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The facts and the probe, as the file has them whose `main` is called here."""
+    """Set the facts and the probe that doctor.py embeds."""
     monkeypatch.setattr(program, "FACTS", WRITTEN)
     monkeypatch.setattr(program, "TORCH_PROBE", PROBE_TEXT)
 
@@ -65,7 +65,7 @@ def wheels(rows: tuple[WheelRow, ...]) -> tuple[PublishedWheel, ...]:
 
 @pytest.fixture
 def release(rows: tuple[WheelRow, ...], tmp_path: Path) -> Path:
-    """A release directory, as far as the doctor looks: its manifest."""
+    """A release directory with only a manifest."""
     folder = tmp_path / "release"
     folder.mkdir()
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
@@ -86,7 +86,7 @@ def sha256_of_file(wheels: tuple[PublishedWheel, ...], name: str) -> str:
     return next(wheel.sha256 for wheel in wheels if wheel.filename == name)
 
 
-def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_the_matching_wheel_is_printed_with_its_exact_commands(wheels: tuple[PublishedWheel, ...]) -> None:
     einops, ck = (sha256_of_file(wheels, name) for name in ("einops-0.8.2-py3-none-any.whl", CK_FILE))
     exact_einops = f"https://wheels.example/wheels/einops-0.8.2-py3-none-any.whl#sha256={einops}"
     exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
@@ -111,7 +111,7 @@ def test_the_wheel_that_fits_is_shown_with_its_exact_lines(wheels: tuple[Publish
     assert lines[14] == f"Other matching wheel: {TRITON_FILE}"
 
 
-def test_what_was_not_checked_is_said_and_such_a_wheel_is_not_called_verified(rows: tuple[WheelRow, ...]) -> None:
+def test_an_unverified_wheel_is_printed_with_its_missing_checks(rows: tuple[WheelRow, ...]) -> None:
     triton = next(row for row in rows if row.filename == TRITON_FILE)
     (wheel,) = as_read([triton.model_copy(update={"gates": quick_gates(str(triton.cell))})])
     report = report_on(MI300X, (replace(wheel, verified_on=("gfx942",)),))
@@ -127,7 +127,7 @@ def test_what_was_not_checked_is_said_and_such_a_wheel_is_not_called_verified(ro
     assert offer["unverified"] == "not checked: kernels compiled for its GPUs, numbers"
 
 
-def test_where_another_torch_is_needed_what_was_not_checked_is_said_too(rows: tuple[WheelRow, ...]) -> None:
+def test_an_unverified_wheel_for_another_torch_is_printed_with_its_missing_checks(rows: tuple[WheelRow, ...]) -> None:
     triton = next(row for row in rows if row.filename == TRITON_FILE)
     old = as_read([triton.model_copy(update={"gates": ()})])
     lines = text_of(report_on(replace(MI300X, torch=None), old))
@@ -135,18 +135,18 @@ def test_where_another_torch_is_needed_what_was_not_checked_is_said_too(rows: tu
     assert lines[at + 1].startswith("  not checked: archive, ")
 
 
-def test_the_archs_that_a_wheel_is_verified_on_are_shown(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_the_verified_archs_are_printed(wheels: tuple[PublishedWheel, ...]) -> None:
     verified = tuple(replace(wheel, verified_on=("gfx90a", "gfx942")) for wheel in wheels)
     assert text_of(report_on(MI300X, verified))[11] == "  verified on gfx90a, gfx942"
 
 
-def test_what_is_wrong_comes_before_what_fits(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_problems_are_printed_before_the_matching_wheel(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(MI300X, wheels, Diagnosis("group", "no group render", "sudo usermod -aG render you")))
     assert lines[6:9] == ["", "Problem: no group render", "Fix:     sudo usermod -aG render you"]
     assert lines.index(f"Matching wheel: {CK_FILE}") > 8
 
 
-def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(
+def test_the_closest_wheels_are_printed_with_all_reasons(
     wheels: tuple[PublishedWheel, ...],
 ) -> None:
     lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or InstalledTorch(""), hip="7.2.1")), wheels))
@@ -168,9 +168,7 @@ def test_near_misses_are_shown_with_all_their_reasons_and_the_others_counted(
     assert lines[-1] == "  and 1 more (listed by --json)"
 
 
-def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_not(
-    wheels: tuple[PublishedWheel, ...], tmp_path: Path
-) -> None:
+def test_the_fallback_is_offered_only_if_no_wheel_matches(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
     with_fallback = (*wheels, *as_read([fallback_row(tmp_path)]))
     (row,) = as_read([fallback_row(tmp_path)])
     address = f"{BASE}wheels/{row.filename}#sha256={row.sha256}"
@@ -190,15 +188,15 @@ def test_where_no_wheel_fits_the_fallback_is_offered_and_where_one_does_it_is_no
     assert report_on(old, wheels).fallback is None
 
 
-def test_a_wheel_that_is_installed_and_works_is_not_installed_again(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_a_working_installed_wheel_is_not_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:
     machine = replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib"))
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
     at = lines.index(f"Already installed: {CK_FILE}")
-    assert lines[at + 4] == ""  # no line that installs it
+    assert lines[at + 4] == ""  # no install command
 
 
-def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_a_broken_installed_wheel_is_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:
     broken = InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: undefined symbol: _ZN3c10")
     report = report_on(replace(MI300X, flash_attn=broken), wheels, Diagnosis("symbol", "wrong torch", "another wheel"))
     assert not report.offers[0].installed
@@ -208,25 +206,27 @@ def test_a_wheel_that_is_installed_and_broken_is_installed_again(wheels: tuple[P
     assert report.exit_code == FAILED
 
 
-def test_what_keeps_the_lines_from_working_is_said(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_blockers_of_the_commands_are_printed(wheels: tuple[PublishedWheel, ...]) -> None:
     machine = replace(MI300X, python=replace(PYTHON, externally_managed=True, pip=None))
-    but = [line for line in text_of(report_on(machine, wheels)) if line.startswith("Note: ")]
-    assert [re.findall(r"`(.*?)`", line)[0] for line in but] == [
+    notes = [line for line in text_of(report_on(machine, wheels)) if line.startswith("Note: ")]
+    assert [re.findall(r"`(.*?)`", line)[0] for line in notes] == [
         "/venv/bin/python -m venv --system-site-packages flash-attn-env",
         "/venv/bin/python -m ensurepip",
     ]
 
 
-def test_a_python_of_the_distribution_without_torch_has_none_to_be_seen(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_an_externally_managed_python_without_torch_needs_no_system_packages(
+    wheels: tuple[PublishedWheel, ...],
+) -> None:
     machine = replace(MI300X, python=replace(PYTHON, externally_managed=True), torch=None)
-    (but,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("Note: ")]
+    (note,) = [line for line in text_of(report_on(machine, wheels)) if line.startswith("Note: ")]
     assert (
         "create an environment with `/venv/bin/python -m venv flash-attn-env`, then run the doctor with --python "
-        in but
+        in note
     )
 
 
-def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_without_a_gpu_compatibility_is_not_checked(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(replace(MI300X, gpus=(), gpu_names=()), wheels))
     assert "No GPU detected, so GPU compatibility was not checked." in lines
 
@@ -235,27 +235,27 @@ def test_without_a_gpu_it_is_said_that_none_was_asked(wheels: tuple[PublishedWhe
     ("machine", "wrong", "code"),
     [
         (MI300X, False, DONE),
-        (MI300X, True, DONE),  # nothing is installed yet, and a wheel fits
+        (MI300X, True, DONE),  # nothing is installed, and a wheel matches
         (replace(RADEON, gpus=("gfx1151",)), False, FAILED),
         (replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
         (replace(RADEON, gpus=("gfx1151",), flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
         (replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
     ],
 )
-def test_the_exit_code_is_of_what_is_installed_else_of_what_fits(
+def test_the_exit_code_is_of_the_installed_wheel_or_of_the_match(
     wheels: tuple[PublishedWheel, ...], machine: Machine, wrong: bool, code: int
 ) -> None:
-    diagnoses = [Diagnosis("trouble", "something", "mend it")] if wrong else []
+    diagnoses = [Diagnosis("kind", "problem", "remedy")] if wrong else []
     assert report_on(machine, wheels, *diagnoses).exit_code == code
 
 
-def test_without_a_site_the_exit_code_is_of_what_is_wrong() -> None:
+def test_without_a_site_the_exit_code_is_of_the_problems() -> None:
     assert DoctorReport(MI300X).exit_code == DONE
-    assert DoctorReport(MI300X, (Diagnosis("trouble", "something", "mend it"),)).exit_code == FAILED
+    assert DoctorReport(MI300X, (Diagnosis("kind", "problem", "remedy"),)).exit_code == FAILED
 
 
 def _paths(value: object, path: str = "") -> Iterator[str]:
-    """The keys in a JSON value, each with those above it; of a mapping with keys of anybody's, only its own."""
+    """Yield the paths of all keys in a JSON value; not below mappings with arbitrary keys."""
     if isinstance(value, list):
         for item in value:
             yield from _paths(item, f"{path}[]")
@@ -278,8 +278,8 @@ def _documented() -> set[str]:
     return found
 
 
-def test_the_json_has_the_keys_that_are_documented(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
-    """Of three reports that have everything between them."""
+def test_the_json_has_exactly_the_documented_keys(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
+    """Three reports have all keys between them."""
     device = Device("/dev/kfd", exists=True, usable=True, group="render")
     full = replace(
         MI300X,
@@ -295,7 +295,7 @@ def test_the_json_has_the_keys_that_are_documented(wheels: tuple[PublishedWheel,
     )
     error = InputError("no such site", "nowhere", "name another")
     reports = [
-        as_json(report_on(full, wheels, Diagnosis("trouble", "something", "mend it"))),
+        as_json(report_on(full, wheels, Diagnosis("kind", "problem", "remedy"))),
         as_json(report_on(replace(RADEON, torch=None), wheels), error),
         as_json(report_on(MI300X, as_read([fallback_row(tmp_path)]))),
     ]
@@ -308,7 +308,7 @@ Run = Callable[..., "Ran"]
 
 
 class Ran(NamedTuple):
-    """What came of the doctor, on a machine of the tests."""
+    """The outcome of a run of the doctor."""
 
     code: int
     out: list[str]
@@ -317,7 +317,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs the doctor with options on one of the fake machines, with one of the fake torches."""
+    """A function that runs the doctor on a fake machine with one of the torch stubs."""
     root = make_root(tmp_path / "root", MACHINES["8 x MI300X"], rocm="6.4.3")
     archs = ("gfx942:sramecc+:xnack-",) * 8
     working = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
@@ -337,14 +337,14 @@ def run(tmp_path: Path) -> Run:
     return run_doctor
 
 
-def test_a_machine_is_examined_and_its_wheel_found(run: Run, release: Path) -> None:
+def test_the_machine_is_examined_and_matched(run: Run, release: Path) -> None:
     ran = run(site=str(release))
     assert (ran.code, ran.error) == (DONE, None)
-    assert any(line.endswith(f"atching wheel: {TRITON_FILE}") for line in ran.out)  # it takes whatever Python runs this
+    assert any(line.endswith(f"atching wheel: {TRITON_FILE}") for line in ran.out)  # matches any Python
     assert "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU" in ran.out
 
 
-def test_options_choose_among_the_wheels(run: Run, release: Path) -> None:
+def test_options_limit_the_wheels(run: Run, release: Path) -> None:
     ran = run("--backend", "triton", "--flash-attn", "2.8.3", site=str(release))
     assert [line for line in ran.out if "atching wheel: " in line] == [f"Matching wheel: {TRITON_FILE}"]
 
@@ -359,7 +359,7 @@ def test_json_is_one_object_with_the_exit_code(run: Run, release: Path) -> None:
     assert "torch==" in report["torch"]["pip"]
 
 
-def test_a_site_that_cannot_be_read_is_told_after_the_examination(run: Run, tmp_path: Path) -> None:
+def test_an_unreadable_site_is_an_error_after_the_examination(run: Run, tmp_path: Path) -> None:
     ran = run(site=str(tmp_path))
     assert ran.code == BAD_INPUT
     assert str(ran.error).startswith("cannot read the manifest: ")
@@ -367,7 +367,7 @@ def test_a_site_that_cannot_be_read_is_told_after_the_examination(run: Run, tmp_
     assert not any("No site given" in line for line in ran.out)
 
 
-def test_a_site_that_cannot_be_read_is_in_the_json_too(run: Run, tmp_path: Path) -> None:
+def test_an_unreadable_site_is_in_the_json(run: Run, tmp_path: Path) -> None:
     ran = run("--json", site=str(tmp_path))
     report = json.loads("\n".join(ran.out))
     assert report["error"]["what"] == "cannot read the manifest"
@@ -376,34 +376,32 @@ def test_a_site_that_cannot_be_read_is_in_the_json_too(run: Run, tmp_path: Path)
     assert len(report["machine"]["gpus"]) == 8
 
 
-def test_without_a_site_the_machine_is_examined_and_it_is_said_how_to_name_one(run: Run) -> None:
+def test_without_a_site_the_output_explains_how_to_pass_one(run: Run) -> None:
     ran = run(site="")
     assert ran.out[-1].startswith("No site given")
 
 
-def test_to_install_a_site_is_needed(run: Run) -> None:
+def test_installing_needs_a_site(run: Run) -> None:
     ran = run("--install", site="")
     assert str(ran.error) == "no site to install from: --install"
     assert ran.out == []
 
 
-@pytest.mark.parametrize("arguments", [["--json", "--install"], ["--backend", "cuda"], ["--nonsense"]])
-def test_arguments_that_cannot_be_are_an_error_in_one_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == BAD_INPUT
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("error: bad arguments: ")
-    assert told[1] == "hint: run `doctor.py --help` to list the options"
+def test_bad_arguments_are_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--json", "--install"], ["--backend", "cuda"], ["--nonsense"]):
+        assert main(arguments) == BAD_INPUT
+        error, hint = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: bad arguments: ")
+        assert hint == "hint: run `doctor.py --help` to list the options"
 
 
-def test_a_python_that_does_not_exist_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_python_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--python", "/nowhere/python"]) == BAD_INPUT
     told = capsys.readouterr().err.splitlines()
     assert told[1].startswith("error: cannot examine this Python: /nowhere/python (cannot be run: ")
 
 
-def test_the_name_of_a_gpu_that_the_terminal_cannot_write_is_no_error(
+def test_text_that_the_terminal_cannot_print_is_replaced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with open(1, "w", encoding="ascii", closefd=False) as ascii_only:
@@ -420,7 +418,7 @@ def as_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tu
     return code, *capsys.readouterr()
 
 
-def test_the_command_examines_the_users_python_if_none_is_named(
+def test_the_command_examines_the_users_python_by_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = make_python(tmp_path / "own", TORCHES["cpu"])
@@ -429,7 +427,7 @@ def test_the_command_examines_the_users_python_if_none_is_named(
     assert f"examining {python}3: " in err
 
 
-def test_pages_of_a_repository_can_be_named(
+def test_the_site_can_be_a_github_repository(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -443,7 +441,7 @@ def test_pages_of_a_repository_can_be_named(
     assert asked == ["https://me.github.io/wheels/"]
 
 
-def test_the_command_examines_as_the_file_does(
+def test_the_command_prints_the_same_as_the_file(
     release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = make_python(tmp_path / "env", TORCHES["cpu"])

@@ -1,4 +1,4 @@
-"""The doctor's own reader of manifests: all that `release.manifest` writes, and no traceback otherwise."""
+"""The doctor's parser of manifests: it reads all that `release.manifest` writes, and never raises a traceback."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
     return small_release(tmp_path_factory.mktemp("release"))
 
 
-def test_what_the_factory_writes_is_read_the_same(rows: tuple[WheelRow, ...]) -> None:
+def test_every_field_that_the_factory_writes_is_parsed(rows: tuple[WheelRow, ...]) -> None:
     rows = tuple(sorted(rows, key=lambda row: row.filename))
     for row, wheel in zip(rows, as_read(rows), strict=True):
         for field in ("project", "version", "filename", "sha256", "size", "requires_python", "yanked", "cxx11_abi"):
@@ -61,13 +61,13 @@ def test_what_the_factory_writes_is_read_the_same(rows: tuple[WheelRow, ...]) ->
         assert wheel.published == "2026-01-01T00:00:00Z"
 
 
-def test_gates_are_read_with_how_they_ended(rows: tuple[WheelRow, ...]) -> None:
+def test_gates_have_their_status(rows: tuple[WheelRow, ...]) -> None:
     gates = (GateResult.from_findings("import", []), GateResult.not_run("gpu", "no GPU"))
     (wheel,) = as_read([rows[0].model_copy(update={"gates": gates})])
     assert wheel.gates == (("import", str(Status.PASSED)), ("gpu", str(Status.NOT_RUN)))
 
 
-def test_evidence_is_read_as_the_factory_reads_it(rows: tuple[WheelRow, ...]) -> None:
+def test_verified_archs_equal_the_factorys(rows: tuple[WheelRow, ...]) -> None:
     fallback = ValidatedPackage(project="flash-attention-amd", version="0.1.0", sha256=SHA256)
     mi250x = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
     passed = GateResult.from_findings("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
@@ -87,47 +87,43 @@ def test_evidence_is_read_as_the_factory_reads_it(rows: tuple[WheelRow, ...]) ->
     assert found == [(), (), ("gfx1100",), (), (), ("gfx90a", "gfx942", "gfx1100")]
 
 
-def test_a_file_of_this_machine_is_named_only_in_a_manifest_of_this_machine() -> None:
+def test_only_a_local_manifest_can_name_local_files() -> None:
     data = json.dumps({**ROW, "url": f"file:///srv/wheels/{FILENAME}"}).encode()
     (wheel,) = parse_wheels(data, "manifest.jsonl", "file:///srv/site/")
     assert wheel.url == f"file:///srv/wheels/{FILENAME.replace('+', '%2B')}"
     assert refusal(data) == "not a manifest row: manifest.jsonl:1: url: a file on another machine"
 
 
-def test_a_wheel_is_beside_the_manifest_unless_its_row_says_where() -> None:
+def test_a_wheel_is_beside_the_manifest_or_at_the_url_of_its_row() -> None:
     (beside,), (elsewhere,) = read(ROW), read({**ROW, "url": f"https://files.example/v1/{FILENAME}"})
     quoted = FILENAME.replace("+", "%2B")
     assert beside.url == f"{BASE}wheels/{quoted}"
     assert elsewhere.url == f"https://files.example/v1/{quoted}"
 
 
-@pytest.mark.parametrize(
-    ("tags", "tag", "machine"),
-    [
+def test_the_file_name_has_python_tag_and_machine() -> None:
+    expected = [
         ("cp311-cp311-manylinux_2_28_x86_64", "cp311", "x86_64"),
         ("cp313-cp313t-linux_x86_64", "cp313t", "x86_64"),
         ("cp311-cp311-manylinux2014_aarch64.manylinux_2_17_aarch64", "cp311", "aarch64"),
         ("2-cp311-cp311-linux_x86_64", "cp311", "x86_64"),
         ("py3-none-any", None, None),
-    ],
-)
-def test_the_tags_of_a_file_name_say_for_which_python_and_machine_it_is(
-    tags: str, tag: str | None, machine: str | None
-) -> None:
-    (wheel,) = read({**ROW, "filename": f"flash_attn-2.8.3+rocm64torch2.9-{tags}.whl"})
-    assert (wheel.python_tag, wheel.machine) == (tag, machine)
+    ]
+    for tags, tag, machine in expected:
+        (wheel,) = read({**ROW, "filename": f"flash_attn-2.8.3+rocm64torch2.9-{tags}.whl"})
+        assert (wheel.python_tag, wheel.machine) == (tag, machine)
 
 
-def test_fields_of_a_later_factory_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert read({**ROW, "signature": {"by": "somebody"}}) == read(ROW)
 
 
-def test_a_manifest_that_was_cut_off_is_refused_with_the_line() -> None:
+def test_a_truncated_manifest_is_an_error_with_the_line() -> None:
     data = f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n".encode()
     assert refusal(data[:-20]).startswith("not a manifest row: manifest.jsonl:2: ")
 
 
-def test_a_page_is_told_from_a_manifest() -> None:
+def test_an_html_page_is_an_error() -> None:
     assert refusal(b"<!doctype html><title>Not found</title>") == "not a manifest but an HTML page: manifest.jsonl"
 
 
@@ -135,12 +131,12 @@ def test_an_empty_manifest_has_no_wheels() -> None:
     assert parse_wheels(b"", "manifest.jsonl", BASE) == ()
 
 
-def test_what_a_terminal_might_not_show_as_one_character_is_a_blank() -> None:
+def test_unprintable_characters_become_blanks() -> None:
     (wheel,) = read({**ROW, "yanked": "wrong\u00a0kernels\u200b", "gates": [{"gate": "a\u200b", "status": "passed"}]})
     assert (wheel.yanked, wheel.gates) == ("wrong kernels ", (("a ", "passed"),))
 
 
-def _never_a_traceback(data: bytes) -> None:
+def _parse_or_input_error(data: bytes) -> None:
     try:
         wheels = parse_wheels(data, "manifest.jsonl", BASE)
     except InputError as error:
@@ -153,8 +149,8 @@ def _never_a_traceback(data: bytes) -> None:
 
 
 @given(st.binary(max_size=2000))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    _never_a_traceback(data)
+def test_any_bytes_parse_or_raise_an_input_error(data: bytes) -> None:
+    _parse_or_input_error(data)
 
 
 _JSON = st.recursive(
@@ -168,5 +164,5 @@ _FIELDS = st.sampled_from(
 
 
 @given(st.dictionaries(_FIELDS, _JSON, max_size=4))
-def test_a_row_with_any_values_is_read_or_refused(changed: dict[str, object]) -> None:
-    _never_a_traceback(json.dumps({**ROW, **changed}).encode())
+def test_any_values_parse_or_raise_an_input_error(changed: dict[str, object]) -> None:
+    _parse_or_input_error(json.dumps({**ROW, **changed}).encode())

@@ -1,4 +1,4 @@
-"""`wheelfactory explain LOG` as a person and a program meet it."""
+"""The text and JSON of `wheelfactory explain`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Explain(Protocol):
 
 @pytest.fixture
 def explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Explain:
-    """Explains a log, as a file or on stdin."""
+    """A function that explains a log, given as a file or on stdin."""
     path = tmp_path / "build.log"
 
     def run(log: str, *options: str, stdin: bool = False) -> Shown:
@@ -51,142 +51,130 @@ def explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def section(shown: Shown, title: str) -> list[str]:
-    """The lines below a title, up to the next blank line."""
+    """Return the lines below a title, up to the next blank line."""
     lines = shown.out.splitlines()
     start = lines.index(title) + 1
     return lines[start : lines.index("", start) if "" in lines[start:] else None]
 
 
-def test_a_running_build_answers_how_far_how_long_and_for_which_gpu_first(explain: Explain) -> None:
+def test_a_running_build_starts_with_progress_remaining_time_and_gpu(explain: Explain) -> None:
     shown = explain(running(111, 2525, jobs=8))
     head, rate, left, ends, arch = shown.out.splitlines()[:5]
     assert (shown.code, shown.err) == (DONE, "")
-    assert head.endswith("running, or stopped without a word, 111 of 2525 compiled (4 %)")
+    assert head.endswith("running, or stopped without a message, 111 of 2525 compiled (4 %)")
     assert rate.startswith("  rate       unknown: no times in the log; predicted ")
     assert left.startswith("  left       2414 sources, 2 h ")
     assert " with 8 jobs (the log), predicted: " in left
-    assert ends.endswith("after the last line of the log, which has no clock")
+    assert ends.endswith("after the last line of the log (no clock times)")
     assert arch == "  for        gfx942  Instinct MI300A, MI300X, MI308X, MI325X"
 
 
-def test_it_says_what_the_kernel_is_why_it_takes_long_and_what_to_change(explain: Explain) -> None:
+def test_kernel_reasons_and_advice_are_printed(explain: Explain) -> None:
     shown = explain(running())
-    assert section(shown, "compiles")[:3] == [
+    kernel = section(shown, "current kernel")
+    assert kernel[:3] == [
         f"  kernel     {KERNEL_MAIN}",
-        "  is         backward: the gradients dQ, dK, dV: five matrix products fused",
+        "  purpose    backward: the gradients dQ, dK, dV: five fused matrix products",
         "  head dim   128, bfloat16",
     ]
     assert any("about 20 CPU hours for one arch" in line for line in section(shown, "why it takes this long"))
     assert any("8 jobs need 10 GiB" in line for line in section(shown, "what to change"))
-
-
-def test_options_of_the_kernel_are_told_apart_from_what_it_does_without(explain: Explain) -> None:
-    rows = {line[2:13].strip(): line[13:] for line in section(explain(running()), "compiles")}
+    rows = {line[2:13].strip(): line[13:] for line in kernel}
     assert rows["options"].startswith("batch: sequences of one length; occupancy: 1")
     assert rows["without"].startswith("bias; gradient of the bias; mask; dropout; transposing loads")
 
 
-def test_the_command_is_told_flag_by_flag_last(explain: Explain) -> None:
+def test_the_command_is_printed_last_and_the_answers_fit_one_screen(explain: Explain) -> None:
     shown = explain(running())
-    flags = section(shown, "its flags from flash-attn")
+    flags = section(shown, "flags set by flash-attn")
     assert [line.split()[0] for line in flags[:2]] == ["-O3", "-std=c++20"]
     assert "  -DCK_ENABLE_BF16" in flags
     assert shown.out.index("what to change") < shown.out.index("the command\n")
 
-
-def test_the_answers_are_on_one_screen(explain: Explain) -> None:
-    shown = explain(running())
     assert shown.out.splitlines().index("the command") <= 40
-    told = [line for line in shown.out.splitlines()[1:] if KERNEL_MAIN not in line]
-    assert max(map(len, told)) <= 120
+    lines = [line for line in shown.out.splitlines()[1:] if KERNEL_MAIN not in line]
+    assert max(map(len, lines)) <= 120
 
 
-def test_more_archs_are_a_reason_and_a_thing_to_change(explain: Explain) -> None:
+def test_several_archs_are_a_reason_with_advice(explain: Explain) -> None:
     shown = explain(f"{PREAMBLE}[5/2782] {command(KERNEL_283, archs=('gfx90a', 'gfx942'))}\n")
     assert "each source is compiled 2 times" in shown.out
-    assert "  - compile for your GPU alone: GPU_ARCHS=gfx90a, say" in shown.out
+    assert "  - compile only for your GPU, for example GPU_ARCHS=gfx90a" in shown.out
     assert "flash-attn 2.8.3 with all head dims" in shown.out
 
 
-def test_times_in_the_log_make_a_rate_and_an_end(explain: Explain) -> None:
+def test_times_in_the_log_give_rate_and_end(explain: Explain) -> None:
     lines = explain(timed(61, seconds=6)).out.splitlines()
-    assert lines[1] == "  rate       10.0 a minute"
-    assert lines[2].endswith("by the rate so far")
+    assert lines[1] == "  rate       10.0 per minute"
+    assert lines[2].endswith(" min, at the rate so far")  # without a guess of the jobs
     assert lines[3].startswith("  ends       2026-11-21 2")
     assert lines[3].endswith("by the log's clock")
 
 
-def test_a_rate_of_unknown_jobs_is_not_told_for_a_guess_of_them(explain: Explain) -> None:
-    assert " min, by the rate so far" in explain(timed(61, seconds=6)).out.splitlines()[2]
-
-
-def test_of_several_compiles_it_says_that_one_alone_is_told(explain: Explain) -> None:
-    assert "  of         the last of 2 compiles in this log" in explain(running(7, 7) + running(3)).out
+def test_only_one_of_several_compiles_is_explained(explain: Explain) -> None:
+    assert "  run        the last of 2 compiles in this log" in explain(running(7, 7) + running(3)).out
     mixed = "\n".join(line for n in range(2, 9) for line in (*compiles(1, 2525, n), *compiles(1, 1387, n + 9)))
-    assert "  mixed      several compiles at once" in explain(mixed).out
+    assert "  mixed      this log mixes several parallel compiles" in explain(mixed).out
 
 
-def test_a_build_for_cuda_is_said_to_be_one_and_nothing_is_predicted(explain: Explain) -> None:
+def test_a_cuda_build_is_reported_without_an_estimate(explain: Explain) -> None:
     source = "/w/csrc/flash_attn/src/flash_fwd_hdim128_bf16_sm80.cu"
     shown = explain(
         f"{PREAMBLE}[3/73] /usr/local/cuda/bin/nvcc -c {source} -o /w/a.o -gencode arch=compute_80,code=sm_80"
     )
-    assert "this builds for CUDA, not for ROCm" in shown.out
+    assert "this builds for CUDA; estimates exist only for ROCm" in shown.out
     assert "CPU hours" not in shown.out
 
 
-@pytest.mark.parametrize(("hipcc", "told"), [(ROCM_HIPCC, "clang 23 or newer"), ("/usr/bin/hipcc", "not AMD's")])
-def test_which_compiler_upstreams_flags_are_bad_for_is_told_by_its_kind(
-    explain: Explain, hipcc: str, told: str
+@pytest.mark.parametrize(("hipcc", "condition"), [(ROCM_HIPCC, "clang 23 or newer"), ("/usr/bin/hipcc", "not AMD's")])
+def test_the_advice_against_early_inlining_names_the_affected_compiler(
+    explain: Explain, hipcc: str, condition: str
 ) -> None:
     shown = explain(command(hipcc=hipcc))
-    assert any(told in line and "HIPCC_COMPILE_FLAGS_APPEND" in line for line in shown.out.splitlines())
+    assert any(condition in line and "HIPCC_COMPILE_FLAGS_APPEND" in line for line in shown.out.splitlines())
 
 
-def test_times_that_no_calendar_has_are_no_crash(explain: Explain) -> None:
+def test_impossible_times_do_not_crash(explain: Explain) -> None:
     name = f"x/{KERNEL_283}.hip"
     lines = [f"{year}-01-01T00:00:00Z [{n}/999999] hipcc -c {name} -o a.o" for n, year in ((1, 2001), (2, 9999))]
     assert explain("\n".join(lines)).code == DONE
 
 
-def test_a_person_may_say_the_number_of_jobs(explain: Explain) -> None:
+def test_an_invalid_number_of_jobs_is_an_error(explain: Explain) -> None:
+    for number in ("0", "-1", "many", "99999", "²"):
+        shown = explain(running(), f"--jobs={number}")
+        assert (shown.code, shown.out) == (BAD_INPUT, "")
+        assert f"not a number of jobs: {number}" in shown.err
+
+
+def test_the_number_of_jobs_is_from_the_option_or_the_cores_of_this_machine(explain: Explain) -> None:
     assert " with 32 jobs (--jobs), " in explain(running(), "--jobs", "32").out
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "many", "99999", "²"])
-def test_what_is_no_number_of_jobs_is_refused(explain: Explain, number: str) -> None:
-    shown = explain(running(), f"--jobs={number}")
-    assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert f"not a number of jobs: {number}" in shown.err
-
-
-def test_a_log_that_does_not_say_its_jobs_is_told_for_the_cores_here(explain: Explain) -> None:
     assert "(the cores of this machine), predicted" in explain(running().split("\n", 1)[1]).out
 
 
-def test_a_failed_build_says_the_cause_and_the_remedy_before_all_else(explain: Explain) -> None:
+def test_a_failed_build_starts_with_cause_and_remedy(explain: Explain) -> None:
     shown = explain(failed("clang++: error: unable to execute command: Killed"))
     assert shown.code == DONE
     assert ": failed, 5 of 2525 compiled (0 %), 1 failed" in shown.out.splitlines()[0]
     assert section(shown, "why it failed")[:2] == [
         "  cause      out of memory",
-        "  said       clang++: error: unable to execute command: Killed",
+        "  log line   clang++: error: unable to execute command: Killed",
     ]
-    assert section(shown, "failed")[0] == f"  kernel     {KERNEL_283}"
+    assert section(shown, "failed kernel")[0] == f"  kernel     {KERNEL_283}"
 
 
-def test_a_failure_that_is_not_about_size_has_no_advice_about_size(explain: Explain) -> None:
+def test_a_failure_unrelated_to_size_has_no_advice_about_size(explain: Explain) -> None:
     shown = explain(failed("/t/a.h:1:10: fatal error: 'Python.h' file not found"))
     assert "python3-dev" in shown.out
     assert "why it takes this long" not in shown.out
     assert "what to change" not in shown.out
 
 
-def test_a_failure_of_an_unknown_kind_says_so(explain: Explain) -> None:
-    assert "failed, 5 of 2525 compiled (0 %), 1 failed; no line tells a cause" in explain(failed("strange")).out
+def test_an_unknown_failure_is_reported_as_unknown(explain: Explain) -> None:
+    assert "failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause" in explain(failed("strange")).out
 
 
-def test_a_finished_build_says_so_and_asks_for_nothing(explain: Explain) -> None:
+def test_a_finished_build_has_no_advice(explain: Explain) -> None:
     shown = explain(f"{running(3, 3)}Successfully built flash-attn\n")
     assert shown.out.splitlines()[0].endswith("finished, 3 of 3 compiled (100 %)")
     assert "what to change" not in shown.out
@@ -199,25 +187,20 @@ def test_a_single_command_is_explained_without_a_build(explain: Explain) -> None
         "stdin: a compile command",
         "  for        gfx942  Instinct MI300A, MI300X, MI308X, MI325X",
     ]
-    assert "its flags from torch" in shown.out
+    assert "flags set by torch" in shown.out
 
 
-def test_flags_that_are_not_known_are_listed_apart(explain: Explain) -> None:
-    assert section(explain(f"{command()} -ffrobnicate"), "flags that are not known here") == [
-        "             -ffrobnicate"
-    ]
+def test_unknown_flags_are_listed(explain: Explain) -> None:
+    assert section(explain(f"{command()} -ffrobnicate"), "unknown flags") == ["             -ffrobnicate"]
 
 
-def test_a_log_on_stdin_is_the_same_as_a_file(explain: Explain) -> None:
+def test_a_log_on_stdin_is_explained_like_a_file(explain: Explain) -> None:
     file, stdin = explain(timed(5, 2)), explain(timed(5, 2), stdin=True)
     assert file.out.splitlines()[1:] == stdin.out.splitlines()[1:]
 
 
-@pytest.mark.parametrize(
-    "log", [running(), timed(9, 2), failed("Killed"), failed("?"), HEALTHY, PREAMBLE, command()], ids=str.__len__
-)
-def test_the_json_has_the_same_keys_for_every_log(explain: Explain, log: str) -> None:
-    assert list(json.loads(explain(log, "--json").out)) == [
+def test_the_json_has_the_same_keys_for_every_log(explain: Explain) -> None:
+    keys = [
         *(
             "format",
             "log",
@@ -233,17 +216,19 @@ def test_the_json_has_the_same_keys_for_every_log(explain: Explain, log: str) ->
         ),
         *("command", "reasons", "advice"),
     ]
+    for log in (running(), timed(9, 2), failed("Killed"), failed("?"), HEALTHY, PREAMBLE, command()):
+        assert list(json.loads(explain(log, "--json").out)) == keys
 
 
-def test_every_key_of_the_json_is_in_its_reference(explain: Explain) -> None:
+def test_every_key_of_the_json_is_documented(explain: Explain) -> None:
     reference = (Path(__file__).parents[2] / "docs/reference/explain.md").read_text()
-    told = [json.loads(explain(log, "--json").out) for log in (timed(9, 2), failed("Killed"))]
-    keys = {key for document in told for key in document}
-    keys |= {key for document in told for value in document.values() if isinstance(value, dict) for key in value}
+    documents = [json.loads(explain(log, "--json").out) for log in (timed(9, 2), failed("Killed"))]
+    keys = {key for document in documents for key in document}
+    keys |= {key for document in documents for value in document.values() if isinstance(value, dict) for key in value}
     assert [key for key in sorted(keys) if f"`{key}`" not in reference] == []
 
 
-def test_the_json_says_what_the_text_says(explain: Explain) -> None:
+def test_the_json_has_the_facts_of_the_text(explain: Explain) -> None:
     told = json.loads(explain(timed(61, seconds=6), "--json").out)
     assert told["state"] == "running"
     assert (told["progress"]["done"], told["progress"]["total"]) == (61, 2525)
@@ -254,7 +239,7 @@ def test_the_json_says_what_the_text_says(explain: Explain) -> None:
     assert told["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI308X, MI325X"}]
 
 
-def test_what_is_neither_a_file_nor_a_cell_id_is_refused(
+def test_an_argument_that_is_neither_file_nor_cell_id_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -264,31 +249,31 @@ def test_what_is_neither_a_file_nor_a_cell_id_is_refused(
     assert hint.startswith("hint: there is no such file; a cell id looks like fa2.8.3-")
 
 
-def test_a_folder_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(tmp_path)]) == BAD_INPUT
     assert capsys.readouterr().err.startswith(f"error: not a log: {tmp_path} is a folder\nhint: name the log")
 
 
-def test_a_command_given_instead_of_a_file_is_refused_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_a_command_as_argument_is_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", command() * 3]) == BAD_INPUT
     error, hint = capsys.readouterr().err.splitlines()
     assert len(error) < 300
     assert hint.endswith("a command or a part of a log goes to stdin, with -")
 
 
-def test_a_closed_stdin_is_no_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_stdin_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["explain", "-"]) == BAD_INPUT
     assert "no log: stdin is closed" in capsys.readouterr().err
 
 
-def test_a_log_that_is_packed_is_refused_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_compressed_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "logs.zip").write_bytes(b"PK\x03\x04...")
     assert main(["explain", str(tmp_path / "logs.zip")]) == BAD_INPUT
-    assert "unpack it first" in capsys.readouterr().err
+    assert "decompress it first" in capsys.readouterr().err
 
 
-def test_a_cell_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     cell = "fa2.8.3-rocm7.2-torch2.13.0-cp311-ck"
     assert main(["explain", cell, "--json"]) == DONE
     told = json.loads(capsys.readouterr().out)

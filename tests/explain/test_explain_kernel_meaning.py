@@ -1,4 +1,4 @@
-"""Names of generated kernels, read by upstream's own naming."""
+"""Names of generated kernels, explained by upstream's naming scheme."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def meanings(name: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "count"), [("2.8.3", 2775), ("2.7.4.post1", 2199)])
-def test_every_name_that_a_release_generates_is_known_to_its_last_part(version: str, count: int, cache: Path) -> None:
+def test_every_part_of_every_generated_name_is_known(version: str, count: int, cache: Path) -> None:
     release = load_matrix(MATRIX).flash_attn[version]
     names = list_sources(version, release, cache, os.environ).sources
     assert len(names) == count
     assert [name for name in names if (found := find_kernel_meaning(name)) is None or found.unknown] == []
 
 
-def test_a_name_of_2_8_3_says_what_the_kernel_does() -> None:
+def test_a_name_of_2_8_3_is_explained() -> None:
     name = known(KERNEL_283)
     assert (name.direction, name.head_dim, name.type, name.mode, name.arch) == ("backward", "128", "bf16", "batch", "")
-    told = meanings(KERNEL_283)
-    assert "tile: 16 queries, 128 keys, 128 step of QK, 16 step of dV, 128 step of dP" in told
-    assert "warps: 1x4x1 for QK and dP\nwarps: 4x1x1 for dV and dK\nwarps: 1x4x1 for dQ" in told
-    assert "matrix: 16x16x32 for QK, dP and dQ\nmatrix: 16x16x16 for dV and dK" in told
-    assert "pipeline: K, its transpose and V in registers, instructions interleaved (iglp)" in told
+    text = meanings(KERNEL_283)
+    assert "tile: 16 queries, 128 keys, 128 step of QK, 16 step of dV, 128 step of dP" in text
+    assert "warps: 1x4x1 for QK and dP\nwarps: 4x1x1 for dV and dK\nwarps: 1x4x1 for dQ" in text
+    assert "matrix: 16x16x32 for QK, dP and dQ\nmatrix: 16x16x16 for dV and dK" in text
+    assert "pipeline: K, its transpose and V in registers, instructions interleaved (iglp)" in text
     for option in (
         "padded: keys",
         "ALiBi",
@@ -52,31 +52,29 @@ def test_a_name_of_2_8_3_says_what_the_kernel_does() -> None:
         "dropout, 16-wide",
         "deterministic:",
     ):
-        assert option in told
+        assert option in text
 
 
-def test_a_name_of_the_newer_form_says_the_arch_it_has_code_for() -> None:
+def test_a_name_of_the_newer_form_has_its_arch() -> None:
     assert known(KERNEL_MAIN).arch == "gfx9"
-    told = meanings(KERNEL_MAIN)
-    assert "queries of any number" in told
-    assert "padded: head dim of Q (a multiple of 8), head dim of V (a multiple of 8)" in told
-    assert "no transposing loads" in told
+    text = meanings(KERNEL_MAIN)
+    assert "any number of queries" in text
+    assert "padded: head dim of Q (a multiple of 8), head dim of V (a multiple of 8)" in text
+    assert "no transposing loads" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "operation"),
-    [
-        ("fmha_fwd_splitkv_combine_d64_fp16_batch_b32_unused_psdv_lse_nsquant", "joins the parts"),
+def test_each_operation_is_explained() -> None:
+    operations = [
+        ("fmha_fwd_splitkv_combine_d64_fp16_batch_b32_unused_psdv_lse_nsquant", "merges the partial results"),
         ("fmha_fwd_appendkv_d128_bf16_b64x64x128x128_vr_pskd_half_pagedkv", "KV cache"),
         ("fmha_bwd_dot_do_o_d32_bf16_group_o2_ps", "row sums"),
         ("fmha_bwd_dot_do_o_d32_bf16_b64_group_o2_ps_gfx9", "row sums"),
         ("fmha_bwd_convert_dq_d64_fp16_b64x128_batch_o2_npad_deterministic", "float32"),
         ("fmha_bwd_api", "chooses the bwd kernel"),
         ("fmha_fwd_splitkv_api", "chooses the fwd_splitkv kernel"),
-    ],
-)
-def test_each_kind_of_kernel_says_what_it_computes(name: str, operation: str) -> None:
-    assert operation in known(name).operation
+    ]
+    for name, operation in operations:
+        assert operation in known(name).operation
 
 
 def test_a_forward_name_of_august_2026_is_known() -> None:
@@ -87,7 +85,7 @@ def test_a_forward_name_of_august_2026_is_known() -> None:
     )
 
 
-def test_padding_letters_are_told_apart() -> None:
+def test_padding_letters_are_distinguished() -> None:
     name = "fmha_fwd_d64_bf16_batch_b128x64x32x64x32x64_r4x1x1_r4x1x1_w32x32x16_w32x32x16_qr_vr_{}_nbias"
     padded = {word: meanings(name.format(word)).splitlines()[-2] for word in ("psk", "ps", "psd", "pdv", "psskddv")}
     assert padded == {
@@ -99,20 +97,18 @@ def test_padding_letters_are_told_apart() -> None:
     }
 
 
-def test_a_part_that_is_new_is_said_to_be_unknown() -> None:
+def test_new_parts_are_unknown() -> None:
     found = find_kernel_meaning(f"{KERNEL_283}_frobnicated_b1x2")
     assert found
     assert found.unknown == ("frobnicated", "b1x2")
 
 
-@pytest.mark.parametrize(
-    "name", ["", "flash_api", "fmha_", "fmha_fwd", "fmha_sideways_d128_bf16_batch", "fmha_fwd_d64_q"]
-)
-def test_other_names_are_none(name: str) -> None:
-    assert find_kernel_meaning(name) is None
+def test_other_names_are_not_explained() -> None:
+    for name in ("", "flash_api", "fmha_", "fmha_fwd", "fmha_sideways_d128_bf16_batch", "fmha_fwd_d64_q"):
+        assert find_kernel_meaning(name) is None
 
 
 @given(st.text("fmha_bwdrox0123489gn", max_size=60))
-def test_no_name_stops_it(tail: str) -> None:
+def test_no_name_raises(tail: str) -> None:
     found = find_kernel_meaning(f"fmha_fwd_d64_bf16_{tail}")
     assert found is None or found.head_dim == "64"

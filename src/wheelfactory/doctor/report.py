@@ -136,7 +136,7 @@ def externally_managed_error(python: Python, *, torch: bool = True) -> tuple[str
     environment = f"{python.executable} -m venv {'--system-site-packages ' * torch}flash-attn-env"
     kind = "an environment that sees its torch" if torch else "an environment"
     return (
-        f"{python.executable} belongs to the Linux distribution, so pip refuses to install into it (PEP 668)",
+        f"the Linux distribution manages {python.executable}, so pip refuses to install into it (PEP 668)",
         f"create {kind} with `{environment}`, then run the doctor with --python flash-attn-env/bin/python",
     )
 

@@ -1,1 +1,1 @@
-"""A build log -> how far the build is, what it compiles, when it ends, why it failed, and what to change."""
+"""Explain a build log: progress, current kernel, remaining time, cause of a failure, and what to change."""

@@ -1,4 +1,4 @@
-"""The lines of a log -> all that is read from it, in one pass and in bounded memory."""
+"""Read a build log in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from wheelfactory.explain.log_lines import LogLine, join_split_commands
 from wheelfactory.explain.progress import Progress, ProgressReader
 
 PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
-"""What a log is of: a build before its compiles, one that compiles or was left, one that made a wheel, one that
-failed, and no build at all but a compile command."""
+"""States of a log: a build before its first compile, one that compiles or stopped, one that made a wheel, one that
+failed, and a single compile command without a build."""
 
 _JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|ninja'?,? .*'?-j'?,? ?'?(\d{1,4})\b")
 _ARCHS = re.compile(r"GPU_ARCHS[=:]\s*[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
@@ -23,33 +23,33 @@ _TORCH = re.compile(r"^torch\.__version__ += (\S+)")
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
 _NO_NINJA = "we could not find ninja"
 _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
-"""torch writes ``-c -c SOURCE`` for HIP, and pip's own commands hold ``-c`` too."""
+"""torch writes ``-c -c SOURCE`` for HIP; pip's commands contain ``-c`` without a source."""
 
 
 @dataclass(frozen=True)
 class BuildLog:
-    """What a log says."""
+    """The facts in a log."""
 
     state: str
     line_count: int
     progress: Progress | None
     command: CompilerCommand | None
-    """The last compile command, that of a failure if something failed."""
+    """The failed compile command, or the last one if none failed."""
     cause: Cause | None
     failed_objects: int
     jobs: int | None
-    """``MAX_JOBS`` or ``-j``, if the log names it."""
+    """``MAX_JOBS`` or ``-j``, if in the log."""
     archs: tuple[str, ...]
-    """What the command is for, else what ``GPU_ARCHS`` in the log names; empty if the log does not say."""
+    """The archs of the command, or of ``GPU_ARCHS`` in the log; empty if unknown."""
     torch: str
-    """The version that setup.py prints; empty if it did not."""
+    """The version that setup.py prints; empty if it prints none."""
     no_ninja: bool
-    """Whether torch found no ninja, and so compiles one file after another."""
+    """Whether torch found no ninja, so that it compiles one file at a time."""
     ccache: bool
 
 
 def read_build_log(lines: Iterable[LogLine], name: str) -> BuildLog:
-    """Read a whole log; `name` is for the error. Raises `InputError` if there is no build in it."""
+    """Read a whole log; `name` appears in the error. Raises InputError if it contains no build."""
     reader = _Reader()
     for line in join_split_commands(lines):
         reader.see(line)
@@ -57,7 +57,7 @@ def read_build_log(lines: Iterable[LogLine], name: str) -> BuildLog:
 
 
 class _Reader:
-    """What was read so far."""
+    """Collects the facts line by line."""
 
     def __init__(self) -> None:
         self.lines = self.failed_objects = 0
@@ -72,24 +72,26 @@ class _Reader:
         self.lines += 1
         text = line.text
         before = self.follower.progress
-        told = self.follower.read_line(line)
+        is_progress = self.follower.read_line(line)
         now = self.follower.progress
-        if now and not now.mixed and now.runs > (before.runs if before else 0):  # what was before did not end the build
+        if (
+            now and not now.mixed and now.runs > (before.runs if before else 0)
+        ):  # a new ninja run: the build went on after an earlier failure
             self.search, self.finished, self.failed, self.failed_objects = CauseFinder(), False, False, 0
         if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
             self.before_last, self.command_line = self.command_line, text
             self.ccache = self.ccache or bool(_CCACHE.search(text))
         self.after_failure = False
-        if told:
+        if is_progress:
             return
         self.search.read_line(text)
         if may_show_error(text) or any(
             word in text for word in glossary().signs.words
-        ):  # most are warnings about headers
+        ):  # skips most lines, which are warnings about headers
             self._see_signs(text)
 
     def _see_signs(self, text: str) -> None:
-        """How the build ended, where the last word counts as it may have been started again, and facts about it."""
+        """Read the outcome and settings of the build; the last outcome counts, because a build can be restarted."""
         if glossary().signs.finished.search(text):
             self.finished = True
         elif glossary().signs.failed.search(text):
@@ -102,7 +104,7 @@ class _Reader:
             found = next((number for number in match.groups() if number), "0") if match else "0"
             self.jobs = int(found) or self.jobs
             self.no_ninja = self.no_ninja or _NO_NINJA in text
-        if "GPU_ARCHS" in text and not text.startswith(HINT_PREFIX):  # a hint names an arch as an example
+        if "GPU_ARCHS" in text and not text.startswith(HINT_PREFIX):  # hints contain an example arch
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs
         if not self.begun or not self.torch:
@@ -111,18 +113,18 @@ class _Reader:
             self.torch = torch[1] if torch else self.torch
 
     def reading(self, name: str) -> BuildLog:
-        """All of it. Raises `InputError` if no build was seen."""
+        """Return all facts. Raises InputError without a build."""
         progress, cause = self.follower.progress, self.search.cause
         last, before = (find_compiler_command(line) for line in (self.command_line, self.before_last))
-        command = before if before and not (last and last.archs) else last  # the log may end in the midst of the last
+        command = before if before and not (last and last.archs) else last  # the log may end within the last one
         state = self._state(progress, cause)
         if state is None and command is None:
             if not self.lines:
-                raise InputError("an empty log", name, "give what the build printed: its stdout and stderr together")
+                raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             raise InputError(
                 "no flash-attn build in this log",
                 f"{name} ({self.lines} lines)",
-                "give what pip, setup.py or wheelfactory printed; with pip, `pip install -v` prints the build",
+                "pass the output of pip, setup.py or wheelfactory; pip prints the build only with `pip install -v`",
             )
         return BuildLog(
             state=state or COMMAND,
@@ -144,6 +146,6 @@ class _Reader:
         under_way = progress is not None or self.begun
         if cause or (self.failed and (under_way or self.command_line)):
             return FAILED
-        if progress or (under_way and self.command_line):  # without ninja commands are all there is to see
+        if progress or (under_way and self.command_line):  # without ninja only the commands show progress
             return RUNNING
         return PREPARING if self.begun else None

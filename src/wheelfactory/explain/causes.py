@@ -1,4 +1,4 @@
-"""Lines of a failed build -> the first real cause and its remedy, by the glossary."""
+"""Find the first real cause of a failed build in its log, with the remedy from the glossary."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from wheelfactory.explain.log_lines import clean_line
 
 _LONGEST_EVIDENCE = 500
 HINT_PREFIX = "hint: "
-"""How the line begins that this program says after its error."""
+"""Prefix of the line that this program prints after its own ``error:`` line."""
 _SHORT = 300
-"""Letters of a line for which it is kept whether it may tell a cause: 16,384 of them are 5 MB."""
+"""Longest line that is cached, in characters: 16,384 such lines take 5 MB."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Cause:
     """Why a build failed."""
 
     name: str
-    """The kind, as the glossary names it."""
+    """The kind of failure, from the glossary."""
     evidence: str
-    """The line that tells it, cut if it is very long."""
+    """The log line that shows it, truncated if very long."""
     remedy: str
 
 
 class CauseFinder:
-    """Looks for the cause line by line, for logs that are too large to hold."""
+    """Finds the cause line by line, for logs that do not fit in memory."""
 
     def __init__(self) -> None:
         self._specific: Cause | None = None
@@ -37,34 +37,34 @@ class CauseFinder:
 
     @property
     def cause(self) -> Cause | None:
-        """The cause among the lines seen so far; None if none of them tells one."""
+        """The cause in the lines read so far; None if they show none."""
         return self._specific or self._unspecific
 
     def read_line(self, text: str) -> None:
-        """Take the next line, already cleaned."""
+        """Read the next line, already cleaned."""
         cause = self._specific
         if self._error and text.startswith(HINT_PREFIX) and (cause is None or cause.evidence == self._error):
-            # the hint that this program gives right after its error is about this very case
+            # this program prints the hint for an error on the next line; it is more specific than the glossary
             name = cause.name if cause else "refused by the factory"
             self._specific = Cause(name, self._error, text[len(HINT_PREFIX) :])
         if cause:
             self._error = ""
         if self._specific:
             return
-        # the form of this program's errors; what follows may be its hint
+        # this program's error format; the next line may be its hint
         is_ours = text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
         self._error = text[:_LONGEST_EVIDENCE] if is_ours else ""
         if not may_show_error(text) or any(word in text for word in glossary().warnings):
             return
-        self._specific = _told(glossary().causes, text)
+        self._specific = _find_known(glossary().causes, text)
         if not self._specific and not self._unspecific:
-            self._unspecific = _told(glossary().generic_causes, text)
+            self._unspecific = _find_known(glossary().generic_causes, text)
 
 
 def find_cause(lines: Iterable[str]) -> Cause | None:
-    """The first real cause in a log's lines, raw or cleaned; None if no line tells one, as in a log without failure.
+    """Return the first real cause in a log's lines, raw or cleaned; None if no line shows one.
 
-    What only follows from a cause is passed over: that ninja stopped, that torch's extension was not compiled.
+    Skips consequences of a cause, such as ``ninja: build stopped``.
     """
     search = CauseFinder()
     for line in lines:
@@ -73,15 +73,18 @@ def find_cause(lines: Iterable[str]) -> Cause | None:
 
 
 def may_show_error(text: str) -> bool:
-    """Whether a line may tell a cause. Headers warn of the same in each of thousands of files, so answers are kept."""
-    return _short_in_trouble(text) if len(text) < _SHORT else any(word in text for word in glossary().error_words)
+    """Whether a line can show a cause: a fast check before the regular expressions."""
+    # cached, because headers print the same warnings for each of thousands of files
+    return (
+        _short_line_may_show_error(text) if len(text) < _SHORT else any(word in text for word in glossary().error_words)
+    )
 
 
 @lru_cache(maxsize=16_384)
-def _short_in_trouble(text: str) -> bool:
+def _short_line_may_show_error(text: str) -> bool:
     return any(word in text for word in glossary().error_words)
 
 
-def _told(table: list[KnownCause], text: str) -> Cause | None:
+def _find_known(table: list[KnownCause], text: str) -> Cause | None:
     found = next((known for known in table if known.patterns.search(text)), None)
     return Cause(found.name, text[:_LONGEST_EVIDENCE], found.remedy) if found else None

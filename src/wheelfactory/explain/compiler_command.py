@@ -1,4 +1,4 @@
-"""A compile command of a log, taken apart: compiler, source, archs, header folders, and each flag with its meaning."""
+"""Parse a compile command of a log: compiler, source, archs, header directories, and the meaning of each flag."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag, or a pair of words that belong together."""
+    """One flag, with its value if that is a separate word."""
 
     text: str
     meaning: str
     set_by: str
-    """Empty where anybody may give it."""
+    """flash-attn, torch or wheelfactory; empty for a flag that anyone can set."""
 
 
 @dataclass(frozen=True)
@@ -32,54 +32,54 @@ class CompilerCommand:
 
     compiler: str
     rocm: str
-    """The version in the compiler's path, ``7.2.0``; empty if it tells none."""
+    """The version in the compiler's path, ``7.2.0``; empty if the path has none."""
     launcher: tuple[str, ...]
-    """What stands before the compiler: a launcher, ccache."""
+    """The words before the compiler, such as ccache."""
     source: str
     output: str
     archs: tuple[str, ...]
     headers: tuple[tuple[str, str], ...]
-    """Header folders, each with whose they are."""
+    """Header directories, each with the project that owns it."""
     flags: tuple[Flag, ...]
     unknown: tuple[str, ...]
-    """Flags that are not known here."""
+    """Flags that the glossary does not list."""
     arguments: tuple[str, ...]
     """All words after the compiler."""
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it compiles for NVIDIA's GPUs."""
+        """Whether it compiles for NVIDIA GPUs."""
         return self.compiler.endswith("nvcc")
 
     @property
     def name(self) -> str:
-        """The name of its source, without folder and extension."""
+        """The name of the source, without directory and extension."""
         return kernel_name(self.source)
 
 
 def find_compiler_command(line: str) -> CompilerCommand | None:
-    """The compile command in a line, with or without ninja's ``[n/m]``; None if the line is none.
+    """Parse the compile command in a line, with or without ninja's ``[n/m]``; None if the line is not one.
 
-    A line that was cut off is read as far as it goes.
+    Parses a truncated line as far as possible.
     """
     if not (" -c " in line or " --offload-arch=" in line or " -o " in line):
         return None
     text = _STATUS.sub("", line)
     try:
         words = shlex.split(text)
-    except ValueError:  # cut off within quotes
+    except ValueError:  # truncated within quotes
         words = text.split()
     at = next((index for index, word in enumerate(words) if _COMPILER.search(word)), None)
     if at is None or any(word.startswith("-") and word not in ("-ISB", "-I", "-S", "-B") for word in words[:at]):
         return None
-    told = tuple(words[at + 1 :])
-    source = next((word for word in told if word.endswith(_SOURCES) and not word.startswith("-")), "")
+    arguments = tuple(words[at + 1 :])
+    source = next((word for word in arguments if word.endswith(_SOURCES) and not word.startswith("-")), "")
     if not source:
         return None
-    return _taken_apart(words[at], tuple(words[:at]), source, told)
+    return _parse_arguments(words[at], tuple(words[:at]), source, arguments)
 
 
-def _taken_apart(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> CompilerCommand:
+def _parse_arguments(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> CompilerCommand:
     flags: dict[str, Flag] = {}
     unknown: dict[str, None] = {}
     headers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A reading -> its explanation: the kernel's name read, the time left, why it takes this long, and what to change."""
+"""Explain a build log: the kernel, the remaining time, why the build takes this long, and what to change."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
 
 WORKLOAD_CAUSES = ("out of memory", "runaway inlining", "time limit", "canceled")
-"""Causes that lie in how much is compiled; after any other the remedy alone is what to change."""
+"""Causes that depend on the amount of work. For other causes the remedy is the only advice."""
 
 
 NO_NINJA = "the log: no ninja"
 CORES = "the cores of this machine"
-"""Where the number of jobs is from if nothing tells it: a guess."""
+"""Source of the number of jobs if neither the log nor an option has it: a guess."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What there is to say of a log."""
+    """The explanation of a log."""
 
     log: str
     reading: BuildLog
     kernel: KernelMeaning | None
-    """What is compiled now, or what failed; None if the log names no generated kernel."""
+    """The kernel that is compiling or failed; None if the log names no generated kernel."""
     remaining_time: RemainingTime | None
-    """None if the log tells of no compile, or of one for CUDA."""
+    """None without a compile, or for CUDA."""
     jobs_source: str
-    """Where the number of jobs is from: ``--jobs``, ``the log``, `NO_NINJA`, `CORES`."""
+    """Source of the number of jobs: ``--jobs``, ``the log``, `NO_NINJA`, `CORES`."""
     reasons: tuple[str, ...]
-    """Why it takes this long, the weightiest first; none for a build that failed of something else."""
+    """Why it takes this long, most important first; empty if the build failed for another reason."""
     advice: tuple[str, ...]
-    """What to change, the most effective first; none for a build that is finished."""
+    """What to change, most effective first; empty for a finished build."""
 
 
 def explain_log(log: str, reading: BuildLog, jobs: int | None, cores: int) -> Explanation:
-    """Explain what was read of the log called `log`.
+    """Explain the build log `reading`, whose name is `log`.
 
-    `jobs` is what the person said; without it that of the log counts, else the `cores` of this machine.
+    `jobs` is the user's option; without it the number in the log counts, then the `cores` of this machine.
     """
     if jobs:
         at_once, jobs_from = jobs, "--jobs"
@@ -54,10 +54,10 @@ def explain_log(log: str, reading: BuildLog, jobs: int | None, cores: int) -> Ex
     else:
         at_once, jobs_from = cores, CORES
     ahead = None
-    if reading.progress and not (reading.command and reading.command.is_cuda):  # costs were measured for AMD
+    if reading.progress and not (reading.command and reading.command.is_cuda):  # costs were measured for AMD only
         ahead = estimate_remaining_time(reading.progress, at_once, max(len(reading.archs), 1), reading.jobs or at_once)
     names = [reading.progress.current if reading.progress else "", reading.command.name if reading.command else ""]
-    if reading.state == FAILED:  # the command is that of the first failure, and others ended after it
+    if reading.state == FAILED:  # the command is the first failure; other compiles ended later
         names.reverse()
     about_size = reading.state != FAILED or (reading.cause is not None and reading.cause.name in WORKLOAD_CAUSES)
     remedy = (reading.cause.remedy,) if reading.cause and reading.state != FINISHED else ()
@@ -78,30 +78,30 @@ def _reasons(reading: BuildLog, ahead: RemainingTime | None) -> Iterator[str]:
         release = glossary().releases.get(str(total), "")
         release = f" ({release})" if release else ""
         archs = f"{ahead.archs} archs" if ahead.archs > 1 else "one arch"
-        archs += "" if reading.archs else ", as the log names none"
+        archs += "" if reading.archs else " (the log names none)"
         yield (
             f"{total} sources{release}: one for each head dim, type, mask, bias, dropout and padding; "
             f"about {ahead.cpu_hours:.0f} CPU hours for {archs} (predicted)"
         )
     if ahead and ahead.archs > 1:
-        yield f"each source is compiled {ahead.archs} times, for one arch after another"
+        yield f"each source is compiled {ahead.archs} times, once per arch"
     if reading.command and reading.command.is_cuda:
-        yield "the compiler is nvcc: this builds for CUDA, not for ROCm, of which alone something is known here"
+        yield "the compiler is nvcc: this builds for CUDA; estimates exist only for ROCm"
     suspect = _suspect(reading)
     runaway = (
-        f"{EARLY_INLINE}=true with function calls off: if {suspect}, it runs away on the pair "
-        "(a kernel took over 9 minutes, not 24 s)"
+        f"{EARLY_INLINE}=true with function calls off: if {suspect}, compile time explodes "
+        "(one kernel took over 9 minutes instead of 24 s)"
     )
     if suspect and reading.command and not reading.command.rocm:
         yield runaway
     if reading.no_ninja:
-        yield "torch found no ninja, so one file is compiled after another"
+        yield "torch found no ninja, so it compiles one file at a time"
     elif reading.jobs:
-        yield f"{reading.jobs} compiles at once (MAX_JOBS={reading.jobs}), whatever cores there are"
+        yield f"{reading.jobs} compiles at once (MAX_JOBS={reading.jobs}), regardless of the number of cores"
     elif ahead:
-        yield "MAX_JOBS is not in the log; if unset, flash-attn starts a job for 2 cores and 9 GB, whichever is fewer"
+        yield "MAX_JOBS is not in the log; its default is one job per 2 cores or per 9 GB of memory, whichever is fewer"
     if reading.command and not reading.ccache and ahead:
-        yield "no compiler cache on the command line: a build in a new folder or environment compiles all again"
+        yield "no compiler cache on the command line: a build in a new directory or environment recompiles everything"
     if suspect and reading.command and reading.command.rocm:
         yield runaway
 
@@ -111,28 +111,31 @@ def _advice(reading: BuildLog, ahead: RemainingTime | None) -> Iterator[str]:
         yield f"on an AMD GPU? {glossary().remedies['torch for ROCm']}"
     if ahead and ahead.archs > 1:
         yield (
-            f"compile for your GPU alone: GPU_ARCHS={reading.archs[0]}, say "
+            f"compile only for your GPU, for example GPU_ARCHS={reading.archs[0]} "
             "(PYTORCH_ROCM_ARCH for wheelfactory; setup.py ignores that)"
         )
     if reading.no_ninja:
-        yield "pip install ninja into the environment that builds"
+        yield "run `pip install ninja` in the build environment"
     if ahead and not reading.cause:
         yield (
-            f"MAX_JOBS by memory: free GiB / {GIB_PER_COMPILE}, at most the cores; "
+            f"set MAX_JOBS to free GiB / {GIB_PER_COMPILE}, at most the number of cores; "
             f"{ahead.jobs} jobs need {ahead.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
         )
     suspect = _suspect(reading)
     if suspect:
         yield f'if {suspect}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
     if ahead and reading.progress and reading.progress.total > ONE_HEAD_DIM:
-        yield "need only some head dims? OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
+        yield "if you need only some head dims: OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
     if ahead:
-        yield "compile the kernels once for every torch and Python: wheelfactory kernels SET, then build --kernels"
-        yield "or install a ready wheel for your torch and ROCm: wheelfactory plan shows the cells"
+        yield "compile the kernels once for all torch and Python versions: `wheelfactory kernels`, `build --kernels`"
+        yield "or install a published wheel for your torch and ROCm: `wheelfactory plan` lists the cells"
 
 
 def _suspect(reading: BuildLog) -> str:
-    """Which compiler would run away on the command's flags, as its version is not in the log; empty if none would."""
+    """Return the condition under which the command's flags make compile time explode; empty if they do not.
+
+    It is a condition because the log does not contain the compiler's version.
+    """
     if not reading.command or not has_runaway_flags(reading.command.arguments):
         return ""
     if reading.command.rocm:

@@ -1,4 +1,4 @@
-"""An explanation -> lines for a person, the answers first, or the object that ``--json`` prints."""
+"""Render an explanation as text, answers first, or as the document of ``--json``."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from wheelfactory.explain.progress import Progress, RemainingTime
 from wheelfactory.kernels.compiler.status import format_duration
 
 FORMAT = 2
-"""Of the JSON; grows when a key changes its meaning or goes away. Format 1 had no key `format`."""
+"""The version of the JSON document. Increase it when a key is renamed, removed or changes its meaning."""
 
 Document = dict[str, object]
 
 _LABEL, _FLAG, _LINE = 10, 42, 120
-"""Widths of the columns and of a line; a path or flag that is longer is not cut."""
+"""Widths of the columns and of a line; longer paths and flags are not truncated."""
 
 _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
-"""What parts of a kernel's name have a line of their own."""
+"""Parts of a kernel's name that get their own line."""
 
 _OFF = "no "
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The lines of an explanation: how far, the cause of a failure, the kernel, why, what to change, the command."""
+    """Yield the lines: progress, cause of a failure, kernel, reasons, advice, command."""
     reading = explanation.reading
     yield from _head(explanation)
     if reading.cause:
         yield from _section(
             "why it failed",
-            [("cause", reading.cause.name), ("said", reading.cause.evidence), ("remedy", reading.cause.remedy)],
+            [("cause", reading.cause.name), ("log line", reading.cause.evidence), ("remedy", reading.cause.remedy)],
         )
     if explanation.kernel and reading.state != FINISHED:
-        yield from _kernel(explanation.kernel, "failed" if reading.state == FAILED else "compiles")
+        yield from _kernel(explanation.kernel, "failed kernel" if reading.state == FAILED else "current kernel")
     yield from _list(f"why it {'took' if reading.state == FINISHED else 'takes'} this long", explanation.reasons)
-    told = reading.cause.remedy if reading.cause else ""
-    yield from _list("what to change", [line for line in explanation.advice if line != told])
+    shown = reading.cause.remedy if reading.cause else ""
+    yield from _list("what to change", [line for line in explanation.advice if line != shown])
     if reading.command:
         yield from _command(reading.command)
 
@@ -55,9 +55,11 @@ def _head(explanation: Explanation) -> Iterator[str]:
     if progress and remaining and explanation.reading.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, remaining, explanation))
     if progress and progress.mixed:
-        yield from _rows([("mixed", "several compiles at once are in this log, of which one is told: give each alone")])
+        yield from _rows(
+            [("mixed", "this log mixes several parallel compiles; only one is shown: pass one log per build")]
+        )
     elif progress and progress.runs > 1:
-        yield from _rows([("of", f"the last of {progress.runs} compiles in this log; of the others nothing is told")])
+        yield from _rows([("run", f"the last of {progress.runs} compiles in this log; the others are not shown")])
     yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.reading.archs)
 
 
@@ -68,13 +70,13 @@ def _state(reading: BuildLog) -> str:
         far = f"{progress.done} of {progress.total} compiled ({percent} %)"
     if reading.state == FAILED:
         count = f", {reading.failed_objects} failed" if reading.failed_objects else ""
-        unknown = "" if reading.cause else "; no line tells a cause that is known here"
+        unknown = "" if reading.cause else "; the log shows no known cause"
         return ", ".join(filter(None, ("failed", far))) + count + unknown
     if reading.state == FINISHED:
-        return f"finished, {far}" if far else "finished, nothing was compiled (Triton backend, or a ready wheel)"
+        return f"finished, {far}" if far else "finished, nothing was compiled (Triton backend, or a prebuilt wheel)"
     if reading.state == RUNNING and progress and progress.done == progress.total:
-        return f"running, {far}: linking, or stopped there"
-    words = {RUNNING: "running, or stopped without a word", PREPARING: "preparing: no compile has ended yet"}
+        return f"running, {far}: linking, or stopped"
+    words = {RUNNING: "running, or stopped without a message", PREPARING: "preparing: no compile has finished yet"}
     return ", ".join(filter(None, (words.get(reading.state, "a compile command"), far)))
 
 
@@ -82,30 +84,33 @@ def _times(progress: Progress, remaining: RemainingTime, explanation: Explanatio
     rate = progress.rate
     with_jobs = f" with {remaining.jobs} job{'s' if remaining.jobs > 1 else ''} ({explanation.jobs_source})"
     if remaining.measured and explanation.jobs_source == CORES:
-        with_jobs = ""  # the rate is that of the jobs there were, not of a guess
+        with_jobs = ""  # the measured rate belongs to the actual jobs, not to this guess
     if rate:
-        yield "rate", f"{rate:.1f} a minute"
+        yield "rate", f"{rate:.1f} per minute"
     else:
-        yield "rate", f"unknown: no times in the log; predicted {progress.total * 60 / remaining.total_s:.1f} a minute"
-    by = "by the rate so far" if remaining.measured else f"predicted: {remaining.cpu_hours_left:.1f} CPU hours"
+        yield (
+            "rate",
+            f"unknown: no times in the log; predicted {progress.total * 60 / remaining.total_s:.1f} per minute",
+        )
+    by = "at the rate so far" if remaining.measured else f"predicted: {remaining.cpu_hours_left:.1f} CPU hours"
     yield "left", f"{progress.total - progress.done} sources, {format_duration(remaining.left_s)}{with_jobs}, {by}"
     if progress.reported_left:
-        yield "said", f"the build itself: {progress.reported_left} left"
+        yield "reported", f"{progress.reported_left} left, according to the build"
     if remaining.ends_at is None:
-        yield "ends", f"{format_duration(remaining.left_s)} after the last line of the log, which has no clock"
+        yield "ends", f"{format_duration(remaining.left_s)} after the last line of the log (no clock times)"
     else:
         yield "ends", f"{_clock(remaining.ends_at)} by the log's clock"
     if progress.peak_mib:
-        yield "memory", f"{progress.peak_mib} MiB the largest compile so far"
+        yield "memory", f"{progress.peak_mib} MiB for the largest compile so far"
 
 
 def _clock(seconds: float) -> str:
-    """A time of a log's clock, whose zone was ignored: ``2026-11-21 19:05``."""
+    """Return a time of the log's clock, time zone ignored: ``2026-11-21 19:05``."""
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
 
 def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
-    rows = [("kernel", kernel.name), ("is", f"{kernel.direction}: {kernel.operation}")]
+    rows = [("kernel", kernel.name), ("purpose", f"{kernel.direction}: {kernel.operation}")]
     if kernel.head_dim:
         rows.append(("head dim", f"{kernel.head_dim}, {glossary().types[kernel.type]}"))
     if kernel.arch:
@@ -127,24 +132,24 @@ def _command(command: CompilerCommand) -> Iterator[str]:
     counts = Counter(whose for _, whose in command.headers)
     rows += [("headers", f"{whose} ({count} -I)") for whose, count in counts.items()]
     yield from _section("the command", rows)
-    for giver in dict.fromkeys(flag.set_by for flag in command.flags):
+    for setter in dict.fromkeys(flag.set_by for flag in command.flags):
         by_meaning: dict[str, list[str]] = {}
         for flag in command.flags:
-            if flag.set_by == giver:
+            if flag.set_by == setter:
                 by_meaning.setdefault(flag.meaning, []).append(flag.text)
-        yield from _section(f"its flags from {giver}" if giver else "its other flags", ())
-        for does, flags in by_meaning.items():
+        yield from _section(f"flags set by {setter}" if setter else "other flags", ())
+        for meaning, flags in by_meaning.items():
             yield from (f"  {text}" for text in flags[:-1])
-            yield from _row(flags[-1], does, _FLAG)
+            yield from _row(flags[-1], meaning, _FLAG)
     if command.unknown:
-        yield from _section("flags that are not known here", [("", " ".join(command.unknown))])
+        yield from _section("unknown flags", [("", " ".join(command.unknown))])
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
-    told = list(lines)
-    if told:
+    rows = list(lines)
+    if rows:
         yield from ("", title)
-        for line in told:
+        for line in rows:
             yield from _wrapped(line, "  - ", "    ")
 
 
@@ -173,9 +178,9 @@ def _wrapped(text: str, start: str, further: str) -> list[str]:
 
 
 def as_json(explanation: Explanation) -> Document:
-    """The whole explanation for a program; docs/reference/explain.md names each key.
+    """Return the document of ``--json``; docs/reference/explain.md describes each key.
 
-    What is not known is null, and every key is always there.
+    Every key is always present; unknown values are null.
     """
     reading, kernel, remaining = explanation.reading, explanation.kernel, explanation.remaining_time
     return {

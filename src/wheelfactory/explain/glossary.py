@@ -1,4 +1,4 @@
-"""glossary.yaml -> all that explain knows of failed builds, compiler flags and kernel names."""
+"""Load glossary.yaml: known causes of failed builds, compiler flags and parts of kernel names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH = Path(__file__).with_name("glossary.yaml")
 
 
 def _alternatives(value: Any) -> Any:
-    """One regular expression of several, any of which may be found."""
+    """Join a list of regular expressions into one."""
     several = isinstance(value, list) and value and all(isinstance(text, str) and text for text in value)
     return "|".join(value) if several else value
 
@@ -24,7 +24,7 @@ def _alternatives(value: Any) -> Any:
 Text = Annotated[str, StringConstraints(min_length=1)]
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_alternatives)]
 Count = Annotated[int, BeforeValidator(lambda value: int(value.text) if isinstance(value, Number) else value)]
-Giver = Literal["flash-attn", "torch", "wheelfactory", "anybody"]
+Setter = Literal["flash-attn", "torch", "wheelfactory", "anyone"]
 
 
 class _Entry(BaseModel):
@@ -38,20 +38,20 @@ class KnownCause(_Entry):
 
     name: Text
     patterns: Pattern
-    """Found anywhere in a line of the log."""
+    """Searched anywhere in a log line."""
     remedy: Text
 
 
 class FlagPattern(_Entry):
-    """Flags that begin alike."""
+    """Flags with the same prefix."""
 
     starts_with: Pattern
     meaning: Text
-    set_by: Giver
+    set_by: Setter
 
 
 class Operation(_Entry):
-    """What a kernel computes, and what the sizes in its name are of."""
+    """What a kernel computes, and what the sizes in its name mean."""
 
     direction: Literal["forward", "backward"]
     meaning: Text
@@ -61,7 +61,7 @@ class Operation(_Entry):
 
 
 class Signs(_Entry):
-    """Lines by which a log shows how far a build came."""
+    """Lines that show whether a build has started, finished or failed."""
 
     started: Pattern
     finished: Pattern
@@ -70,7 +70,7 @@ class Signs(_Entry):
 
 
 class Glossary(_Entry):
-    """The whole file; its comments say what each part is."""
+    """The whole file; its comments describe each part."""
 
     remedies: dict[Text, Text]
     causes: list[KnownCause]
@@ -78,7 +78,7 @@ class Glossary(_Entry):
     signs: Signs
     error_words: Annotated[list[Text], Field(min_length=1)]
     warnings: list[Text]
-    flags: dict[Giver, dict[Text, Text]]
+    flags: dict[Setter, dict[Text, Text]]
     flag_patterns: list[FlagPattern]
     header_folders: dict[Text, Text]
     operations: dict[Text, Operation]
@@ -88,22 +88,22 @@ class Glossary(_Entry):
     releases: dict[Text, Text]
 
     def find_flag_meaning(self, flag: str) -> tuple[str, str] | None:
-        """What a flag does, and who gives it (empty: anybody); None if it is not known."""
+        """Return a flag's meaning and who sets it (empty: anyone); None if unknown."""
         name = flag.partition("=")[0] if flag.startswith("-D") else flag
-        exact = ((flags[name], giver) for giver, flags in self.flags.items() if name in flags)
-        begun = ((entry.meaning, entry.set_by) for entry in self.flag_patterns if entry.starts_with.match(flag))
-        found = next(exact, None) or next(begun, None)
-        return found and (found[0], "" if found[1] == "anybody" else found[1])
+        exact = ((flags[name], setter) for setter, flags in self.flags.items() if name in flags)
+        by_prefix = ((entry.meaning, entry.set_by) for entry in self.flag_patterns if entry.starts_with.match(flag))
+        found = next(exact, None) or next(by_prefix, None)
+        return found and (found[0], "" if found[1] == "anyone" else found[1])
 
 
 @cache
 def glossary() -> Glossary:
-    """The glossary of this package."""
+    """Return the glossary of this package."""
     return read_glossary(PATH)
 
 
 def read_glossary(path: Path) -> Glossary:
-    """The glossary that a file holds. Raises `InputError` with file, line and column of each thing wrong with it."""
+    """Read and validate a glossary. Raises InputError with file, line and column of each problem."""
     try:
         document = Document(path.read_text(encoding="utf-8"))
         problems = list(document.problems)
@@ -118,7 +118,5 @@ def read_glossary(path: Path) -> Glossary:
         problems = [error.problem]
     if problems:
         lines = [f"{path}:{problem.line}:{problem.column}: {problem.what}" for problem in sorted(problems)]
-        raise InputError(
-            "bad glossary", "\n  ".join(lines), "make it fit the schema in wheelfactory/explain/glossary.py"
-        )
+        raise InputError("bad glossary", "\n  ".join(lines), "see the schema in wheelfactory/explain/glossary.py")
     return found

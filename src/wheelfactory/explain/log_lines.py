@@ -1,6 +1,6 @@
-"""The bytes of a log -> its lines as the build said them, with the time where the log tells one.
+"""Split a log into the lines that the build printed, with the time of each line if the log has one.
 
-Whatever carried the log put something around each line: colours, a time, the name of a CI step, pip's indentation.
+Removes what transport adds to a line: colours, time, the name of a CI step, pip's indentation.
 """
 
 from __future__ import annotations
@@ -14,64 +14,64 @@ from typing import BinaryIO
 from wheelfactory.core.errors import InputError
 
 MAX_LINE_BYTES = 1 << 14
-"""Bytes of a line that are read. A compile command has some KB; of the link command of 2,782 objects, 0.4 MB, the
-beginning is enough, and patterns would take minutes for a megabyte made to be slow."""
+"""Longer lines are truncated. A compile command has a few KB; of the 0.4 MB link command of 2,782 objects the start is
+enough. The limit also bounds the time of the regular expressions on a hostile line."""
 
 CHUNK = 1 << 16
 COMPRESSED_MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
-"""The first bytes of what logs come packed in; GitHub hands out those of a run as a zip archive."""
+"""Magic bytes of compressed files; GitHub provides the logs of a run as a zip archive."""
 
 _CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
-"""Colours, titles and whatever else is for a terminal: an explanation shows lines of strangers."""
+"""Terminal escapes and control characters. The explanation prints log lines that another person may have written."""
 _STEP = re.compile(r"^[^\t]{1,200}\t[^\t]{1,200}\t\ufeff?(?=\d{4}-)")
-"""``gh run view --log`` names job and step in front of each line."""
+"""``gh run view --log`` prefixes each line with job and step."""
 _CLOCK = re.compile(
     r"^\ufeff?\[?(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)"
 )
 _SINCE_START = re.compile(r"^(?:#\d+ )?(\d{1,6}\.\d{2,3})(?:\s|$)")
-"""BuildKit's plain output: the number of the step, then seconds since it began."""
+"""BuildKit's plain output: step number, then seconds since the step started."""
 _CALL = re.compile(r"(?:^|[/ ])(?:hipcc|nvcc|(?:amd)?clang\+\+|[cg]\+\+)(?:-\d+)?(?: |$)")
-"""That a line calls a compiler."""
+"""A call of a compiler."""
 _NEXT_FLAG = re.compile(r"'?--?[A-Za-z]")
 _CONTINUES = "\\"
 _HALF = (" -c", " -o", " -I", " -isystem", " -mllvm", " -x")
 """Flags whose value is the next word."""
 
 _FIRST_CLOCK = 1e8
-"""Times below this are seconds since a start, not since 1970: no log was written in 1973."""
+"""Smaller times are seconds since a start, not since 1970: this is in 1973, before any such log."""
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line without what surrounds it."""
+    """One cleaned line."""
 
     text: str
     time: float | None = None
-    """Seconds since 1970 by the clock of the log, its time zone ignored; or since some start (see `is_wall_clock`)."""
+    """Seconds since 1970 by the log's clock, time zone ignored, or since a start (see `is_wall_clock`)."""
 
 
 def is_wall_clock(time: float) -> bool:
-    """Whether a `Line.time` is one of a clock, and not a time since a start."""
+    """Whether a `LogLine.time` is from a clock, not relative to a start."""
     return time >= _FIRST_CLOCK
 
 
 def read_log_lines(stream: BinaryIO, name: str) -> Iterator[LogLine]:
-    """The lines of a log that are not empty, in bounded memory, cut to `MAX_LINE_BYTES` bytes.
+    """Yield the non-empty lines of a log in bounded memory, truncated to `MAX_LINE_BYTES`.
 
-    A carriage return ends a line, as progress that is written over itself is many lines. `name` is for the error.
-    Raises `InputError` if it is no text.
+    `name` appears in the error. Raises InputError if the log is not text.
     """
     chunk, rest = stream.read(CHUNK), b""
     packed = next((kind for magic, kind in COMPRESSED_MAGIC.items() if chunk.startswith(magic)), None)
     if packed:
-        raise InputError("not a log", f"{name} is {packed}", "unpack it first")
+        raise InputError("not a log", f"{name} is {packed}", "decompress it first")
     if b"\0" in chunk:
-        raise InputError("not a log", f"{name} is not text", "give what the build printed, as UTF-8 text")
+        raise InputError("not a log", f"{name} is not text", "pass the output of the build as UTF-8 text")
     while chunk or rest:
+        # progress output rewrites a line with carriage returns: each version becomes a line
         raw = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-        rest = raw.pop()[:MAX_LINE_BYTES] if chunk else b""  # the line that goes on in the next chunk
+        rest = raw.pop()[:MAX_LINE_BYTES] if chunk else b""  # an incomplete line
         for words in raw:
             line = clean_line(words[:MAX_LINE_BYTES].decode("utf-8", "replace"))
             if line.text:
@@ -80,7 +80,7 @@ def read_log_lines(stream: BinaryIO, name: str) -> Iterator[LogLine]:
 
 
 def clean_line(raw: str) -> LogLine:
-    """A line as the build said it: without colours, time, step and indentation, cut to `MAX_LINE_BYTES` letters."""
+    """Remove colours, time, step and indentation from a line, and truncate it to `MAX_LINE_BYTES` characters."""
     text = raw[:MAX_LINE_BYTES]
     text = text if text.isprintable() else _CONTROL.sub("", text)
     if "\t" in text[:400]:
@@ -88,7 +88,7 @@ def clean_line(raw: str) -> LogLine:
     clock = _CLOCK.match(text)
     if clock:
         text = text[clock.end() :]
-    since = _SINCE_START.match(text)  # behind a clock too: an image that a CI job builds
+    since = _SINCE_START.match(text)  # can follow a clock time, if a CI job builds an image
     if since:
         text = text[since.end() :]
     if clock:
@@ -97,14 +97,14 @@ def clean_line(raw: str) -> LogLine:
 
 
 def join_split_commands(lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """The same lines, with each compile command in one line again that was pasted in several.
+    """Yield the lines with each compile command that was pasted as several lines joined into one.
 
-    Its further lines begin with a flag, or follow a backslash or a flag that wants a value; one that was cut within a
-    word stays cut.
+    A continuation starts with a flag, or follows a backslash or a flag that needs a value. A command that was split
+    within a word stays split.
     """
     pending: LogLine | None = None
     for line in lines:
-        if pending and _goes_on(pending.text, line.text):
+        if pending and _is_continuation(pending.text, line.text):
             pending = LogLine(f"{pending.text.rstrip(_CONTINUES)} {line.text}", pending.time)
         else:
             if pending:
@@ -114,7 +114,7 @@ def join_split_commands(lines: Iterable[LogLine]) -> Iterator[LogLine]:
         yield pending
 
 
-def _goes_on(before: str, after: str) -> bool:
+def _is_continuation(before: str, after: str) -> bool:
     if not (before.endswith((_CONTINUES, *_HALF)) or _NEXT_FLAG.match(after)):
         return False
     return len(before) < MAX_LINE_BYTES and _CALL.search(before) is not None
@@ -124,6 +124,6 @@ def _seconds(match: re.Match[str]) -> float | None:
     year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
     try:
         whole = timegm((year, month, day, hour, minute, second))
-    except (ValueError, OverflowError):  # a month 13: not a time, though it looks like one
+    except (ValueError, OverflowError):  # such as month 13
         return None
     return whole + float(f"0.{match[7] or 0}")

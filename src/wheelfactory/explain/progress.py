@@ -1,7 +1,7 @@
-"""Lines of a log -> how far the compile is, and what is left: the last ninja run of the log, whoever printed it.
+"""Read the progress of the last ninja run in a log, and estimate the remaining time.
 
-The costs are those of `kernels.compiler.costs`: measured with Debian's hipcc (clang 21) on one core; AMD's compiler and
-other cores differ, so a rate that the log itself shows is preferred.
+Costs are from `kernels.compiler.costs`, measured with Debian's hipcc (clang 21) on one core. Other compilers and cores
+differ, so the rate in the log takes precedence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wheelfactory.kernels.compiler.flags import kernel_name
 from wheelfactory.kernels.compiler.status import estimate_time_left
 
 ONE_HEAD_DIM = 704
-"""Objects of 2.8.3 with one head dim: fewer would not make a library."""
+"""Objects of 2.8.3 with one head dim, the smallest possible library."""
 
 _STATUS = re.compile(r"^\[(\d{1,6})/(\d{1,6})\] (.+)$")
 _OURS = re.compile(r"(\d+(?:\.\d+)?)/min, (.+?) left, peak (\d+) MiB(?:: (\S+))?$")
@@ -26,87 +26,90 @@ _STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")
 """What `wheelfactory.core.progress` prints of a long step where there is no terminal."""
 _COMPILES = re.compile(r" -c | -o |^Building |^Compiling |^(?:hip|c)_?compile|^(?:CXX|HIP) ")
 _OF_FLASH_ATTN = ("fmha", "flash", "composable_kernel")
-"""One of these is in every compile command of flash-attn: its kernels, its module's name, its headers."""
+"""Every compile command of flash-attn contains one of these: a kernel name, the module name or a header path."""
 _OBJECT = re.compile(r"\S+\.(?:o|hip|cu|cpp)\b")
 _MIXED = 3
-"""So many runs that begin in their midst are no logs put together, of which each may have lost its beginning."""
+"""After this many runs that do not start at 1, lines of parallel builds are mixed.
+
+Concatenated logs can each lack their start, but there are rarely so many.
+"""
 _YEAR_10000 = 253_402_300_800
-"""In seconds since 1970: no calendar of Python's goes so far."""
+"""In seconds since 1970: Python's calendars end before."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a compile is, as its log tells."""
+    """The progress of a compile."""
 
     done: int
     total: int
     runs: int
-    """How often ninja began; only the last run is told of here."""
+    """The number of ninja runs in the log; the other fields describe the last one."""
     mixed: bool
-    """Whether lines of several compiles that went on at once are mixed in the log."""
+    """Whether the log mixes lines of several parallel compiles."""
     current: str = ""
-    """The name of what was compiled last; empty if the log does not name it."""
+    """The name of the last compiled source; empty if unknown."""
     cost_done: float = 0.0
-    """CPU seconds for one arch that are predicted for what is named as done (`kernels.compiler.costs`)."""
+    """Predicted CPU seconds, for one arch, of the named sources that are done (`kernels.compiler.costs`)."""
     named_count: int = 0
-    """How many of what is done have names."""
+    """How many of the finished sources the log names."""
     first: tuple[float, int] | None = None
-    """The first time in the log, and what was done then; None without times."""
+    """The first time in the log and the number done then; None without times."""
     last: tuple[float, int] | None = None
-    """The last ones."""
+    """The last time and the number done then."""
     reported_rate: float | None = None
-    """A minute, as the build said itself."""
+    """Compiles per minute, as printed by the build."""
     reported_left: str = ""
-    """``75 min``, as the build said itself; empty if it did not."""
+    """``75 min``, as printed by the build; empty if it prints none."""
     peak_mib: int | None = None
 
     @property
     def elapsed_s(self) -> float | None:
-        """From the first time to the last; None without times in the log."""
+        """Seconds from the first time to the last; None without times."""
         return self.last[0] - self.first[0] if self.first and self.last and self.last[0] > self.first[0] else None
 
     @property
     def last_time(self) -> float | None:
-        """The time of the last line of progress, by the log's clock; None if it has none."""
+        """The time of the last progress line by the log's clock; None without a clock."""
         return self.last[0] if self.last and is_wall_clock(self.last[0]) else None
 
     @property
     def rate(self) -> float | None:
-        """Compiles a minute: by the times of the log, else as the build said; None if neither is there."""
+        """Compiles per minute, from the times of the log or as printed by the build; None without both."""
         if self.elapsed_s and self.first and self.last and self.last[1] > self.first[1]:
             return (self.last[1] - self.first[1]) * 60 / self.elapsed_s
         return self.reported_rate
 
 
 class ProgressReader:
-    """Takes the lines of a log in their order, and knows how far the compile is."""
+    """Reads the lines of a log in order and keeps the progress."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
-        """What the lines so far tell; None if none told of progress."""
+        """The progress in the lines so far; None without progress lines."""
         self._jumps = 0
-        """How often a run began in its midst: one that begins again begins with its first compile."""
+        """How many runs did not start at 1, as a restarted build does."""
 
     def read_line(self, line: LogLine) -> bool:
-        """Take the next line; whether it told of progress."""
-        if "/" not in line.text or "] " not in line.text:  # most lines; the patterns cost more
+        """Read the next line; return whether it shows progress."""
+        if "/" not in line.text or "] " not in line.text:  # true for most lines, and faster than the patterns
             return False
         match = _STATUS.match(line.text)
-        if match and _is_compile(match[3]) and _can_be(match):
+        if match and _is_compile(match[3]) and _is_valid_count(match):
             before = self.progress and (self.progress.done, self.progress.total)
-            progress = self._advanced(int(match[1]), int(match[2]), line.time)
-            if before != (progress.done, progress.total):  # a log that was looked at with `tail` tells the same again
-                progress = _named(progress, match[3])
-            self.progress = _told(progress, match[3])
+            progress = self._advance(int(match[1]), int(match[2]), line.time)
+            if before != (progress.done, progress.total):  # output of repeated `tail` calls repeats lines
+                progress = _with_name(progress, match[3])
+            self.progress = _with_reported_rate(progress, match[3])
             return True
         step = _STEP.match(line.text)
-        if step and step[4].endswith(("left", "MiB")) and _can_be(step):
+        if step and step[4].endswith(("left", "MiB")) and _is_valid_count(step):
             time = float(step[3]) if line.time is None else line.time
-            self.progress = _told(self._advanced(int(step[1]), int(step[2]), time), step[4])
+            self.progress = _with_reported_rate(self._advance(int(step[1]), int(step[2]), time), step[4])
             return True
         return False
 
-    def _advanced(self, done: int, total: int, time: float | None) -> Progress:
+    def _advance(self, done: int, total: int, time: float | None) -> Progress:
         last = self.progress
         if last is None or total != last.total or done < last.done:
             self._jumps += last is not None and done > 1
@@ -116,7 +119,7 @@ class ProgressReader:
         return replace(last, done=done, first=last.first or (time, done), last=(time, done))
 
 
-def _named(progress: Progress, text: str) -> Progress:
+def _with_name(progress: Progress, text: str) -> Progress:
     ours = _OURS.match(text)
     name = ours[4] or "" if ours else source_name(text)
     if not name:
@@ -125,26 +128,26 @@ def _named(progress: Progress, text: str) -> Progress:
     return replace(progress, current=name, named_count=progress.named_count + 1, cost_done=cost)
 
 
-def _told(progress: Progress, text: str) -> Progress:
+def _with_reported_rate(progress: Progress, text: str) -> Progress:
     ours = _OURS.match(text)
     if not ours:
         return progress
     return replace(progress, reported_rate=float(ours[1]), reported_left=ours[2], peak_mib=int(ours[3]))
 
 
-def _is_compile(said: str) -> bool:
-    if _OURS.match(said) or said.startswith("fmha_"):
+def _is_compile(text: str) -> bool:
+    if _OURS.match(text) or text.startswith("fmha_"):
         return True
-    return _COMPILES.search(said) is not None and any(word in said for word in _OF_FLASH_ATTN)
+    return _COMPILES.search(text) is not None and any(word in text for word in _OF_FLASH_ATTN)
 
 
-def _can_be(counts: re.Match[str]) -> bool:
-    """Whether ninja can have said this ``n/m``."""
+def _is_valid_count(counts: re.Match[str]) -> bool:
+    """Whether ninja can print this ``n/m``."""
     return int(counts[1]) <= int(counts[2]) != 0
 
 
 def source_name(text: str) -> str:
-    """The name of what a command or a description compiles; empty if it names nothing."""
+    """Return the name of the source that a command or a ninja description compiles; empty if it names none."""
     if text.startswith("fmha_"):
         return kernel_name(text.split()[0])
     _, found, rest = text.partition(" -c ")
@@ -154,39 +157,38 @@ def source_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class RemainingTime:
-    """What is left."""
+    """The remaining part of a compile."""
 
     jobs: int
     archs: int
     cpu_hours: float
-    """Of the whole compile, predicted."""
+    """Predicted for the whole compile."""
     cpu_hours_left: float
-    """Predicted."""
+    """Predicted for the remaining part."""
     left_s: float
-    """Time left: by the log's own rate if it shows one, else predicted for `jobs`."""
+    """Remaining seconds, from the log's rate if it has one, otherwise predicted for `jobs`."""
     measured: bool
-    """Whether `left_s` comes from the log's own rate."""
+    """Whether `left_s` is from the log's rate."""
     ends_at: float | None
-    """When, in seconds since 1970 by the log's clock; None if the log has no clock, or a clock that cannot be."""
+    """Seconds since 1970 by the log's clock; None without a clock or with an impossible one."""
     total_s: float
-    """The whole compile with `jobs`, predicted."""
+    """Predicted seconds of the whole compile with `jobs`."""
 
 
 def mean_cpu_seconds(archs: int) -> float:
-    """CPU seconds that a source of the usual mix is predicted to take, for a number of archs."""
+    """Return the predicted mean CPU seconds of a source in the usual mix, for a number of archs."""
     mix = glossary().usual_mix
     return sum(seed_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 
 
 def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> RemainingTime:
-    """What is left of a compile with this many jobs and archs (at least 1 each).
-
-    What the log's rate shows was reached with `jobs_so_far`.
-    """
+    """Estimate the rest of a compile with `jobs` and `archs` (at least 1 each); its rate so far used `jobs_so_far`."""
     one_arch, left_count = mean_cpu_seconds(1), progress.total - progress.done
     factor = seed_cost("fmha_bwd_d128", archs).cpu_s / seed_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
-    cheapest = min(seed_cost(source, 1).cpu_s for source in glossary().usual_mix)  # a floor where the mix is another
+    cheapest = min(
+        seed_cost(source, 1).cpu_s for source in glossary().usual_mix
+    )  # a lower limit, if the actual mix is cheaper
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor
     time_s = left_s / jobs

@@ -1,4 +1,4 @@
-"""What is left of a compile: by the log's own rate, else by what such kernels were measured to cost."""
+"""The estimate of a compile's remaining time, from the log's rate or from measured costs."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def test_the_usual_mix_is_a_whole_release() -> None:
     assert str(ONE_HEAD_DIM) in releases
 
 
-def test_what_is_predicted_for_a_release_is_what_facts_say_of_it() -> None:
+def test_the_prediction_for_a_release_equals_the_measured_cost() -> None:
     whole = sum(glossary().usual_mix.values())
     assert mean_cpu_seconds(1) * whole / 3600 == pytest.approx(21.5, rel=0.02)  # a stratified sum of real compiles
     assert mean_cpu_seconds(3) * whole / 3600 == pytest.approx(62, rel=0.02)
 
 
-def test_the_memory_of_a_job_holds_the_largest_compile_and_the_remedies_say_the_same() -> None:
+def test_the_memory_per_job_covers_the_largest_compile_and_is_the_one_in_the_remedy() -> None:
     assert max(seed_cost(name, 1).peak_mib for name in glossary().usual_mix) + 100 <= GIB_PER_COMPILE * 1024
-    assert f"a job takes {GIB_PER_COMPILE} GiB" in glossary().remedies["fewer jobs"]
+    assert f"a job needs {GIB_PER_COMPILE} GiB" in glossary().remedies["fewer jobs"]
 
 
-def test_without_times_the_time_left_is_that_of_the_costs_at_these_jobs() -> None:
+def test_without_times_the_estimate_is_from_costs_and_jobs() -> None:
     progress = progress_of(running(111))
     eight, sixteen = estimate_remaining_time(progress, 8, 1, 8), estimate_remaining_time(progress, 16, 1, 8)
     assert not eight.measured
@@ -57,36 +57,35 @@ def test_more_archs_cost_more() -> None:
     )
 
 
-def test_with_times_the_time_left_is_that_of_the_rate_and_ends_by_the_logs_clock() -> None:
+def test_with_times_the_estimate_is_from_the_rate_and_ends_by_the_logs_clock() -> None:
     log = timed(101, seconds=6)
     progress = progress_of(log)
     ahead = estimate_remaining_time(progress, 8, 1, 8)
     assert ahead.measured
-    assert ahead.left_s == pytest.approx((2525 - 101) * 6, rel=0.3)  # dearer kernels than the usual were done
+    assert ahead.left_s == pytest.approx(
+        (2525 - 101) * 6, rel=0.3
+    )  # the finished kernels were more expensive than the mean
     assert ahead.ends_at
     assert progress.last_time
     assert ahead.ends_at - progress.last_time == pytest.approx(ahead.left_s)
 
 
-def test_kernels_dearer_than_the_rest_make_the_rest_quicker() -> None:
-    dear = progress_of("\n".join(compiles(50, name="fmha_bwd_d256_bf16_batch")))
+def test_expensive_kernels_first_leave_a_cheaper_rest() -> None:
+    expensive = progress_of("\n".join(compiles(50, name="fmha_bwd_d256_bf16_batch")))
     cheap = progress_of("\n".join(compiles(50, name="fmha_bwd_convert_dq_d64_bf16_batch")))
-    assert estimate_remaining_time(dear, 8, 1, 8).left_s < estimate_remaining_time(cheap, 8, 1, 8).left_s
+    assert estimate_remaining_time(expensive, 8, 1, 8).left_s < estimate_remaining_time(cheap, 8, 1, 8).left_s
 
 
-def test_a_rate_reached_with_some_jobs_is_scaled_to_others() -> None:
+def test_the_rate_scales_with_the_number_of_jobs() -> None:
     progress = progress_of(timed(50, seconds=6))
     assert estimate_remaining_time(progress, 16, 1, 8).left_s == pytest.approx(
         estimate_remaining_time(progress, 8, 1, 8).left_s / 2
     )
 
 
-def test_what_is_done_leaves_nothing() -> None:
-    progress = dataclasses.replace(progress_of(running(111)), done=2525)
-    assert estimate_remaining_time(progress, 8, 1, 8).left_s == 0
-
-
-def test_nothing_done_leaves_all() -> None:
+def test_the_estimate_starts_at_the_whole_and_ends_at_zero() -> None:
+    finished = dataclasses.replace(progress_of(running(111)), done=2525)
+    assert estimate_remaining_time(finished, 8, 1, 8).left_s == 0
     progress = progress_of("[0/2525] fmha_fwd_api")
     ahead = estimate_remaining_time(dataclasses.replace(progress, cost_done=0.0, named_count=0), 8, 1, 8)
     assert ahead.cpu_hours_left == pytest.approx(ahead.cpu_hours)
