@@ -15,33 +15,33 @@ from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
-    "matrix": "print the GitHub Actions matrix of the cells to build",
-    "plan": "list cells and estimate what their kernels take",
-    "kernels": "compile the CK kernels of a set, or one shard of them",
-    "run": "build, verify and publish selected cells into a directory",
-    "build": "build one cell and print the path of its wheel",
-    "explain": "explain a build log, or describe a cell and why it is excluded",
-    "repair": "write METADATA, label and platform tag into a raw wheel",
-    "verify": "run the gates on wheels (exit code 3 if one is refused)",
-    "validate": "run a wheel on this GPU and compare its results with a reference (exit code 3 if wrong)",
-    "inspect": "print the facts of any wheel or ELF file",
-    "publish": "verify and publish wheels into a directory or on GitHub, or yank one",
-    "index": "write the index of a release directory, or a site",
-    "doctor": "find the wheel for this machine, or diagnose an installed one",
-    "bench": "benchmark attention and training, and compare reports",
-    "status": "list published, missing and excluded cells",
-    "notes": "print release notes",
+    "matrix": "print the GitHub Actions matrix",
+    "plan": "show the cells and how this machine would build them",
+    "kernels": "compile the CK kernels of a set once, or one shard of them",
+    "run": "build, verify, publish into a directory, and index",
+    "build": "build one cell; the path of its wheel is the only line on stdout",
+    "explain": "say what a build log tells, or what a cell is and why it is not built",
+    "repair": "give a raw wheel its METADATA, label and platform tag",
+    "verify": "refuse wheels that are not what they say (exit code 3)",
+    "validate": "run a wheel, or what is installed, and compare it with a reference (exit code 3)",
+    "inspect": "print the facts of any wheel",
+    "publish": "verify wheels and publish them into a directory or on GitHub, or yank one",
+    "index": "write the index of a release directory, or a site, from a manifest",
+    "doctor": "say which wheel fits this machine, and what is wrong with one that does not work",
+    "bench": "time attention, train a transformer with each backend, and compare reports of that",
+    "status": "say what of the matrix is published, what is missing, and what is excluded",
+    "notes": "print the release notes that a manifest makes",
     "ci": "run a step of the GitHub workflows",
 }
 """Every command, a module or package of `wheelfactory.commands`, and what it does."""
 
 SUBCOMMANDS = {
     "ci": {
-        "jobs": "print the matrices of the jobs of a workflow run",
-        "plain": "make or check the plain builds that wheels are compared with before publishing",
-        "collect": "upload the kernel sets of a workflow run and print the cells to build",
-        "reconcile": "compare the cells selected, built and published in a workflow run (exit code 1 for a gap)",
-        "answer": "print the address of the search page that answers a wheel request",
+        "jobs": "print what the jobs of a workflow run are expanded to",
+        "plain": "make the plain builds that wheels are compared with where they are published",
+        "collect": "upload the kernel sets that a workflow run compiled; print which cells can be built",
+        "reconcile": "compare what a workflow run planned, built and published (exit code 1 for a gap)",
+        "answer": "answer a wheel request with the address of the search page that shows its wheels",
     },
 }
 """The subcommands of each command that is a package: each is a module of that package, and what it does."""
