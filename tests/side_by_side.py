@@ -1,7 +1,7 @@
-"""How tests are shared out when several processes run them: one waits for pip or a container while another computes.
+"""Distribute tests over processes, so that one computes while another waits for pip or a container.
 
-What is made once for a file is made by the one process that runs the file. What several files need is made by the
-process that comes first (see `turns`).
+A file runs in one process, which creates the fixtures of the file. Fixtures that several files share are created by the
+process that needs them first (see `turns`).
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ FIRST = (
     "tests/kernels/test_kernels_full_size.py",
     "tests/kernels/test_kernels_real_compiler.py",
 )
-"""The longest, in minutes, so that none of them is still running when all else is done."""
+"""The longest files, which take minutes: started first, so that none is still running after all others."""
 
 
 class InOrder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each process the next file; the tests of containers are one, as they share an engine and its images."""
+    """Give each process the next file; container tests are one unit, because they share an engine and its images."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
         super().__init__(config, log)
-        config.option.loadscopereorder = False  # it would put files with many tests first, and those are the fast ones
+        config.option.loadscopereorder = False  # its order starts files with many tests first, which are fast ones
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
 
 
 def scope_of(nodeid: str) -> str:
-    """What must be run by one process: a file, or a folder with an engine."""
-    engine = FIRST[0]
-    return engine if nodeid.startswith(engine) else nodeid.partition("::")[0]
+    """Return the unit of one process: a file, or the folder of container tests."""
+    containers = FIRST[0]
+    return containers if nodeid.startswith(containers) else nodeid.partition("::")[0]
 
 
 def slow_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """`FIRST`, then files with slow tests, then the others; else in the order they were in."""
+    """Sort `FIRST`, then files with slow tests, then the others, otherwise in their order."""
     slow = {scope_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item: pytest.Item) -> int:
-        early = [place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)]
-        return early[0] if early else len(FIRST) + (scope_of(item.nodeid) not in slow)
+        positions = [position for position, start in enumerate(FIRST) if item.nodeid.startswith(start)]
+        return positions[0] if positions else len(FIRST) + (scope_of(item.nodeid) not in slow)
 
     return sorted(items, key=rank)

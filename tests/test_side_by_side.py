@@ -1,4 +1,4 @@
-"""Two processes that run tests: who runs which, in what order; and how one waits for what another makes."""
+"""Tests in two processes: distribution, order, and waiting for shared fixtures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test(number):
         file.write(f"{{os.environ.get('PYTEST_XDIST_WORKER')}} {name} {{number}}\\n")
     time.sleep({seconds})
 """
-"""A test that notes who runs it."""
+"""A test that records its process."""
 
 HOLD = """
 import sys
@@ -42,7 +42,7 @@ import time
 from pathlib import Path
 from turns import in_turn
 with in_turn(Path(sys.argv[1]), sys.argv[2]):
-    print("has it", flush=True)
+    print("locked", flush=True)
     time.sleep(60)
 """
 
@@ -55,7 +55,7 @@ def write_test(root: Path, name: str, *, slow: bool = False, count: int = 1, sec
 
 
 def run_tests(root: Path, *arguments: str) -> list[tuple[str, str]]:
-    """What ran, in order: the process, and the name of the file."""
+    """Run tests and return the process and file name of each, in order."""
     (root / "pytest.ini").write_text("[pytest]\nnorecursedirs = .*\nmarkers =\n    slow: slow\n    fast: fast\n")
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
@@ -67,7 +67,8 @@ def run_tests(root: Path, *arguments: str) -> list[tuple[str, str]]:
     return [(process, name) for process, name, _ in words]
 
 
-def test_those_with_containers_share_a_process_and_the_slow_ones_are_started_first(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_container_tests_share_a_process_and_slow_files_start_first(tmp_path: Path) -> None:
     order = {"build/container/test_b": 0, "build/container/test_c": 0, "kernels/test_kernels_full_size": 1}
     order |= {"compile/test_a": 2, "test_e": 2, "matrix/test_d": 3}
     for name, rank in order.items():
@@ -80,22 +81,21 @@ def test_those_with_containers_share_a_process_and_the_slow_ones_are_started_fir
         assert ranks == sorted(ranks) != []
 
 
-def test_without_xdist_the_order_is_kept(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_without_xdist_the_order_is_unchanged(tmp_path: Path) -> None:
     write_test(tmp_path, "test_a")
     write_test(tmp_path, "test_b", slow=True)
     assert run_tests(tmp_path, "-p", "no:xdist") == [("None", "test_a"), ("None", "test_b")]
 
 
-def test_what_one_process_has_made_the_other_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_folder_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
     made = made_once(tmp_path / "gw0", "made", lambda folder: (folder / "content").write_text("one"))
     assert made_once(tmp_path / "gw1", "made", lambda folder: pytest.fail("made again")) == made
     assert (made / "content").read_text() == "one"
 
 
-def test_what_could_not_be_made_leaves_nothing_and_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_creation_leaves_nothing_and_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     with pytest.raises(FileExistsError):
         made_once(tmp_path, "made", Path.mkdir)
@@ -104,19 +104,19 @@ def test_what_could_not_be_made_leaves_nothing_and_is_tried_again(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "turns"]
 
 
-def test_a_turn_is_waited_for_until_whoever_has_it_has_ended(tmp_path: Path) -> None:
-    with turn(tmp_path, "made") as (one, said_one), turn(tmp_path, "made") as (two, said_two):
-        (early,) = select.select([said_one, said_two], [], [], 30)[0]
-        late, has_it = (said_two, one) if early is said_one else (said_one, two)
-        with turn(tmp_path, "another") as (_, said_other):
-            assert select.select([late, said_other], [], [], 30)[0] == [said_other]
-        has_it.kill()
+def test_a_lock_is_waited_for_until_its_process_ends(tmp_path: Path) -> None:
+    with turn(tmp_path, "made") as (one, out_one), turn(tmp_path, "made") as (two, out_two):
+        (early,) = select.select([out_one, out_two], [], [], 30)[0]
+        late, holder = (out_two, one) if early is out_one else (out_one, two)
+        with turn(tmp_path, "another") as (_, out_other):
+            assert select.select([late, out_other], [], [], 30)[0] == [out_other]
+        holder.kill()
         assert select.select([late], [], [], 30)[0] == [late]
 
 
 @contextmanager
 def turn(folder: Path, name: str) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """A process that keeps its turn once it has it, and where it says that it does."""
+    """Start a process that takes and keeps the lock; yield it and its stdout."""
     command = [sys.executable, "-c", HOLD, str(folder), name]
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE) as process:

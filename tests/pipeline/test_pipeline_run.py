@@ -1,6 +1,6 @@
-"""The whole job on real input: built, verified, published, indexed; again, from scratch, and killed on the way.
+"""`wheelfactory run` on real sources: build, verify, publish and index; repeated, from scratch, and after kills.
 
-With ``--quick``, which leaves out nothing but two gates; one test is about what those do.
+Uses ``--quick``, which skips two slow gates; one test runs them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def scratch_cache(cache: Path, tmp_path: Path) -> Path:
-    """A cache that has environments and proofs and nothing else, so that all is built again."""
+    """A cache with only environments and proofs, so that every wheel is built again."""
     folder = tmp_path / "cache"
     folder.mkdir()
     (cache / "proofs").mkdir(exist_ok=True)
@@ -60,37 +60,37 @@ def run(
 
 
 def snapshot(folder: Path) -> dict[str, tuple[str, int]]:
-    """Every file below a folder, with its content and the time of its last change."""
+    """Return the digest and modification time of every file in a folder."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): (file_sha256(path), path.stat().st_mtime_ns) for path in files}
 
 
 def without_times(folder: Path) -> list[WheelRow]:
-    """The manifest, but for when each wheel was published."""
+    """Return the manifest rows without their publication times."""
     epoch = "1970-01-01T00:00:00Z"
     return [WheelRow.model_validate({**row.model_dump(), "published": epoch}) for row in read_manifest(folder)]
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Every file below a release but the manifest, which holds times."""
+    """Return the digest of every file in a release except the manifest, which has times."""
     return {name: digest for name, (digest, _) in snapshot(folder).items() if name != "manifest.jsonl"}
 
 
 @pytest.fixture(scope="module")
 def release(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A release with both cells, from the command as a person runs it."""
+    """A release of both cells, made by the command."""
     folder = tmp_path_factory.mktemp("release")
     done = run(folder, cache, TRITON)
     assert done.returncode == 0, done.stderr
     yield folder
 
 
-def test_the_release_holds_what_was_selected(release: Path) -> None:
+def test_the_release_has_the_selected_cells(release: Path) -> None:
     cells = [row.cell for row in read_manifest(release) if row.cell]
     assert cells == ["fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"]
 
 
-def test_every_gate_but_the_two_passed_and_the_manifest_says_so(release: Path) -> None:
+def test_every_gate_except_the_skipped_ones_passed(release: Path) -> None:
     rows = [row for row in read_manifest(release) if row.cell]
     results = {(gate.gate, gate.status.value) for row in rows for gate in row.gates if gate.required}
     names = ("archive", "identity", "record", "contents", "import")
@@ -101,7 +101,7 @@ def test_every_gate_but_the_two_passed_and_the_manifest_says_so(release: Path) -
 
 @pytest.fixture
 def one_arch(tmp_path: Path) -> Path:
-    """The matrix with one arch in place of ten, so that the slow gates take a minute."""
+    """The matrix with one arch instead of ten, so that the slow gates take a minute."""
     path = tmp_path / "matrix.yaml"
     path.write_text(re.sub(r"(triton: &triton-2-8\n\s+archs:\s+)\[[^]]+\]", r"\1[gfx942]", MATRIX.read_text()))
     (cell,) = (cell for cell in expand(load_matrix(path)).cells if cell.id == ONE)
@@ -109,10 +109,10 @@ def one_arch(tmp_path: Path) -> Path:
     return path
 
 
-def test_by_default_what_quick_left_out_is_verified_now_and_nothing_else_changes(
+def test_a_run_without_quick_runs_the_skipped_gates_and_changes_nothing_else(
     cache: Path, one_arch: Path, tmp_path: Path
 ) -> None:
-    """The gates for real, with no proof kept; the files and their times of publication stay."""
+    """Runs the real gates without cached proofs."""
     own, folder = make_machine(tmp_path / "machine", cache, {}).cache, tmp_path / "release"
     (own / "proofs").unlink()
     quick = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
@@ -142,7 +142,7 @@ def test_by_default_what_quick_left_out_is_verified_now_and_nothing_else_changes
     assert (nothing.returncode, read_manifest(folder)) == (5, tuple(after.values()))
 
 
-def test_the_fallback_is_built_verified_and_published_with_the_first_cells(release: Path) -> None:
+def test_the_fallback_is_published_with_the_first_cells(release: Path) -> None:
     (row,) = (row for row in read_manifest(release) if row.project == "flash-attention-amd")
     assert (row.filename, row.cell, row.label) == (f"flash_attention_amd-{row.version}-py3-none-any.whl", None, None)
     passed = [gate.gate for gate in row.gates if gate.status.value == "passed"]
@@ -159,7 +159,7 @@ def test_pip_and_uv_install_the_fallback_from_every_index(release: Path, tmp_pat
     assert (tmp_path / "installed/flash_attention_amd/__init__.py").is_file()
 
 
-def test_the_same_command_again_builds_nothing_and_changes_no_byte(release: Path, cache: Path) -> None:
+def test_a_second_run_changes_nothing(release: Path, cache: Path) -> None:
     before = snapshot(release)
     done = run(release, cache, TRITON)
     assert done.returncode == 5
@@ -173,8 +173,8 @@ def test_two_builds_from_scratch_give_the_same_bytes(release: Path, scratch_cach
     assert content(tmp_path / "again") == content(release)
 
 
-def test_killed_at_any_moment_and_run_again_it_is_complete(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
-    """Killed ever later into the work, which goes on from what is left each time; then let run to its end."""
+def test_a_run_completes_after_being_killed_at_any_moment(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
+    """Each run continues where the killed one stopped."""
     folder = tmp_path / "killed"
     for seconds in (0.3, 1.0, 2.0, 3.5, 5.0, 4.0, 2.5, 1.5, 3.0):
         process = subprocess.Popen(
@@ -183,7 +183,7 @@ def test_killed_at_any_moment_and_run_again_it_is_complete(release: Path, scratc
         time.sleep(seconds)
         process.kill()
         process.communicate()
-        finish_orphans(process.pid)
+        kill_orphans(process.pid)
     done = run(folder, scratch_cache, TRITON)
     assert done.returncode in (0, 5), done.stderr
     assert content(folder) == content(release)
@@ -191,8 +191,8 @@ def test_killed_at_any_moment_and_run_again_it_is_complete(release: Path, scratc
     assert not list(folder.rglob(".scratch-*"))
 
 
-def finish_orphans(group: int) -> None:
-    """End what a killed run had started itself; a moment later than the kill, as a real orphan would."""
+def kill_orphans(group: int) -> None:
+    """Kill the child processes of a killed run, a moment after it."""
     time.sleep(0.2)
     try:
         os.killpg(group, signal.SIGKILL)
@@ -200,24 +200,22 @@ def finish_orphans(group: int) -> None:
         return
 
 
-def test_page_and_doctor_are_named_and_there(release: Path, cache: Path) -> None:
+def test_search_page_and_doctor_are_written_and_printed(release: Path, cache: Path) -> None:
     lines = run(release, cache, TRITON).stdout.splitlines()
     assert f"search page: {release}/index.html, doctor: {release}/doctor.py" in lines
     assert "flash_attn-2.8.3" in (release / "search/data.js").read_text()
     assert (release / "doctor.py").is_file()
 
 
-def test_a_line_is_printed_for_each_index_that_was_selected(release: Path, cache: Path) -> None:
+def test_an_install_command_is_printed_for_each_selected_index(release: Path, cache: Path) -> None:
     lines = run(release, cache, TRITON).stdout.splitlines()
     root = f"file://{release}/simple"
     for rocm in ("rocm71", "rocm72"):
         assert f"  pip install --index-url {root}/{rocm}/torch2.13/triton/ flash-attn" in lines
 
 
-def test_what_python_is_told_to_import_does_not_change_a_wheel(
-    release: Path, scratch_cache: Path, tmp_path: Path
-) -> None:
-    """Another setuptools on PYTHONPATH once put its own name into the wheel, and into the cache."""
+def test_pythonpath_does_not_change_a_wheel(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
+    """Another setuptools on PYTHONPATH once wrote its name into the wheel and the cache."""
     (tmp_path / "other/setuptools").mkdir(parents=True)
     (tmp_path / "other/setuptools/__init__.py").write_text("raise SystemExit('the wrong setuptools')\n")
     environ = {**os.environ, "PYTHONPATH": str(tmp_path / "other")}
@@ -226,17 +224,17 @@ def test_what_python_is_told_to_import_does_not_change_a_wheel(
     assert {row.sha256 for row in read_manifest(tmp_path / "release")} < {row.sha256 for row in read_manifest(release)}
 
 
-def test_ck_cells_without_rocm_are_refused_with_reason_and_hint(cache: Path, tmp_path: Path) -> None:
+def test_ck_cells_without_rocm_are_refused(cache: Path, tmp_path: Path) -> None:
     done = run(tmp_path / "ck", cache, "fa2.8.3-rocm7.2-torch2.13.0-*-ck")
     assert done.returncode == 4
     assert "cannot be built here: CK kernels need hipcc and this machine has no ROCm" in done.stderr
     assert "hint: start Docker or podman, or build on a machine with ROCm" in done.stderr
 
 
-def test_a_ck_cell_is_built_verified_and_published_where_rocm_is(
+def test_a_ck_cell_is_published_on_a_machine_with_rocm(
     rocm: Mapping[str, str], kernel_archives: Path, scratch_cache: Path, tmp_path: Path, this_python: str
 ) -> None:
-    """With the stand-in of `rocm_machine` for hipcc; PYTORCH_ROCM_ARCH does not narrow a wheel for others."""
+    """With the fake hipcc of `rocm_machine`; PYTORCH_ROCM_ARCH must not limit a wheel for other machines."""
     cell = f"fa2.8.3-rocm7.2-torch2.13.0-cp{this_python.replace('.', '')}-ck"
     environ = {**rocm, "PYTORCH_ROCM_ARCH": "gfx942"}
     done = run(tmp_path / "release", scratch_cache, cell, environ, ["--kernels", kernel_archives])
@@ -252,7 +250,7 @@ def test_a_ck_cell_is_built_verified_and_published_where_rocm_is(
     assert (tmp_path / "release/simple/rocm72/torch2.13/ck/flash-attn/index.html").is_file()
 
 
-def test_the_printed_line_installs_a_wheel_that_imports(release: Path, cache: Path, tmp_path: Path) -> None:
+def test_the_printed_command_installs_a_wheel_that_imports(release: Path, cache: Path, tmp_path: Path) -> None:
     done = run(release, cache, TRITON)
     line = next(line for line in done.stdout.splitlines() if "torch==" in line).split()
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)

@@ -1,4 +1,4 @@
-"""Stand-ins for the actions that our workflows use: what they need, refuse, leave and give as outputs."""
+"""Fakes of the actions in our workflows: required permissions, errors, artifacts and outputs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from workflows.sandbox import copy_tree
 
 
 @dataclass(frozen=True)
-class Use:
-    """One use of an action."""
+class ActionUse:
+    """One step that uses an action."""
 
     inputs: Mapping[str, str]
     workspace: Path
@@ -23,8 +23,8 @@ class Use:
     permissions: Mapping[str, str]
     store: Store
 
-    def need(self, **scopes: str) -> None:
-        """Fail without these permissions."""
+    def require(self, **scopes: str) -> None:
+        """Fail the step without these permissions."""
         for scope, level in scopes.items():
             if self.permissions.get(scope.replace("_", "-")) not in (level, "write"):
                 raise ActionError(f"403 Resource not accessible by integration: needs {scope}: {level}")
@@ -32,50 +32,50 @@ class Use:
 
 @dataclass(frozen=True)
 class Action:
-    """A stand-in, and the inputs that it knows."""
+    """A fake action and the inputs that it supports."""
 
     inputs: frozenset[str]
-    act: Callable[[Use], Mapping[str, str]]
+    act: Callable[[ActionUse], Mapping[str, str]]
 
 
-def _checkout(use: Use) -> dict[str, str]:
+def _checkout(use: ActionUse) -> dict[str, str]:
     copy_tree(use.tree, use.workspace)
     return {}
 
 
-def _setup_python(use: Use) -> dict[str, str]:
+def _setup_python(use: ActionUse) -> dict[str, str]:
     if not use.inputs.get("python-version"):
-        raise ActionError("no python-version is given")
+        raise ActionError("python-version is missing")
     return {"python-version": use.inputs["python-version"]}
 
 
-def _upload(use: Use) -> dict[str, str]:
+def _upload(use: ActionUse) -> dict[str, str]:
     inputs = {**use.inputs, "path": re.sub(r"^~(?=/)", str(use.home), use.inputs["path"], flags=re.MULTILINE)}
     use.store.upload(inputs, use.workspace)
     return {}
 
 
-def _download(use: Use) -> dict[str, str]:
+def _download(use: ActionUse) -> dict[str, str]:
     if use.inputs.get("run-id"):
-        use.need(actions="read")
+        use.require(actions="read")
     return {"download-path": use.store.download(use.inputs, use.workspace)}
 
 
-def _attest(use: Use) -> dict[str, str]:
-    use.need(id_token="write", attestations="write")  # noqa: S106 - the name of a permission
+def _attest(use: ActionUse) -> dict[str, str]:
+    use.require(id_token="write", attestations="write")  # noqa: S106 - the name of a permission
     if not list(use.workspace.glob(use.inputs["subject-path"])):
         raise ActionError(f"Could not find subject at path {use.inputs['subject-path']}")
     return {}
 
 
-def _upload_pages(use: Use) -> dict[str, str]:
+def _upload_pages(use: ActionUse) -> dict[str, str]:
     inputs = {"name": use.inputs.get("name", "github-pages"), "path": use.inputs.get("path", "_site/")}
     use.store.upload(inputs, use.workspace)
     return {}
 
 
-def _deploy_pages(use: Use) -> dict[str, str]:
-    use.need(id_token="write", pages="write")  # noqa: S106 - the name of a permission
+def _deploy_pages(use: ActionUse) -> dict[str, str]:
+    use.require(id_token="write", pages="write")  # noqa: S106 - the name of a permission
     name = use.inputs.get("artifact_name", "github-pages")
     if not (use.store.folder / name).is_dir():
         raise ActionError(f"no artifact {name}")
@@ -98,11 +98,11 @@ ACTIONS = {
 }
 
 
-def use_action(name: str, use: Use) -> Mapping[str, str]:
-    """The outputs of an action. Raises `ActionError` where it fails, `WorkflowError` for what has no stand-in."""
+def use_action(name: str, use: ActionUse) -> Mapping[str, str]:
+    """Run a fake action and return its outputs. Raises `ActionError` if it fails, `WorkflowError` if it is unknown."""
     if name not in ACTIONS:
-        raise WorkflowError(f"no stand-in for the action {name}")
+        raise WorkflowError(f"no fake of the action {name}")
     unknown = sorted(set(use.inputs) - ACTIONS[name].inputs)
     if unknown:
-        raise WorkflowError(f"the stand-in for {name} has no input {unknown[0]}")
+        raise WorkflowError(f"the fake of {name} has no input {unknown[0]}")
     return ACTIONS[name].act(use)

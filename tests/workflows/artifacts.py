@@ -1,6 +1,6 @@
-"""Artifacts of a run, as actions/upload-artifact 7 and actions/download-artifact 8 keep and give them.
+"""Artifacts of a run, stored and returned as actions/upload-artifact 7 and actions/download-artifact 8 do.
 
-Both were read in their sources; what is not in the list of inputs here is refused, so that no workflow relies on it.
+The rules come from the sources of both actions. Other inputs are errors, so that no workflow relies on them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _BAD_IN_PATHS = re.compile(r'[":<>|*?\r\n]')
 
 
 class ActionError(Exception):
-    """Why an action fails its step."""
+    """An action that fails its step."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The artifacts of this run, and of the runs before it."""
+    """The artifacts of this run and of earlier runs."""
 
     folder: Path
     earlier: Mapping[str, Path]
-    """The folder of artifacts of each earlier run, by its id."""
+    """Run id -> folder of its artifacts."""
 
     def upload(self, inputs: Mapping[str, str], workspace: Path) -> None:
-        """Keep files under a name. A zip keeps no modes, and links as what they point to."""
+        """Store files under a name, without modes and with links resolved, as a zip does."""
         name = inputs.get("name", "artifact")
         if not name or _BAD_IN_NAMES.search(name):
             raise ActionError(f"the artifact name {name!r} is empty or has a character that is not allowed")
@@ -39,39 +39,39 @@ class Store:
         files = [path for path in files if hidden or not _is_hidden(path.relative_to(root))]
         if not files:
             return _nothing_found(inputs)
-        kept = self.folder / name
-        if kept.exists() and inputs.get("overwrite") != "true":
+        target = self.folder / name
+        if target.exists() and inputs.get("overwrite") != "true":
             raise ActionError(f"409 Conflict: an artifact with the name {name} exists in this run already")
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         for path in files:
             place = str(path.relative_to(root))
             if _BAD_IN_PATHS.search(place):
                 raise ActionError(f"{place!r} has a character that is not allowed in artifacts")
-            (kept / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, kept / place)
+            (target / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / place)
         return None
 
     def download(self, inputs: Mapping[str, str], workspace: Path) -> str:
-        """Give the files of artifacts; the folder they are in.
+        """Unpack artifacts below ``path`` and return that folder.
 
-        One that is named must be there, and is unpacked into ``path``. Those that match a pattern are unpacked into
-        folders of their names below it, unless they are merged or only ONE matches; if none does that is no error.
+        A named artifact must exist. Artifacts that match a pattern get a folder each, unless they are merged or only
+        one matches; no match is not an error.
         """
-        held = self._held(inputs)
+        stored = self._run_folder(inputs)
         target = workspace / inputs.get("path", ".")
         if name := inputs.get("name"):
-            if not (held / name).is_dir():
+            if not (stored / name).is_dir():
                 raise ActionError(f"Artifact not found for name: {name}")
-            _unpack(held / name, target)
+            _unpack(stored / name, target)
             return str(target)
         pattern = inputs.get("pattern", "*")
-        found = sorted(path for path in held.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+        found = sorted(path for path in stored.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
         together = inputs.get("merge-multiple") == "true" or len(found) == 1
         for path in found:
             _unpack(path, target if together else target / path.name)
         return str(target)
 
-    def _held(self, inputs: Mapping[str, str]) -> Path:
+    def _run_folder(self, inputs: Mapping[str, str]) -> Path:
         run = inputs.get("run-id", "")
         if not run:
             return self.folder
@@ -88,22 +88,21 @@ def _nothing_found(inputs: Mapping[str, str]) -> None:
 
 
 def _search(text: str, workspace: Path) -> tuple[Path, list[Path]]:
-    """The files, and the folder below which their places are kept.
+    """Return the common folder and the files of upload patterns.
 
-    That is the part of the pattern before its first wildcard; of several patterns, the folder that all such have in
-    common. A single file has its own folder.
+    The common folder is the part of a pattern before its first wildcard, or the common parent for several patterns.
     """
     patterns = [workspace / line.strip() for line in text.splitlines() if line.strip()]
     if any(line.strip().startswith("!") for line in text.splitlines()):
-        raise ActionError(f"patterns that exclude are not known here: {text}")
-    files = sorted({path for pattern in patterns for path in _matched(pattern)})
+        raise ActionError(f"exclude patterns are not supported: {text}")
+    files = sorted({path for pattern in patterns for path in _match(pattern)})
     roots = [_root(pattern) for pattern in patterns]
     if len(roots) == 1 and roots[0].is_file():
         return roots[0].parent, files
     return Path(os.path.commonpath(roots)), files
 
 
-def _matched(pattern: Path) -> Iterator[Path]:
+def _match(pattern: Path) -> Iterator[Path]:
     root = _root(pattern)
     for path in [root] if root == pattern else root.glob(str(pattern.relative_to(root))):
         yield from filter(Path.is_file, [path, *path.rglob("*")])

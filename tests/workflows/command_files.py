@@ -1,14 +1,16 @@
-"""The files through which a step speaks: GITHUB_OUTPUT, GITHUB_ENV and GITHUB_PATH."""
+"""Parse the files that a step writes: GITHUB_OUTPUT, GITHUB_ENV and GITHUB_PATH."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class CommandFileError(Exception):
-    """A line that GitHub does not take."""
+    """A line that GitHub rejects."""
 
 
 def read_pairs(text: str, file: str) -> dict[str, str]:
-    """``name=value`` lines, and ``name<<WORD`` up to a line that is WORD. Raises `CommandFileError`."""
+    """Parse ``name=value`` lines and ``name<<WORD`` blocks. Raises `CommandFileError` for any other line."""
     found: dict[str, str] = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -17,7 +19,7 @@ def read_pairs(text: str, file: str) -> dict[str, str]:
         equals, here = line.find("="), line.find("<<")
         if here > 0 and (equals < 0 or here < equals):
             name, word = line[:here], line[here + 2 :]
-            found[name] = _until(lines, word, name, file)
+            found[name] = _read_until(lines, word, name, file)
         elif equals > 0:
             found[line[:equals]] = line[equals + 1 :]
         else:
@@ -25,10 +27,10 @@ def read_pairs(text: str, file: str) -> dict[str, str]:
     return found
 
 
-def _until(lines: object, word: str, name: str, file: str) -> str:
-    held: list[str] = []
-    for line in lines:  # type: ignore[attr-defined]
+def _read_until(lines: Iterator[str], word: str, name: str, file: str) -> str:
+    value: list[str] = []
+    for line in lines:
         if line == word:
-            return "\n".join(held)
-        held.append(line)
+            return "\n".join(value)
+        value.append(line)
     raise CommandFileError(f"Invalid value of {name} in {file}: no line is {word}")

@@ -1,4 +1,4 @@
-"""A repository of workflows that a test writes."""
+"""Fixtures: a repository whose workflows a test writes, and the evaluator of expressions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workflows.events import Event, push
 from workflows.expressions import Expressions, expressions
 from workflows.factory_repository import TRITON, stock
 from workflows.results import Run
-from workflows.runner import Place, run_workflow
+from workflows.runner import RunnerSetup, run_workflow
 
 RunText: TypeAlias = Callable[..., Run]
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """An empty working tree of git."""
+    """An empty git working tree."""
     folder = tmp_path / "tree"
     (folder / FOLDER).mkdir(parents=True)
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
@@ -32,21 +32,21 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def evaluator() -> Iterator[Expressions]:
-    """One evaluator for all tests, as starting it takes longer than most of them."""
+    """One evaluator for all tests, because starting it takes longer than most of them."""
     with expressions() as one:
         yield one
 
 
 @pytest.fixture(scope="session")
 def stocked(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache, with all that building the two Triton cells takes from outside."""
+    """The cache, with every download that the two Triton cells need."""
     stock(proved, tmp_path_factory.mktemp("stock"), TRITON)
     return proved
 
 
 @pytest.fixture
 def run_text(tree: Path, tmp_path: Path, evaluator: Expressions) -> RunText:
-    """Runs the text of a workflow, with other files beside it; what stands below ``jobs`` is enough."""
+    """Run a workflow from its text, or from only the text below ``jobs``, with optional other files."""
     numbers = itertools.count()
 
     def run(
@@ -60,7 +60,7 @@ def run_text(tree: Path, tmp_path: Path, evaluator: Expressions) -> RunText:
         for name, content in {f"{FOLDER}/main.yml": whole, **(files or {})}.items():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_text(content)
-        place = Place(tree, tmp_path / f"place{next(numbers)}", evaluator)
+        place = RunnerSetup(tree, tmp_path / f"place{next(numbers)}", evaluator)
         return run_workflow(replace(place, **(settings or {})), "main.yml", event or push(), **options)
 
     return run

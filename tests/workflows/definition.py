@@ -1,4 +1,4 @@
-"""A workflow as it is written, and what GitHub refuses of it before anything runs."""
+"""A workflow definition, and the errors that GitHub reports before anything runs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from workflows.document import WorkflowError, as_list, read_document
-from workflows.permissions import granted
+from workflows.permissions import grant_permissions
 
 FOLDER = ".github/workflows"
-MOST_LEVELS = 10
-"""Of workflows that call workflows (GitHub's docs, limits of reusable workflows)."""
+MAX_LEVELS = 10
+"""Limit of nested workflow calls (GitHub's docs, limits of reusable workflows)."""
 
 CALLER_KEYS = frozenset({
     *("name", "uses", "with", "secrets", "strategy", "needs", "if", "concurrency", "permissions"),
 })  # fmt: skip
-"""What a job that calls a workflow may have (GitHub's docs on reusing workflows)."""
+"""Keys that a job with a workflow call may have (GitHub's docs on reusing workflows)."""
 
-_NOT_HERE = ("container", "services")
+_UNSUPPORTED = ("container", "services")
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "boolean": bool, "number": (int, float)}
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """A file, and its content."""
+    """A workflow file and its content."""
 
     tree: Path
     file: str
@@ -33,17 +33,17 @@ class Workflow:
 
     @property
     def jobs(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is written of each job."""
+        """Job id -> its definition."""
         jobs: Mapping[str, Mapping[str, Any]] = self.content["jobs"]
         return jobs
 
     @property
     def name(self) -> str:
-        """As GitHub shows it."""
+        """The name that GitHub displays."""
         return str(self.content.get("name", f"{FOLDER}/{self.file}"))
 
     def trigger(self, event: str) -> Mapping[str, Any] | None:
-        """What stands below the event in ``on``; None if the workflow does not start on it."""
+        """Return the settings of an event in ``on``; None if the workflow does not start on it."""
         on = self.content["on"]
         if not isinstance(on, Mapping):
             return {} if event in as_list(on) else None
@@ -53,7 +53,7 @@ class Workflow:
         return below if isinstance(below, Mapping) else {}
 
     def called(self, job: str) -> Workflow | None:
-        """The workflow that a job calls. Raises `WorkflowError` if it is not one of this tree."""
+        """Return the workflow that a job calls. Raises `WorkflowError` if it is not in this tree."""
         uses = self.jobs[job].get("uses")
         if uses is None:
             return None
@@ -63,25 +63,25 @@ class Workflow:
 
 
 def read_workflow(tree: Path, file: str) -> Workflow:
-    """A workflow of a tree. Raises `WorkflowError`."""
+    """Read a workflow. Raises `WorkflowError` if it is missing or incomplete."""
     content = read_document(tree / FOLDER / file)
     for name in ("on", "jobs"):
         if name not in content:
-            raise WorkflowError(f"{file}: there is no {name}")
+            raise WorkflowError(f"{file}: {name} is missing")
     return Workflow(tree, file, content)
 
 
-def check(workflow: Workflow, most: Mapping[str, str] | None = None, level: int = 1) -> None:
-    """Raises `WorkflowError` for what keeps a run from starting; `most` as in `granted`."""
-    if level > MOST_LEVELS:
-        raise WorkflowError(f"{workflow.file}: is called at level {level}, and {MOST_LEVELS} is the most")
-    in_order(workflow)
+def check(workflow: Workflow, limit: Mapping[str, str] | None = None, level: int = 1) -> None:
+    """Raise `WorkflowError` for an error that keeps a run from starting; `limit` as in `grant_permissions`."""
+    if level > MAX_LEVELS:
+        raise WorkflowError(f"{workflow.file}: is called at level {level}, the limit is {MAX_LEVELS}")
+    sort_jobs(workflow)
     for name, job in workflow.jobs.items():
         where = f"{workflow.file}: {name}"
-        unknown = [key for key in _NOT_HERE if key in job]
+        unknown = [key for key in _UNSUPPORTED if key in job]
         if unknown:
-            raise WorkflowError(f"{where}: {unknown[0]} cannot be run here")
-        permissions = granted(workflow.content, job, most, where)
+            raise WorkflowError(f"{where}: {unknown[0]} is not supported")
+        permissions = grant_permissions(workflow.content, job, limit, where)
         called = workflow.called(name)
         if called is None:
             if "steps" not in job or "runs-on" not in job:
@@ -94,12 +94,12 @@ def check(workflow: Workflow, most: Mapping[str, str] | None = None, level: int 
 def _check_call(called: Workflow, job: Mapping[str, Any], where: str) -> None:
     refused = sorted(set(job) - CALLER_KEYS)
     if refused:
-        raise WorkflowError(f"{where}: {refused[0]} cannot stand in a job that calls a workflow")
+        raise WorkflowError(f"{where}: {refused[0]} is not allowed in a job that calls a workflow")
     trigger = called.trigger("workflow_call")
     if trigger is None:
-        raise WorkflowError(f"{where}: {called.file} is not made to be called")
+        raise WorkflowError(f"{where}: {called.file} has no trigger workflow_call")
     if job.get("secrets") is not None:
-        raise WorkflowError(f"{where}: secrets are not handed on here")
+        raise WorkflowError(f"{where}: passing secrets is not supported")
     declared, given = trigger.get("inputs") or {}, job.get("with") or {}
     for name in given:
         if name not in declared:
@@ -112,7 +112,7 @@ def _check_call(called: Workflow, job: Mapping[str, Any], where: str) -> None:
 
 
 def call_inputs(called: Workflow, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``inputs`` of a called workflow. Raises `WorkflowError` for a value of another type."""
+    """Return the ``inputs`` of a called workflow. Raises `WorkflowError` for a value of another type."""
     declared = (called.trigger("workflow_call") or {}).get("inputs") or {}
     found = {}
     for name, about in declared.items():
@@ -126,7 +126,7 @@ def call_inputs(called: Workflow, given: Mapping[str, Any], defaults: Mapping[st
 
 
 def dispatch_inputs(workflow: Workflow, given: Mapping[str, str]) -> dict[str, Any]:
-    """The ``inputs`` of a run by hand. GitHub is given text, and refuses what does not fit with an error of its API."""
+    """Return the ``inputs`` of a manual run, parsed from text. Raises `WorkflowError` where GitHub's API would fail."""
     declared = (workflow.trigger("workflow_dispatch") or {}).get("inputs") or {}
     unknown = sorted(set(given) - set(declared))
     if unknown:
@@ -156,14 +156,14 @@ def _typed(about: Mapping[str, Any], value: Any, where: str) -> Any:
     return "" if value is None else str(value)
 
 
-def in_order(workflow: Workflow) -> list[str]:
-    """The jobs, each after those that it needs. Raises `WorkflowError` if there is no such order."""
+def sort_jobs(workflow: Workflow) -> list[str]:
+    """Sort the jobs so that each follows the jobs it needs. Raises `WorkflowError` for missing or circular needs."""
     found: list[str] = []
     left = {name: as_list(job.get("needs")) for name, job in workflow.jobs.items()}
     for name, needs in left.items():
         for one in needs:
             if one not in left:
-                raise WorkflowError(f"{workflow.file}: {name}: needs {one}, which is not there")
+                raise WorkflowError(f"{workflow.file}: {name}: needs {one}, which does not exist")
     while left:
         ready = [name for name, needs in left.items() if set(needs) <= set(found)]
         if not ready:
@@ -174,6 +174,6 @@ def in_order(workflow: Workflow) -> list[str]:
 
 
 def ancestors(workflow: Workflow, job: str) -> set[str]:
-    """All that a job needs, and what these need: what success() and failure() ask for."""
+    """Return every job that a job needs directly or indirectly; success() and failure() check all of them."""
     needs = as_list(workflow.jobs[job].get("needs"))
     return set(needs).union(*(ancestors(workflow, one) for one in needs))

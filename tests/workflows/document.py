@@ -1,4 +1,4 @@
-"""Workflow and action files, read as GitHub reads YAML: version 1.2, no key twice, ``on`` is a word."""
+"""Read workflow and action files as GitHub reads YAML: version 1.2, unique keys, ``on`` is a string."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import yaml
 
 
 class WorkflowError(Exception):
-    """A workflow that GitHub would refuse before it runs anything, or that this runner does not know how to run."""
+    """A workflow that GitHub would reject before running it, or that this runner does not support."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2, without merge keys, and with each key once."""
+    """SafeLoader with YAML 1.2 scalars, without merge keys or duplicate keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own attribute
 
@@ -22,7 +22,7 @@ class _Loader(yaml.SafeLoader):
         names = [key.value for key, _ in node.value]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise WorkflowError(f"line {node.start_mark.line + 1}: the key {twice[0]} is there twice")
+            raise WorkflowError(f"line {node.start_mark.line + 1}: duplicate key {twice[0]}")
         return {self.construct_object(key, deep=True): self.construct_object(value, deep=True)
                 for key, value in node.value}  # fmt: skip
 
@@ -38,18 +38,18 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_mapping)
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The content of a workflow or action. Raises `WorkflowError` if there is none."""
+    """Read a workflow or action. Raises `WorkflowError` if it is missing or not a mapping."""
     if not path.is_file():
-        raise WorkflowError(f"{path.name}: there is no such file")
+        raise WorkflowError(f"{path.name}: no such file")
     try:
         found = yaml.load(path.read_text(), _Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise WorkflowError(f"{path.name}: {error}") from error
     if not isinstance(found, dict):
-        raise WorkflowError(f"{path.name}: holds no keys")
+        raise WorkflowError(f"{path.name}: not a mapping")
     return found
 
 
 def as_list(value: Any) -> list[Any]:
-    """``needs`` and the like may be one or several."""
+    """Return a value such as ``needs``, one or a list, as a list."""
     return [] if value is None else value if isinstance(value, list) else [value]

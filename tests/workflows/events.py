@@ -1,4 +1,4 @@
-"""What starts a run, as the ``github`` context tells it."""
+"""Events that start a run, and the ``github`` context of the run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ REPOSITORY = "someone/wheels"
 SHA = "5ca1ab1e" * 5
 BRANCH = "main"
 
-_ABOUT = {"repository": {"name": "wheels", "full_name": REPOSITORY, "default_branch": BRANCH}}
-"""What most payloads have."""
+_REPOSITORY_PAYLOAD = {"repository": {"name": "wheels", "full_name": REPOSITORY, "default_branch": BRANCH}}
+"""Part of most payloads."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event, with what of its payload our workflows may read."""
+    """An event with the part of its payload that our workflows can read."""
 
     name: str
     ref: str = f"refs/heads/{BRANCH}"
@@ -24,7 +24,7 @@ class Event:
 
     @property
     def ref_name(self) -> str:
-        """The branch or tag."""
+        """Name of the branch or tag."""
         return self.ref.split("/", 2)[2]
 
     @property
@@ -34,33 +34,34 @@ class Event:
 
 
 def push_tag(tag: str) -> Event:
-    """Someone pushed a tag."""
-    return Event("push", f"refs/tags/{tag}", _ABOUT)
+    """A pushed tag."""
+    return Event("push", f"refs/tags/{tag}", _REPOSITORY_PAYLOAD)
 
 
 def push(branch: str = BRANCH) -> Event:
-    """Someone pushed to a branch."""
-    return Event("push", f"refs/heads/{branch}", _ABOUT)
+    """A push to a branch."""
+    return Event("push", f"refs/heads/{branch}", _REPOSITORY_PAYLOAD)
 
 
 def dispatch(branch: str = BRANCH) -> Event:
-    """Someone started the workflow by hand; the inputs are given to `run_workflow`."""
-    return Event("workflow_dispatch", f"refs/heads/{branch}", _ABOUT)
+    """A manual start; pass the inputs to `run_workflow`."""
+    return Event("workflow_dispatch", f"refs/heads/{branch}", _REPOSITORY_PAYLOAD)
 
 
 def schedule(cron: str) -> Event:
-    """It is time. Whether the payload has the repository too is not documented, so it has not."""
+    """A scheduled start."""
+    # without the repository, because GitHub does not document it in this payload
     return Event("schedule", payload={"schedule": cron})
 
 
 def issue(body: str, labels: tuple[str, ...] = (), number: int = 7, action: str = "opened") -> Event:
-    """Someone wrote an issue."""
+    """A new or edited issue."""
     about = {"number": number, "body": body, "labels": [{"name": name} for name in labels]}
-    return Event("issues", payload={**_ABOUT, "action": action, "issue": about})
+    return Event("issues", payload={**_REPOSITORY_PAYLOAD, "action": action, "issue": about})
 
 
 def github_context(event: Event, run_id: int, workflow: str) -> dict[str, Any]:
-    """The ``github`` context of a run, without what differs between its jobs."""
+    """Return the ``github`` context of a run, without the fields that differ between jobs."""
     return {
         "event_name": event.name,
         "event": {**event.payload},
@@ -81,6 +82,6 @@ def github_context(event: Event, run_id: int, workflow: str) -> dict[str, Any]:
 
 
 def github_environ(context: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that GitHub makes of it for every step."""
+    """Return the GITHUB_* variables of every step."""
     hidden = ("event", "token")
     return {f"GITHUB_{name.upper()}": str(value) for name, value in context.items() if name not in hidden}

@@ -1,4 +1,4 @@
-"""Expressions of GitHub Actions, by GitHub's own evaluator in one node process that lives as long as it is needed."""
+"""Evaluate GitHub Actions expressions with GitHub's own evaluator, in one node process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import IO, Any, TypeAlias
 from npm_tools import node, npm_package
 
 Value: TypeAlias = Any
-"""What YAML, JSON and expressions hold: None, bool, a number, str, list or dict."""
+"""A value of YAML, JSON or an expression: None, bool, a number, str, list or dict."""
 
 _PROGRAM = Path(__file__).with_name("evaluator.mjs")
 _STATUS = re.compile(r"\b(success|failure|always|cancelled)\s*\(", re.IGNORECASE)
@@ -24,37 +24,37 @@ STATUSES = ("success", "failure", "always", "cancelled")
 
 
 class ExpressionError(Exception):
-    """An expression that GitHub's evaluator refuses."""
+    """An expression that GitHub's evaluator rejects."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What an expression can see at its place: GitHub gives each key of a workflow its own set of contexts."""
+    """Contexts and functions of an expression; they depend on the key of the workflow."""
 
     contexts: Mapping[str, Value]
     statuses: Mapping[str, bool] | None = None
-    """Values of success(), failure(), always() and cancelled(), where these may be called."""
+    """Values of success(), failure(), always() and cancelled(), if they are available."""
     folder: Path | None = None
-    """Where hashFiles() looks, where that may be called."""
+    """Folder of hashFiles(), if it is available."""
 
 
 class Expressions:
-    """The evaluator, while `expressions` holds it."""
+    """A client of the evaluator process."""
 
-    def __init__(self, ask: IO[str], hear: IO[str]) -> None:
-        self._ask, self._hear = ask, hear
+    def __init__(self, requests: IO[str], answers: IO[str]) -> None:
+        self._requests, self._answers = requests, answers
 
     def evaluate(self, expression: str, scope: Scope) -> tuple[Value, str]:
-        """The value of an expression (without ``${{ }}``), and the same as text. Raises `ExpressionError`."""
+        """Return the value of an expression (without ``${{ }}``), and its text. Raises `ExpressionError`."""
         request = {"expression": expression, "contexts": scope.contexts, "statuses": scope.statuses or {}}
-        print(json.dumps({**request, "folder": scope.folder and str(scope.folder)}), file=self._ask, flush=True)
-        answer = json.loads(self._hear.readline())
+        print(json.dumps({**request, "folder": scope.folder and str(scope.folder)}), file=self._requests, flush=True)
+        answer = json.loads(self._answers.readline())
         if "error" in answer:
             raise ExpressionError(f"{expression.strip()}: {answer['error']}")
         return answer["value"], answer["text"]
 
     def fill(self, value: Value, scope: Scope) -> Value:
-        """A value of the workflow with its expressions evaluated; one that is only an expression keeps its type."""
+        """Evaluate the expressions in a value; a string that is one expression keeps the type of its result."""
         if isinstance(value, dict):
             return {self.fill(name, scope): self.fill(item, scope) for name, item in value.items()}
         if isinstance(value, list):
@@ -67,11 +67,11 @@ class Expressions:
         return "".join(self.evaluate(text, scope)[1] if inside else text for inside, text in pieces)
 
     def text(self, value: Value, scope: Scope) -> str:
-        """`fill` as text, the way that environments and the inputs of actions are given."""
+        """Evaluate a value to text, as GitHub does for environments and action inputs."""
         return as_text(self.fill(value, scope))
 
     def condition(self, value: Value, scope: Scope) -> bool:
-        """An ``if``: without a function that asks for the status, success() is asked as well."""
+        """Evaluate an ``if``; without a status function, success() must hold too."""
         text = "" if value is None else as_text(value)
         pieces = list(split(text))
         if any(inside for inside, _ in pieces):
@@ -84,12 +84,12 @@ class Expressions:
 
 
 def truth(value: Value) -> bool:
-    """Whether GitHub takes a value as true."""
+    """Whether a value is truthy for GitHub."""
     return value not in (None, False, 0, "") if not isinstance(value, list | dict) else True
 
 
 def as_text(value: Value) -> str:
-    """A value as GitHub writes it into an environment."""
+    """Format a value as GitHub writes it into an environment."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -100,7 +100,7 @@ def as_text(value: Value) -> str:
 
 
 def split(text: str) -> Iterator[tuple[bool, str]]:
-    """The pieces of a text, each with whether it stood in ``${{ }}``. Raises `ExpressionError` if one is not closed."""
+    """Split a text at ``${{ }}``; True marks expressions. Raises `ExpressionError` for an unclosed one."""
     at = 0
     while (start := text.find("${{", at)) >= 0:
         if start > at:
@@ -113,7 +113,7 @@ def split(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _end(text: str, at: int) -> int:
-    """Where the expression ends; ``}}`` may stand in a string of it."""
+    """Return the end of an expression; ``}}`` inside a string does not end it."""
     quoted = False
     while at < len(text):
         if text[at] == "'":

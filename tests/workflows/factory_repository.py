@@ -1,7 +1,7 @@
-"""This repository on GitHub, in small: its tree with a release of eight kernels, and machines that can build it.
+"""This repository as GitHub sees it, with a release of eight kernels, and runners that can build it.
 
-What a machine brings are the downloads and environments of the cache, which is stocked before, since nothing can be
-fetched from the sandbox; and for compiled kernels the ROCm that ends at the compiler (`rocm_machine`).
+The sandbox has no network, so the cache of a runner is filled with downloads and environments first. Compiled kernels
+use a ROCm with a fake compiler (`rocm_machine`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from workflows.expressions import Expressions
-from workflows.runner import Place
+from workflows.runner import RunnerSetup
 from workflows.sandbox import copy_tree
 
 TRITON = "fa2.8.3-*-torch2.13.0-py3-triton"
-"""Two cells: their wheels are made in seconds, and are real."""
+"""Two cells whose real wheels build in seconds."""
 
 COMPILERS = ("as", "c++", "cc", "g++", "gcc", "ld")
 
@@ -30,7 +30,7 @@ TREE = MATRIX.parent
 
 
 def make_repository(folder: Path) -> Path:
-    """A copy of the working tree, as a repository of its own in which a test may change files."""
+    """Copy the working tree into a repository that a test can change."""
     folder.mkdir()
     copy_tree(TREE, folder)
     shutil.rmtree(folder / ".venv")
@@ -39,7 +39,7 @@ def make_repository(folder: Path) -> Path:
 
 
 def stock(cache: Path, folder: Path, only: str) -> None:
-    """Fill the cache with what building and verifying these cells downloads and installs; quick if it is there."""
+    """Fill the cache with every download and environment of these cells; quick if it is filled."""
     command = [
         sys.executable,
         "-m",
@@ -55,14 +55,14 @@ def stock(cache: Path, folder: Path, only: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=400)
 
 
-def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> Place:
-    """The repository with two Triton cells to build, and a directory that is published into."""
+def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> RunnerSetup:
+    """The repository with two Triton cells to build, and a release directory as its target."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
     machine = make_machine(home / ".cache/wheelfactory", cache, {})
     (cache / "raw").mkdir(exist_ok=True)
-    (machine.cache / "raw").symlink_to(cache / "raw")  # Triton wheels without a label, which setup.py made once
-    return Place(
+    (machine.cache / "raw").symlink_to(cache / "raw")  # raw Triton wheels, so that setup.py runs only once
+    return RunnerSetup(
         tree=make_repository(folder / "tree"),
         folder=folder,
         expressions=evaluator,
@@ -72,19 +72,19 @@ def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = 
     )
 
 
-def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mapping[str, str], only: str) -> Place:
-    """The repository with a small release whose kernels are to be compiled, on machines that have ROCm."""
+def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mapping[str, str], only: str) -> RunnerSetup:
+    """The repository with a small release whose kernels must be compiled, on runners with ROCm."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
     machine = make_machine(home / ".cache/wheelfactory", cache, {})
-    (machine.cache / "sources").unlink()  # its own, as the small release has no place in the shared one
+    (machine.cache / "sources").unlink()  # not shared, because the small release replaces the real sources
     tree = make_repository(folder / "tree")
     matrix = make_small_release(machine.cache, folder)
     shutil.copy(matrix, tree / "matrix.yaml")
     pin = load_matrix(matrix).flash_attn["2.8.3"].source_pin
     write_source_list(SourceList(tuple(sorted(SMALL_KERNELS)), 1000), pin, machine.cache)
     names = ("ROCM_PATH", "ROCM_HOME", "STAND_IN_TORCH", "DOCKER_HOST")
-    return Place(
+    return RunnerSetup(
         tree=tree,
         folder=folder,
         expressions=evaluator,

@@ -1,4 +1,4 @@
-"""One machine of one job: its folders, and the steps that run there."""
+"""The machine of one job: its folders and the steps that run on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workflows.actions import Use, use_action
+from workflows.actions import ActionUse, use_action
 from workflows.artifacts import ActionError, Store
 from workflows.command_files import CommandFileError, read_pairs
 from workflows.document import WorkflowError, read_document
@@ -23,14 +23,14 @@ SHELLS = {
     "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
     "sh": ("sh", "-e"),
 }
-"""What GitHub runs a script with, by ``shell`` (its docs on workflow syntax): only `bash` by name has pipefail."""
+"""``shell`` -> command of GitHub's runner (docs on workflow syntax); only an explicit `bash` has pipefail."""
 
 _FILES = ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY")
 
 
 @dataclass
 class Frame:
-    """The steps of a job or of a composite action: what they have given so far."""
+    """State of the steps of a job or composite action."""
 
     contexts: Mapping[str, Value]
     environ: Mapping[str, str]
@@ -42,27 +42,27 @@ class Frame:
 
 @dataclass
 class Machine:
-    """A fresh machine; used for one job, then thrown away."""
+    """A fresh machine for one job; deleted afterwards."""
 
     expressions: Expressions
     sandbox: Sandbox
     tree: Path
     home: Path
-    """What every machine brings in its home."""
+    """Initial content of the home directory."""
     folder: Path
     store: Store
     permissions: Mapping[str, str]
     token: str
     executed: bool
-    """Whether scripts and actions are run, or only all expressions evaluated."""
+    """Whether scripts and actions run, or only expressions are evaluated."""
     environ: dict[str, str] = field(default_factory=dict)
-    """What steps have added through GITHUB_ENV."""
+    """Variables that steps added through GITHUB_ENV."""
     path: list[str] = field(default_factory=list)
     summary: str = ""
     done: list[Step] = field(default_factory=list)
 
     def __enter__(self) -> Machine:
-        """Make its folders, where steps are run."""
+        """Create the folders, if steps run."""
         for name in ("work", "temp") if self.executed else ():
             (self.folder / name).mkdir(parents=True)
         if self.executed:
@@ -70,7 +70,7 @@ class Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove them."""
+        """Remove the folders."""
         if self.executed:
             shutil.rmtree(self.folder)
 
@@ -85,10 +85,10 @@ class Machine:
         return self.folder / "temp"
 
     def run(self, steps: list[Mapping[str, Any]], frame: Frame) -> None:
-        """Run steps in order; `frame.failed` tells whether one failed."""
+        """Run steps in order; set `frame.failed` if one failed."""
         for step in steps:
             place = len(self.done)
-            outcome, said, outputs = self._run(step, frame)
+            outcome, output, outputs = self._run(step, frame)
             tolerated = outcome == FAILURE and bool(
                 self._fill(step.get("continue-on-error", False), frame, self._environ(frame))
             )
@@ -96,7 +96,7 @@ class Machine:
             frame.failed |= conclusion == FAILURE
             if "id" in step:
                 frame.steps[step["id"]] = {"outputs": outputs, "outcome": outcome, "conclusion": conclusion}
-            self._note(step, frame, (outcome, conclusion, said, outputs), place)
+            self._record_step(step, frame, (outcome, conclusion, output, outputs), place)
 
     def _run(self, step: Mapping[str, Any], frame: Frame) -> tuple[str, str, dict[str, str]]:
         try:
@@ -108,15 +108,15 @@ class Machine:
             if "uses" in step:
                 outputs = self._use(step, frame, environ)
                 return SUCCESS, "", dict(outputs)
-            returncode, said, outputs = self._script(step, frame, environ)
-            return (FAILURE if returncode else SUCCESS), said, outputs
+            returncode, output, outputs = self._script(step, frame, environ)
+            return (FAILURE if returncode else SUCCESS), output, outputs
         except (ExpressionError, ActionError, CommandFileError) as error:
             return FAILURE, f"Error: {error}\n", {}
 
-    def _note(
+    def _record_step(
         self, step: Mapping[str, Any], frame: Frame, ended: tuple[str, str, str, dict[str, str]], place: int
     ) -> None:
-        outcome, conclusion, said, outputs = ended
+        outcome, conclusion, output, outputs = ended
         environ = self._environ(frame)
         inputs = {} if outcome == SKIPPED else self._quietly(step.get("with", {}), frame, environ)
         own = {} if outcome == SKIPPED else self._quietly(step.get("env", {}), frame, environ)
@@ -124,7 +124,7 @@ class Machine:
         saw = bool(self.token) and any(self.token in text for text in seen)
         name = str(step.get("name", step.get("uses", step.get("run", ""))))
         uses = step.get("uses", "")
-        self.done.insert(place, Step(name, outcome, conclusion, said, outputs, uses, inputs, saw))
+        self.done.insert(place, Step(name, outcome, conclusion, output, outputs, uses, inputs, saw))
 
     def _quietly(self, values: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]) -> dict[str, str]:
         try:
@@ -140,7 +140,7 @@ class Machine:
         defaults = frame.defaults.get("run", {})
         shell = step.get("shell", defaults.get("shell"))
         if shell not in SHELLS or (frame.composite and shell is None):
-            raise WorkflowError(f"the shell {shell!r} of a step cannot be run here")
+            raise WorkflowError(f"the shell {shell!r} is not supported")
         where = self._fill(step.get("working-directory", defaults.get("working-directory", ".")), frame, environ)
         if not self.executed:
             return 0, "", {}
@@ -152,7 +152,7 @@ class Machine:
         named = {f"GITHUB_{name}": str(file) for name, file in files.items()}
         (self.temp / "event.json").write_text(json.dumps(frame.contexts["github"]["event"]))
         ended = self.sandbox.run(
-            [*SHELLS[shell], str(script)], self.workspace / where, {**self._fixed(frame), **environ, **named}
+            [*SHELLS[shell], str(script)], self.workspace / where, {**self._runner_environ(frame), **environ, **named}
         )
         self.summary += files["STEP_SUMMARY"].read_text()
         self.environ |= read_pairs(files["ENV"].read_text(), "GITHUB_ENV")
@@ -168,7 +168,7 @@ class Machine:
             return {}
         name = step["uses"].partition("@")[0]
         return use_action(
-            name, Use(inputs, self.workspace, self.folder / "home", self.tree, self.permissions, self.store)
+            name, ActionUse(inputs, self.workspace, self.folder / "home", self.tree, self.permissions, self.store)
         )
 
     def _composite(
@@ -193,8 +193,8 @@ class Machine:
             raise ActionError(f"a step of {uses} failed")
         return outputs
 
-    def _fixed(self, frame: Frame) -> dict[str, str]:
-        """What the runner itself gives every process."""
+    def _runner_environ(self, frame: Frame) -> dict[str, str]:
+        """Return the variables that the runner sets for every process."""
         found = {
             **github_environ(frame.contexts["github"]),
             "CI": "true",

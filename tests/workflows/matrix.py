@@ -1,4 +1,4 @@
-"""``strategy.matrix``: which jobs come of it."""
+"""Expand ``strategy.matrix`` into the combinations of a job."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 LIMIT = 256
-"""Jobs of one strategy; GitHub refuses more (its own words: "exceeds the maximum of 256 configurations")."""
+"""Limit of combinations; GitHub's error is "exceeds the maximum of 256 configurations"."""
 
 
 class MatrixError(Exception):
-    """A matrix of which GitHub makes no jobs."""
+    """A matrix that GitHub rejects."""
 
 
 def expand(matrix: Any) -> list[dict[str, Any]]:
-    """The combinations, in GitHub's order. Raises `MatrixError` if there are none or too many.
+    """Return the combinations in GitHub's order. Raises `MatrixError` for none or too many.
 
-    As documented: the product of the vectors, less what `exclude` names, then each entry of `include` added to all
-    combinations of which it changes no value that a vector gave, or as a combination of its own if there is none.
+    As documented: the product of the vectors without the `exclude` entries; then each `include` entry extends every
+    combination whose vector values it does not change, or becomes its own combination if there is none.
     """
     if not isinstance(matrix, Mapping):
         raise MatrixError(f"a matrix is a mapping, not {matrix!r}")

@@ -1,4 +1,4 @@
-"""What the token of a job may do."""
+"""Permissions of a job's token."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ SCOPES = frozenset({
 })  # fmt: skip
 
 DEFAULT = {"contents": "read", "packages": "read"}
-"""Of a workflow that says nothing, in a repository with GitHub's restricted default."""
+"""Permissions of a workflow that states none, under GitHub's restricted default."""
 
 
 def read_permissions(value: Any, where: str) -> dict[str, str]:
-    """A ``permissions`` key as scopes that are granted. Raises `WorkflowError` for what GitHub does not know."""
+    """Parse a ``permissions`` key into granted scopes. Raises `WorkflowError` for an unknown scope or level."""
     if value in ("read-all", "write-all"):
         return dict.fromkeys(sorted(SCOPES), value.partition("-")[0])
     if not isinstance(value, Mapping):
         raise WorkflowError(f"{where}: permissions are a mapping, not {value!r}")
     for scope, level in value.items():
         if scope not in SCOPES or level not in LEVELS:
-            raise WorkflowError(f"{where}: there is no permission {scope}: {level}")
+            raise WorkflowError(f"{where}: unknown permission {scope}: {level}")
     return {scope: level for scope, level in value.items() if level != "none"}
 
 
-def granted(
-    workflow: Mapping[str, Any], job: Mapping[str, Any], most: Mapping[str, str] | None, where: str
+def grant_permissions(
+    workflow: Mapping[str, Any], job: Mapping[str, Any], limit: Mapping[str, str] | None, where: str
 ) -> dict[str, str]:
-    """The permissions of a job: its own, else its workflow's, else what its caller has.
+    """Return the permissions of a job: its own, else its workflow's, else its caller's.
 
-    `most` is what the calling job has, None where there is none. Raises `WorkflowError` where more is asked than that:
-    a called workflow can only have less (GitHub's docs on reusing workflows).
+    `limit` are the permissions of the calling job, or None without a caller. Raises `WorkflowError` if the job requests
+    more, because a called workflow cannot raise them (GitHub's docs on reusing workflows).
     """
     stated = next((place["permissions"] for place in (job, workflow) if "permissions" in place), None)
     if stated is None:
-        return dict(DEFAULT if most is None else most)
+        return dict(DEFAULT if limit is None else limit)
     found = read_permissions(stated, where)
     for scope, level in found.items():
-        held = "write" if most is None else most.get(scope, "none")
-        if LEVELS.index(level) > LEVELS.index(held):
-            raise WorkflowError(f"{where}: asks for {scope}: {level}, and may have {scope}: {held}")
+        allowed = "write" if limit is None else limit.get(scope, "none")
+        if LEVELS.index(level) > LEVELS.index(allowed):
+            raise WorkflowError(f"{where}: requests {scope}: {level}, its caller has {scope}: {allowed}")
     return found

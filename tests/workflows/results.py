@@ -1,4 +1,4 @@
-"""What became of a run: values to assert on."""
+"""Results of a run, for tests to assert on."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from typing import Any
 from workflows.sandbox import Call, Sandbox
 
 SUCCESS, FAILURE, SKIPPED, CANCELLED = "success", "failure", "skipped", "cancelled"
-"""The results that GitHub knows."""
+"""The results of GitHub."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step, or one step of a composite action."""
+    """A step of a job or of a composite action."""
 
     name: str
     outcome: str
-    """Before continue-on-error is applied."""
+    """Result before continue-on-error applies."""
     conclusion: str
-    said: str = ""
-    """What it printed."""
+    output: str = ""
+    """Text on stdout and stderr."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     uses: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """What a step that uses an action gave it."""
+    """Inputs for the action that the step uses."""
     saw_token: bool = False
-    """Whether the job's token was in its environment, its inputs or its script."""
+    """Whether the job's token was in the environment or inputs."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a matrix, or the only one."""
+    """One combination of a job."""
 
     path: str
-    """``cells/cell/build``: the ids, where a job calls another workflow; without the combination."""
+    """Job ids through called workflows, such as ``cells/cell/build``, without the combination."""
     result: str
     name: str = ""
     matrix: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     called: tuple[Job, ...] = ()
-    """The jobs of the workflow that it calls."""
+    """Jobs of the called workflow."""
     permissions: Mapping[str, str] = field(default_factory=dict)
-    """What its token may do."""
+    """Permissions of the token."""
     environment: str = ""
     concurrency: str = ""
     runner: str = ""
     timeout_minutes: float | None = None
     summary: str = ""
     error: str = ""
-    """Why it failed, where that was before or outside its steps."""
+    """Error before or outside the steps."""
 
     def step(self, name: str) -> Step:
-        """The first step of that name, or that uses an action of that name."""
+        """Return the first step with this name or action."""
         return next(step for step in self.steps if step.name == name or step.uses.partition("@")[0] == name)
 
     @property
-    def said(self) -> str:
-        """All that its steps printed."""
-        return "".join(step.said for step in self.steps) + self.error
+    def output(self) -> str:
+        """Output of all steps, and the error."""
+        return "".join(step.output for step in self.steps) + self.error
 
     def all(self) -> Iterator[Job]:
-        """It and the jobs it called."""
+        """Yield the job and the jobs of called workflows."""
         yield self
         for job in self.called:
             yield from job.all()
@@ -72,53 +72,53 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run of a workflow."""
+    """A run of a workflow."""
 
     id: int
     result: str
     jobs: tuple[Job, ...]
-    """Those of the workflow itself, each combination of a matrix."""
+    """Jobs of the workflow itself, one for each combination."""
     artifacts: Path
-    """A folder with a folder for each artifact."""
+    """Folder with a subfolder for each artifact."""
     sandbox: Sandbox
     concurrency: str = ""
 
     def all(self) -> Iterator[Job]:
-        """Every job, called ones too."""
+        """Yield every job, including those of called workflows."""
         for job in self.jobs:
             yield from job.all()
 
-    def of(self, path: str) -> list[Job]:
-        """The jobs of a path, such as ``cells/cell/build``: one for each combination."""
+    def jobs_at(self, path: str) -> list[Job]:
+        """Return every combination of a path, such as ``cells/cell/build``."""
         return [job for job in self.all() if job.path == path]
 
     def job(self, path: str) -> Job:
-        """The only job of a path."""
-        (found,) = self.of(path)
+        """Return the only job at a path."""
+        (found,) = self.jobs_at(path)
         return found
 
     def results(self) -> dict[str, list[str]]:
-        """What the jobs of each path ended with."""
+        """Return the results of the jobs at each path."""
         found: dict[str, list[str]] = {}
         for job in self.all():
             found.setdefault(job.path, []).append(job.result)
         return found
 
     def calls(self, program: str) -> list[Call]:
-        """How a stand-in was called."""
+        """Return the calls of a fake program."""
         return self.sandbox.calls(program)
 
     def artifact_names(self) -> list[str]:
-        """The names of what was uploaded."""
+        """Return the names of the artifacts."""
         return sorted(path.name for path in self.artifacts.iterdir())
 
-    def said(self) -> str:
-        """All that all jobs printed, each under its path: for the message of a test that fails."""
-        return "\n".join(f"== {job.path} {dict(job.matrix)} {job.result}\n{job.said}" for job in self.all())
+    def output(self) -> str:
+        """Return the output of all jobs, for the message of a failing test."""
+        return "\n".join(f"== {job.path} {dict(job.matrix)} {job.result}\n{job.output}" for job in self.all())
 
 
 def overall(results: list[str]) -> str:
-    """The result of several jobs together."""
+    """Combine the results of several jobs."""
     for one in (FAILURE, CANCELLED, SUCCESS):
         if one in results:
             return one

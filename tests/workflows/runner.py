@@ -1,4 +1,4 @@
-"""Runs a workflow of a tree on this machine: `run_workflow`."""
+"""Run a workflow on this machine: `run_workflow`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workflows.definition import check, dispatch_inputs, read_workflow
 from workflows.document import WorkflowError
 from workflows.events import Event, github_context
 from workflows.expressions import Expressions, Scope
-from workflows.jobs import Level, Shop, run_level
+from workflows.jobs import Level, RunContext, run_level
 from workflows.results import Run, overall
 from workflows.sandbox import make_sandbox
 
@@ -20,29 +20,29 @@ FIRST_RUN = 1001
 
 
 @dataclass(frozen=True)
-class Place:
-    """The repository as it is set up, and the machines that it runs on."""
+class RunnerSetup:
+    """A repository with its settings, and the machines of its runs."""
 
     tree: Path
-    """The working tree; checkouts are copies of it."""
+    """Working tree; every checkout copies it."""
     folder: Path
-    """Where runs may keep what they leave."""
+    """Folder for the files of runs."""
     expressions: Expressions
     home: Path | None = None
-    """What every machine brings in its home; it is copied for each job, links as links."""
+    """Initial home directory of every machine; copied for each job, with symbolic links kept."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """``vars`` of the repository."""
+    """Variables (``vars``) of the repository."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
-    """What every step finds in its environment."""
+    """Environment of every step."""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
-    """Programs that only record their calls, beside those of `sandbox.STAND_INS`, with shell text to run then."""
+    """Additional fake programs, with the shell text that each runs after recording its call."""
     tools: Sequence[str] = ()
-    """Programs of this machine that steps may run, beside those of `sandbox.TOOLS`."""
+    """Programs of this machine that steps may run, in addition to `sandbox.TOOLS`."""
 
 
 def run_workflow(
-    place: Place,
+    place: RunnerSetup,
     file: str,
     event: Event,
     *,
@@ -52,9 +52,9 @@ def run_workflow(
 ) -> Run:
     """Run a workflow file on an event.
 
-    `inputs` are those of a run by hand; `earlier` is the run whose artifacts can be taken by its id; `unexecuted` are
-    paths of jobs (``cells/cell/build``) of which all expressions are evaluated and no step is run.
-    Raises `WorkflowError` for what GitHub would not start, and for what this runner does not know.
+    `inputs` are for a manual run; `earlier` is a run whose artifacts can be downloaded by its id; `unexecuted` are the
+    paths of jobs (``cells/cell/build``) whose expressions are evaluated without running steps. Raises `WorkflowError`
+    for a workflow that GitHub would not start or that this runner does not support.
     """
     workflow = read_workflow(place.tree, file)
     if workflow.trigger(event.name) is None:
@@ -76,10 +76,12 @@ def run_workflow(
     store = Store(artifacts, before)
     home = place.home or folder / "home"
     home.mkdir(exist_ok=True)
-    shop = Shop(evaluator, sandbox, place.tree, home, folder, store, place.secrets, unexecuted, itertools.count())
+    shared = RunContext(
+        evaluator, sandbox, place.tree, home, folder, store, place.secrets, unexecuted, itertools.count()
+    )
     evaluator.text(workflow.content.get("run-name"), scope)
     group = evaluator.fill(workflow.content.get("concurrency"), scope)
-    done, needs = run_level(Level(workflow, contexts, None), shop)
+    done, needs = run_level(Level(workflow, contexts, None), shared)
     jobs = tuple(itertools.chain.from_iterable(done.values()))
     named = group["group"] if isinstance(group, Mapping) else group or ""
     return Run(number, overall([one["result"] for one in needs.values()]), jobs, artifacts, sandbox, named)

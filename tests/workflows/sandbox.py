@@ -1,7 +1,7 @@
-"""Where steps run: a home and a folder for temporary files of their own, no network, and only programs that are named.
+"""The sandbox of steps: own home and temporary folder, no network, and only listed programs.
 
-`PATH` has two folders. One has stand-ins that record how they were called and answer what the test says. The other has
-the tools of the list below, so that any other program is "command not found" and fails the step.
+`PATH` has two folders: fakes that record their calls and print what the test defines, and the tools listed below. Any
+other program is "command not found" and fails the step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STAND_INS = ("apt-get", "curl", "docker", "gh", "git", "npm", "pip", "pip3", "podman", "sudo", "wget")
-"""Programs that reach beyond the sandbox: each only records that it was called, and succeeds."""
+"""Programs that would leave the sandbox; their fakes record the call and succeed."""
 
 TOOLS = (
     *("awk", "basename", "bash", "cat", "chmod", "cmp", "cp", "cut", "date", "diff", "dirname", "echo", "env", "expr"),
@@ -27,7 +27,7 @@ TOOLS = (
 )
 
 STEP_SECONDS = 300
-"""A step that takes longer is killed, with all that it started, and has failed."""
+"""Time limit of a step; then its process group is killed and the step fails."""
 
 _STAND_IN = """\
 #!{bash}
@@ -48,49 +48,49 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True)
 class Call:
-    """How a stand-in was called."""
+    """A recorded call of a fake program."""
 
     argv: tuple[str, ...]
     job: str
-    """The id of the job whose step it was."""
+    """Job id of the step."""
     folder: Path
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a process ended."""
+class ProcessResult:
+    """Exit status and output of a process."""
 
     returncode: int
     said: str
-    """stdout and stderr, as the log of a step has them."""
+    """stdout and stderr, interleaved as in the log of a step."""
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The programs of a run, and the record of calls."""
+    """The programs of a run and their recorded calls."""
 
     root: Path
     environ: Mapping[str, str]
-    """What every step finds in its environment, beside what GitHub gives it; a ``PATH`` goes before the sandbox's."""
+    """Environment of every step in addition to GitHub's; its ``PATH`` comes before the sandbox's."""
 
     @property
     def path(self) -> str:
-        """``PATH``: stand-ins before tools, as a test may stand in for a tool."""
+        """``PATH``, with fakes first so that a test can replace a tool."""
         return f"{self.root}/stand-ins:{self.root}/tools"
 
     def calls(self, program: str) -> list[Call]:
-        """The calls of a stand-in, in order."""
+        """Return the calls of a fake program in order."""
         log = self.root / "calls.jsonl"
         lines = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
         found = (Call(tuple(line["argv"]), line["job"], Path(line["folder"])) for line in lines)
         return [call for call in found if call.argv[0] == program]
 
-    def run(self, command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Ended:
-        """Run a step's process in `folder`; `environ` is all of its environment but what is the sandbox's own."""
+    def run(self, command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> ProcessResult:
+        """Run a step's process in `folder`; the sandbox adds its own variables to `environ`."""
         own = {"LANG": "C.UTF-8", "SANDBOX_CALLS": str(self.root / "calls.jsonl"), **self.environ}
         own["PATH"] = ":".join(filter(None, (self.environ.get("PATH"), self.path)))
         with subprocess.Popen(
-            [*_alone(self.root), *command],
+            [*_isolate_network(self.root), *command],
             cwd=folder,
             env={**own, **environ},
             stdin=subprocess.DEVNULL,
@@ -104,12 +104,12 @@ class Sandbox:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 said, _ = process.communicate()
-                return Ended(137, f"{said}\nkilled after {STEP_SECONDS} seconds")
-        return Ended(process.returncode, said)
+                return ProcessResult(137, f"{said}\nkilled after {STEP_SECONDS} seconds")
+        return ProcessResult(process.returncode, said)
 
 
 def make_sandbox(root: Path, environ: Mapping[str, str], stand_ins: Mapping[str, str], tools: Sequence[str]) -> Sandbox:
-    """Write the programs: `stand_ins` are more of them, or shell text that one runs after it has recorded its call."""
+    """Create a sandbox; `stand_ins` maps more fakes to the shell text that they run after recording the call."""
     for folder in (root / "stand-ins", root / "tools"):
         folder.mkdir(parents=True)
     for name in (*TOOLS, *tools):
@@ -127,19 +127,16 @@ def make_sandbox(root: Path, environ: Mapping[str, str], stand_ins: Mapping[str,
     return Sandbox(root, environ)
 
 
-def _alone(root: Path) -> list[str]:
-    """What makes a process one without network but loopback; only root can."""
+def _isolate_network(root: Path) -> list[str]:
+    """Return the command prefix that leaves only the loopback network; empty unless root."""
     if os.geteuid():
         return []
     return [str(shutil.which("unshare")), "--net", "--", sys.executable, "-ISB", str(root / "loopback.py")]
 
 
 def copy_tree(tree: Path, folder: Path) -> None:
-    """A checkout of what git has or would take of `tree`, with the environment that ./factory would make.
-
-    Without it ./factory would install its packages, which takes a network. Its Python sees `src` of the copy first,
-    then the packages of the Python that runs the tests.
-    """
+    """Copy the tracked and unignored files of `tree`, and create the .venv that ./factory would create."""
+    # ./factory would install its packages from the network; this .venv sees `src` of the copy, then the test packages
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in filter(
         None, subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout.split("\0")

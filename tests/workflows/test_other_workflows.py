@@ -1,4 +1,4 @@
-"""The workflows beside build.yml, on this machine: one combination by hand, answers to requests, the weekly refresh."""
+"""The other workflows end to end on this machine: one combination, wheel requests, weekly refresh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workflows.events import dispatch, issue, schedule
 from workflows.expressions import Expressions
 from workflows.factory_repository import triton_place
 from workflows.results import Run
-from workflows.runner import Place, run_workflow
+from workflows.runner import RunnerSetup, run_workflow
 
 pytestmark = pytest.mark.slow
 
@@ -27,54 +27,54 @@ BODY = "### torch\n\n2.13.0\n\n### ROCm\n\n7.2\n\n### Backend\n\ntriton\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path, cache: Path, evaluator: Expressions) -> Place:
+def place(tmp_path: Path, cache: Path, evaluator: Expressions) -> RunnerSetup:
     return triton_place(tmp_path / "place", cache, evaluator)
 
 
-def by_hand(place: Place, **inputs: str) -> Run:
+def run_versions(place: RunnerSetup, **inputs: str) -> Run:
     return run_workflow(place, "_build_rocm.yml", dispatch(), inputs={**VERSIONS, **inputs}, unexecuted=BUILDS)
 
 
-def test_four_versions_by_hand_are_one_ck_cell_that_compiles_its_kernels_itself(place: Place) -> None:
-    run = by_hand(place, **{"is-upload": "false", "runner": "mi300x"})
-    assert run.result == "success", run.said()
-    (cell,) = run.of("cells/cell")
+def test_four_versions_are_one_ck_cell_that_compiles_its_own_kernels(place: RunnerSetup) -> None:
+    run = run_versions(place, **{"is-upload": "false", "runner": "mi300x"})
+    assert run.result == "success", run.output()
+    (cell,) = run.jobs_at("cells/cell")
     assert (cell.matrix["id"], cell.matrix["kernel-set"]) == (CK, "")
     assert run.job("cells/cell/build").runner == "mi300x"
     assert run.job("publish").result == run.job("pages").result == "skipped"
 
 
-def test_the_triton_cell_comes_with_it_if_asked_for_and_stays_on_a_hosted_runner(place: Place) -> None:
-    run = by_hand(place, **{"build-triton-backend": "true", "runner": "mi300x", "is-upload": "false"})
-    runners = {str(job.matrix["id"]): job for job in run.of("cells/cell")}
+def test_the_optional_triton_cell_uses_a_hosted_runner(place: RunnerSetup) -> None:
+    run = run_versions(place, **{"build-triton-backend": "true", "runner": "mi300x", "is-upload": "false"})
+    runners = {str(job.matrix["id"]): job for job in run.jobs_at("cells/cell")}
     assert list(runners) == [CK, TRITON]
-    assert [job.runner for job in run.of("cells/cell/build")] == ["mi300x", "ubuntu-24.04"]
+    assert [job.runner for job in run.jobs_at("cells/cell/build")] == ["mi300x", "ubuntu-24.04"]
 
 
-def test_versions_that_cannot_work_end_the_run_with_the_reason(place: Place) -> None:
-    run = by_hand(place, **{"torch-version": "2.5.1"})
+def test_excluded_versions_fail_the_run_with_the_reason(place: RunnerSetup) -> None:
+    run = run_versions(place, **{"torch-version": "2.5.1"})
     assert run.result == "failure"
-    assert "torch 2.5.1 is not on the ROCm 7.2 index" in run.job("select").said
+    assert "torch 2.5.1 is not on the ROCm 7.2 index" in run.job("select").output
     assert run.job("cells").result == "skipped"
 
 
-def test_a_request_is_answered_below_the_issue(place: Place) -> None:
+def test_a_wheel_request_is_answered_in_a_comment(place: RunnerSetup) -> None:
     Path(place.variables["WHEELFACTORY_TARGET"]).mkdir()
     asked = replace(place, stand_ins={"gh": f"test \"$2\" != view || printf '{BODY}'"})
     run = run_workflow(asked, "request.yml", issue(BODY, ("wheel-request",)))
-    assert run.result == "success", run.said()
+    assert run.result == "success", run.output()
     assert [call.argv[1:4] for call in run.calls("gh")] == [("issue", "view", "7"), ("issue", "comment", "7")]
     assert "answer.md" in run.calls("gh")[1].argv
 
 
-def test_another_issue_is_left_alone(place: Place) -> None:
+def test_another_issue_gets_no_answer(place: RunnerSetup) -> None:
     run = run_workflow(place, "request.yml", issue("hello"))
     assert run.job("answer").result == "skipped"
     assert run.calls("gh") == []
 
 
-def test_the_weekly_refresh_ends_where_the_index_of_pytorch_cannot_be_reached_and_proposes_nothing(
-    place: Place,
+def test_the_weekly_refresh_proposes_nothing_without_pytorchs_index(
+    place: RunnerSetup,
 ) -> None:
     run = run_workflow(place, "refresh.yml", schedule("17 4 * * 1"))
     assert run.result == "failure"

@@ -1,4 +1,4 @@
-"""Stand-ins for actions: artifacts above all, which carry everything from job to job."""
+"""The fake actions, mainly artifacts, which carry files between jobs."""
 
 from __future__ import annotations
 
@@ -50,18 +50,20 @@ def names(folder: Path) -> list[str]:
         (".", ["cell/x/manifest.jsonl", "cell/x/wheels/a.whl", "dist/a.whl", "dist/sub/b.whl", "one.txt"]),
     ],
 )
-def test_what_an_upload_keeps_and_where(store: Store, workspace: Path, path: str, kept: list[str]) -> None:
+def test_an_upload_stores_files_by_their_place_below_the_pattern(
+    store: Store, workspace: Path, path: str, kept: list[str]
+) -> None:
     store.upload({"name": "n", "path": path}, workspace)
     assert names(store.folder / "n") == kept
 
 
-def test_hidden_files_are_kept_on_request_and_modes_never(store: Store, workspace: Path) -> None:
+def test_hidden_files_are_stored_on_request_and_modes_never(store: Store, workspace: Path) -> None:
     store.upload({"name": "all", "path": ".", "include-hidden-files": "true"}, workspace)
     assert ".hidden/c" in names(store.folder / "all")
     assert not (store.folder / "all/dist/a.whl").stat().st_mode & 0o100
 
 
-def test_a_name_is_there_once(store: Store, workspace: Path) -> None:
+def test_a_name_is_unique_unless_overwritten(store: Store, workspace: Path) -> None:
     store.upload({"name": "n", "path": "dist"}, workspace)
     with pytest.raises(ActionError, match="Conflict"):
         store.upload({"name": "n", "path": "one.txt"}, workspace)
@@ -70,12 +72,12 @@ def test_a_name_is_there_once(store: Store, workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "a*", "a\\b"])
-def test_names_that_are_refused(store: Store, workspace: Path, name: str) -> None:
+def test_bad_artifact_names_are_rejected(store: Store, workspace: Path, name: str) -> None:
     with pytest.raises(ActionError, match="artifact name"):
         store.upload({"name": name, "path": "dist"}, workspace)
 
 
-def test_a_file_with_a_character_that_is_refused(store: Store, workspace: Path) -> None:
+def test_bad_file_names_are_rejected(store: Store, workspace: Path) -> None:
     (workspace / "dist/a:b").write_text("")
     with pytest.raises(ActionError, match="not allowed in artifacts"):
         store.upload({"name": "n", "path": "dist"}, workspace)
@@ -102,8 +104,8 @@ def test_a_named_artifact_is_unpacked_into_the_folder(store: Store, tmp_path: Pa
         store.download({"name": "other"}, tmp_path / "w")
 
 
-def test_several_are_unpacked_into_folders_unless_merged_and_one_alone_is_not(store: Store, tmp_path: Path) -> None:
-    """The last is what version 8 does, and version 4 did not."""
+def test_several_artifacts_get_folders_unless_merged_but_a_single_match_does_not(store: Store, tmp_path: Path) -> None:
+    """Version 4 gave a single match its own folder too."""
     kept(store, "rows-a", "rows-b", "other")
     store.download({"pattern": "rows-*", "path": "rows"}, tmp_path / "w")
     assert names(tmp_path / "w") == ["rows/rows-a/rows-a.txt", "rows/rows-b/rows-b.txt"]
@@ -113,7 +115,7 @@ def test_several_are_unpacked_into_folders_unless_merged_and_one_alone_is_not(st
     assert names(tmp_path / "u") == ["rows/rows-a.txt"]
 
 
-def test_a_pattern_that_matches_nothing_is_no_error_and_makes_no_folder(store: Store, tmp_path: Path) -> None:
+def test_a_pattern_without_a_match_creates_nothing(store: Store, tmp_path: Path) -> None:
     store.download({"pattern": "rows-*", "path": "rows"}, tmp_path)
     assert not (tmp_path / "rows").exists()
 
@@ -134,16 +136,16 @@ CONTINUE = """
 """
 
 
-def test_a_run_can_take_what_an_earlier_run_left_if_its_token_may(run_text: RunText) -> None:
+def test_artifacts_of_an_earlier_run_need_a_token_with_actions_read(run_text: RunText) -> None:
     text = CONTINUE.replace("PERMISSIONS", "{actions: read}")
     first = run_text(text)
     assert first.artifact_names() == ["part"]
     second = run_text(text, settings={"variables": {"RUN": str(first.id)}}, earlier=first)
     assert second.id == first.id + 1
-    assert second.job("one").said == "half\n"
+    assert second.job("one").output == "half\n"
     assert run_text(text, settings={"variables": {"RUN": "7"}}, earlier=first).result == "failure"
     refused = CONTINUE.replace("PERMISSIONS", "{contents: read}")
-    assert "needs actions: read" in run_text(refused, settings={"variables": {"RUN": "1001"}}, earlier=first).said()
+    assert "needs actions: read" in run_text(refused, settings={"variables": {"RUN": "1001"}}, earlier=first).output()
 
 
 USE = """
@@ -169,17 +171,19 @@ USE = """
         ("actions/deploy-pages", "", "id-token: write, pages: write", ""),
         ("actions/deploy-pages", "", "pages: write", "needs id_token: write"),
         ("actions/setup-python", "python-version: 3.12", "", ""),
-        ("actions/setup-python", "", "", "no python-version"),
+        ("actions/setup-python", "", "", "python-version is missing"),
     ],
 )
-def test_other_actions(run_text: RunText, action: str, given: str, permissions: str, said: str) -> None:
+def test_fake_actions_check_inputs_and_permissions(
+    run_text: RunText, action: str, given: str, permissions: str, said: str
+) -> None:
     text = USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", permissions)
     step = run_text(text).job("one").steps[-1]
     assert step.outcome == ("failure" if said else "success")
-    assert said in step.said
+    assert said in step.output
 
 
 @pytest.mark.parametrize(("action", "given"), [("someone/else", ""), ("actions/checkout", "submodules: true")])
-def test_an_action_or_an_input_that_has_no_stand_in_stops_the_test(run_text: RunText, action: str, given: str) -> None:
-    with pytest.raises(WorkflowError, match="stand-in for"):
+def test_an_unknown_action_or_input_is_an_error(run_text: RunText, action: str, given: str) -> None:
+    with pytest.raises(WorkflowError, match="fake of"):
         run_text(USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", ""))

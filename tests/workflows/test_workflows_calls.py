@@ -1,4 +1,4 @@
-"""Workflows that call workflows, and composite actions."""
+"""Called workflows and composite actions."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ jobs:
 
 
 def call(*lines: str) -> str:
-    """A job that calls SAYS."""
+    """Write a job that calls SAYS."""
     return "\n".join(["  call:", f"    uses: ./{CALLED}", *(f"    {line}" for line in lines), ""])
 
 
-def test_inputs_go_in_and_outputs_come_back_but_no_environment(run_text: RunText) -> None:
+def test_a_call_passes_inputs_and_outputs_but_no_environment(run_text: RunText) -> None:
     run = run_text(
         "on: push\nenv: {CALLERS: environment}\njobs:\n"
         + call("with: {text: hello, flag: true}")
         + "  after: {needs: call, runs-on: u, env: {A: '${{ needs.call.outputs.said }}'}, steps: [{run: 'echo $A'}]}\n",
         {CALLED: SAYS},
     )
-    assert run.job("call/say").said == "[] from hello\n"
-    assert run.job("after").said == "hello 4 true\n"
+    assert run.job("call/say").output == "[] from hello\n"
+    assert run.job("after").output == "hello 4 true\n"
 
 
-def test_a_matrix_of_calls_is_the_second_level_of_a_fan_out(run_text: RunText) -> None:
+def test_a_matrix_of_calls_runs_each_combination(run_text: RunText) -> None:
     run = run_text(call("strategy: {matrix: {t: [a, b]}}", "with: {text: '${{ matrix.t }}'}"), {CALLED: SAYS})
-    assert [job.said for job in run.of("call/say")] == ["[] from a\n", "[] from b\n"]
+    assert [job.output for job in run.jobs_at("call/say")] == ["[] from a\n", "[] from b\n"]
 
 
 def test_a_failed_job_fails_the_call(run_text: RunText) -> None:
@@ -67,7 +67,7 @@ def test_a_failed_job_fails_the_call(run_text: RunText) -> None:
     assert run.results() == {"call": ["failure"], "call/say": ["failure"], "after": ["skipped"]}
 
 
-def test_a_call_of_which_all_is_skipped_is_skipped(run_text: RunText) -> None:
+def test_a_call_with_only_skipped_jobs_is_skipped(run_text: RunText) -> None:
     run = run_text(
         call("with: {text: x}"), {CALLED: SAYS.replace("say:\n    runs-on", "say:\n    if: false\n    runs-on")}
     )
@@ -79,20 +79,20 @@ def test_a_call_of_which_all_is_skipped_is_skipped(run_text: RunText) -> None:
     [
         (["with: {number: 1}"], "requires the input text"),
         (["with: {text: a, other: b}"], "has no input other"),
-        (["with: {text: a}", "runs-on: ubuntu-24.04"], "runs-on cannot stand"),
-        (["with: {text: a}", "timeout-minutes: 5"], "timeout-minutes cannot stand"),
-        (["with: {text: a}", "secrets: inherit"], "secrets are not handed on"),
+        (["with: {text: a}", "runs-on: ubuntu-24.04"], "runs-on is not allowed"),
+        (["with: {text: a}", "timeout-minutes: 5"], "timeout-minutes is not allowed"),
+        (["with: {text: a}", "secrets: inherit"], "passing secrets is not supported"),
     ],
 )
-def test_what_github_does_not_start(run_text: RunText, lines: list[str], complaint: str) -> None:
+def test_invalid_calls_do_not_start(run_text: RunText, lines: list[str], complaint: str) -> None:
     with pytest.raises(WorkflowError, match=complaint):
         run_text(call(*lines), {CALLED: SAYS})
 
 
-def test_a_call_goes_to_a_workflow_of_this_tree_that_is_made_for_it(run_text: RunText) -> None:
-    with pytest.raises(WorkflowError, match="there is no such file"):
+def test_a_call_needs_a_callable_workflow_of_this_tree(run_text: RunText) -> None:
+    with pytest.raises(WorkflowError, match="no such file"):
         run_text(call())
-    with pytest.raises(WorkflowError, match="not made to be called"):
+    with pytest.raises(WorkflowError, match="has no trigger workflow_call"):
         run_text(call(), {CALLED: "on: push\njobs: {}\n"})
     with pytest.raises(WorkflowError, match="not in this tree"):
         run_text("  call: {uses: someone/else/.github/workflows/a.yml@main}")
@@ -116,13 +116,13 @@ def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str)
         ("permissions: {contents: write}", "permissions: read-all", False),
     ],
 )
-def test_a_called_workflow_can_only_have_less(run_text: RunText, caller: str, wanted: str, starts: bool) -> None:
+def test_a_called_workflow_cannot_raise_permissions(run_text: RunText, caller: str, wanted: str, starts: bool) -> None:
     files = {CALLED: SAYS.replace("  say:\n", f"  say:\n    {wanted}\n")}
     if starts:
         said = run_text(call("with: {text: a}", caller), files).job("call/say")
         assert said.permissions == ({"contents": "read"} if wanted else {"contents": "write"})
     else:
-        with pytest.raises(WorkflowError, match="and may have"):
+        with pytest.raises(WorkflowError, match=r"requests .*, its caller has"):
             run_text(call("with: {text: a}", caller), files)
 
 
@@ -134,11 +134,11 @@ def test_permissions_shrink_through_two_levels(run_text: RunText) -> None:
         CALLED: SAYS.replace("  say:\n", "  say:\n    permissions: {contents: write}\n"),
         ".github/workflows/m.yml": middle,
     }
-    with pytest.raises(WorkflowError, match="asks for contents: write, and may have contents: read"):
+    with pytest.raises(WorkflowError, match="requests contents: write, its caller has contents: read"):
         run_text("  outer: {permissions: {contents: write}, uses: ./.github/workflows/m.yml}\n", files)
 
 
-def test_no_more_levels_than_github_takes(run_text: RunText) -> None:
+def test_nested_calls_are_limited(run_text: RunText) -> None:
     itself = f"on: workflow_call\njobs:\n  inner: {{uses: ./{CALLED}}}\n"
     with pytest.raises(WorkflowError, match="called at level 11"):
         run_text(call(), {CALLED: itself})
@@ -180,11 +180,11 @@ USES = """
 ACTIONS = {".github/actions/greet/action.yml": ACTION, ".github/actions/inner/action.yml": INNER}
 
 
-def test_a_composite_action_with_another_inside(run_text: RunText) -> None:
+def test_a_composite_action_can_use_another(run_text: RunText) -> None:
     run = run_text(USES.replace("WITH", "{who: you}"), ACTIONS)
-    assert run.result == "success", run.said()
-    assert run.job("one").steps[-1].said == "hello you seen 1\n"
-    assert "inner" in run.job("one").said
+    assert run.result == "success", run.output()
+    assert run.job("one").steps[-1].output == "hello you seen 1\n"
+    assert "inner" in run.job("one").output
 
 
 def test_a_failed_step_of_a_composite_action_fails_its_step(run_text: RunText) -> None:
@@ -200,14 +200,16 @@ def test_inputs_of_a_composite_action(run_text: RunText, given: str, complaint: 
         run_text(USES.replace("WITH", given), ACTIONS)
 
 
-def test_a_composite_action_has_no_secrets_and_names_its_shell(run_text: RunText) -> None:
+def test_a_composite_action_has_no_secrets_and_needs_a_shell(run_text: RunText) -> None:
     files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("echo inner", "echo ${{ secrets.A }}")}
-    assert "Unrecognized named-value: 'secrets'" in run_text(USES.replace("WITH", "{who: you}"), files).job("one").said
+    assert (
+        "Unrecognized named-value: 'secrets'" in run_text(USES.replace("WITH", "{who: you}"), files).job("one").output
+    )
     files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("shell: bash, ", "")}
     with pytest.raises(WorkflowError, match="the shell None"):
         run_text(USES.replace("WITH", "{who: you}"), files)
 
 
-def test_a_local_action_is_not_there_before_the_checkout(run_text: RunText) -> None:
-    with pytest.raises(WorkflowError, match="there is no such file"):
+def test_a_local_action_needs_a_checkout_first(run_text: RunText) -> None:
+    with pytest.raises(WorkflowError, match="no such file"):
         run_text("  one: {runs-on: u, steps: [{uses: ./.github/actions/greet}]}\n", ACTIONS)

@@ -1,4 +1,4 @@
-"""Expressions: GitHub's evaluator, and what the runner adds to it."""
+"""Expressions: GitHub's evaluator, and the runner's additions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_expressions_in_text(evaluator: Expressions, text: str, value: Any) -> N
     assert evaluator.fill(text, scope(inputs={"flag": True})) == value
 
 
-def test_lists_and_mappings_are_filled_within(evaluator: Expressions) -> None:
+def test_lists_and_mappings_are_filled(evaluator: Expressions) -> None:
     found = evaluator.fill({"${{ inputs.a }}": ["${{ inputs.a }}", 2]}, scope(inputs={"a": "x"}))
     assert found == {"x": ["x", 2]}
 
@@ -42,7 +42,7 @@ def test_lists_and_mappings_are_filled_within(evaluator: Expressions) -> None:
 @pytest.mark.parametrize(
     "text", ["${{ other.a }}", "${{ inputs.", "${{ inputs. }}", "${{ nonsense() }}", "${{ fromJSON('') }}"]
 )
-def test_what_github_refuses_is_an_error(evaluator: Expressions, text: str) -> None:
+def test_invalid_expressions_are_errors(evaluator: Expressions, text: str) -> None:
     with pytest.raises(ExpressionError):
         evaluator.fill(text, scope(inputs={}))
 
@@ -62,13 +62,13 @@ def test_what_github_refuses_is_an_error(evaluator: Expressions, text: str) -> N
         (False, False, False),
     ],
 )
-def test_a_condition_asks_for_success_unless_it_asks_for_a_status(
+def test_a_condition_without_a_status_function_needs_success(
     evaluator: Expressions, condition: Any, failed: bool, runs: bool
 ) -> None:
     assert evaluator.condition(condition, scope(failed=failed, inputs={"a": "x"})) is runs
 
 
-def test_a_condition_with_text_around_is_an_error_because_it_is_always_true(evaluator: Expressions) -> None:
+def test_a_condition_with_surrounding_text_is_an_error(evaluator: Expressions) -> None:
     with pytest.raises(ExpressionError, match="always true"):
         evaluator.condition("${{ inputs.a }} == 'y'", scope(inputs={"a": "x"}))
 

@@ -1,4 +1,4 @@
-"""Which jobs come of a matrix."""
+"""Expanding a matrix into combinations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def test_the_product_of_the_vectors() -> None:
     assert expand({"a": [1, 2], "b": ["x"]}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
 
 
-def test_exclude_takes_away_what_fits_all_of_an_entry() -> None:
+def test_exclude_removes_full_matches() -> None:
     assert expand({"a": [1, 2], "b": [3, 4], "exclude": [{"a": 1, "b": 4}, {"a": 2}]}) == [{"a": 1, "b": 3}]
 
 
-def test_include_adds_to_combinations_that_it_does_not_change() -> None:
+def test_include_extends_combinations_without_changing_them() -> None:
     """The example of GitHub's docs."""
     found = expand({
         "fruit": ["apple", "pear"],
@@ -44,7 +44,7 @@ def test_include_alone_is_a_list_of_combinations() -> None:
     assert expand({"include": [{"id": "a"}, {"id": "b"}]}) == [{"id": "a"}, {"id": "b"}]
 
 
-def test_as_many_as_the_limit() -> None:
+def test_the_limit_is_allowed() -> None:
     assert len(expand({"include": [{"id": number} for number in range(LIMIT)]})) == LIMIT
 
 
@@ -61,6 +61,6 @@ def test_as_many_as_the_limit() -> None:
         ([], "a matrix is a mapping"),
     ],
 )
-def test_what_makes_no_jobs(matrix: Any, complaint: str) -> None:
+def test_invalid_matrices_are_errors(matrix: Any, complaint: str) -> None:
     with pytest.raises(MatrixError, match=complaint):
         expand(matrix)

@@ -1,4 +1,4 @@
-"""CI pins each version where it uses it, the same one everywhere, and Dependabot watches every place."""
+"""Every version in CI is pinned, the same everywhere, and watched by Dependabot."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ RUNNER = re.compile(r"\b(ubuntu)-(latest|\d\d\.\d\d(?:-arm)?)")
 
 
 def pins(text: str) -> Iterator[tuple[str, str]]:
-    """Each action, Python and runner that a workflow or action names, with its version as written there."""
+    """Yield each action, Python and runner with its version, from workflows and actions."""
     for pattern in (USES, PYTHON, RUNNER):
         yield from pattern.findall(text)
 
 
 def pinned_differently(texts: Iterable[str]) -> Mapping[str, set[str]]:
-    """What has more than one version, with all of them."""
+    """Return the names with several versions, and the versions."""
     versions: dict[str, set[str]] = {}
     for text in texts:
         for name, version in pins(text):
@@ -33,7 +33,7 @@ def pinned_differently(texts: Iterable[str]) -> Mapping[str, set[str]]:
     return {name: found for name, found in versions.items() if len(found) > 1}
 
 
-def test_everything_is_pinned_to_one_version_in_all_workflows() -> None:
+def test_each_action_python_and_runner_has_one_version() -> None:
     texts = [path.read_text() for path in WORKFLOWS]
     assert {"actions/checkout", "python-version", "ubuntu"} <= {name for text in texts for name, _ in pins(text)}
     assert pinned_differently(texts) == {}
@@ -49,7 +49,7 @@ def test_everything_is_pinned_to_one_version_in_all_workflows() -> None:
         ("runs-on: ubuntu-24.04", "default: ubuntu-latest", "ubuntu"),
     ],
 )
-def test_two_versions_are_refused(one: str, other: str, name: str) -> None:
+def test_two_versions_are_found(one: str, other: str, name: str) -> None:
     assert pinned_differently([one, one]) == {}
     assert pinned_differently([one, other]).keys() == {name}
 
@@ -65,14 +65,14 @@ def test_dependabot_watches_every_folder_with_pins_and_waits_a_week() -> None:
     assert all(one["cooldown"]["default-days"] >= 7 for one in config["updates"])
 
 
-def test_lock_files_name_no_place_and_a_digest_for_everything() -> None:
+def test_lock_files_have_digests_and_no_addresses() -> None:
     for path in TREE.glob("tests/npm/*/package-lock.json"):
         packages = {name: one for name, one in json.loads(path.read_text())["packages"].items() if name}
         assert packages
         assert all("resolved" not in one and one["integrity"].startswith("sha512-") for one in packages.values())
 
 
-def test_python_packages_are_pinned_in_constraints_by_equality() -> None:
+def test_constraints_pin_exact_versions() -> None:
     lines = [line for line in (TREE / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
     assert lines
     assert all("==" in line for line in lines)

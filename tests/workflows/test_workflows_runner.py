@@ -1,4 +1,4 @@
-"""Jobs and steps: which run, what they see, and what they leave."""
+"""Jobs and steps: conditions, contexts, environments and outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JOB = "runs-on: ubuntu-24.04"
 
 
 def job(name: str, script: str, *lines: str) -> str:
-    """A job with one step."""
+    """Write a job with one step."""
     return "\n".join(
         [f"  {name}:", f"    {JOB}", *(f"    {line}" for line in lines), f"    steps: [{{run: {script!r}}}]\n"]
     )
@@ -30,7 +30,7 @@ def test_jobs_run_after_those_they_need_and_see_their_outputs(run_text: RunText)
     steps: [{{id: one, run: 'echo a=7 >> "$GITHUB_OUTPUT"'}}]
 """)
     assert run.results() == {"first": ["success"], "last": ["success"]}
-    assert run.job("last").said == "got 7\n"
+    assert run.job("last").output == "got 7\n"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_jobs_run_after_those_they_need_and_see_their_outputs(run_text: RunText)
         ("if: '!cancelled()'", "success"),
     ],
 )
-def test_a_failure_skips_what_depends_on_it_at_any_distance(run_text: RunText, condition: str, result: str) -> None:
+def test_a_failure_skips_direct_and_indirect_dependents(run_text: RunText, condition: str, result: str) -> None:
     run = run_text(
         job("first", "false") + job("middle", "true", "needs: first") + job("last", "true", "needs: middle", condition)
     )
@@ -51,7 +51,7 @@ def test_a_failure_skips_what_depends_on_it_at_any_distance(run_text: RunText, c
     assert run.result == "failure"
 
 
-def test_a_job_after_one_that_always_runs_is_still_skipped_if_the_first_was_skipped(run_text: RunText) -> None:
+def test_an_indirect_skip_skips_a_job(run_text: RunText) -> None:
     run = run_text(
         job("first", "true", "if: false")
         + job("middle", "true", "needs: first", "if: always()")
@@ -61,7 +61,7 @@ def test_a_job_after_one_that_always_runs_is_still_skipped_if_the_first_was_skip
     assert run.result == "success"
 
 
-def test_steps_after_a_failure(run_text: RunText) -> None:
+def test_only_always_and_failure_steps_run_after_a_failure(run_text: RunText) -> None:
     run = run_text(f"""
   one:
     {JOB}
@@ -74,7 +74,7 @@ def test_steps_after_a_failure(run_text: RunText) -> None:
     assert [step.outcome for step in run.job("one").steps] == ["failure", "skipped", "success", "success"]
 
 
-def test_a_step_that_may_fail(run_text: RunText) -> None:
+def test_continue_on_error_of_a_step(run_text: RunText) -> None:
     run = run_text(f"""
   one:
     {JOB}
@@ -84,15 +84,15 @@ def test_a_step_that_may_fail(run_text: RunText) -> None:
           CONCLUSION: '${{{{ steps.may.conclusion }}}}'}}}}
 """)
     assert run.result == "success"
-    assert run.job("one").said == "failure success\n"
+    assert run.job("one").output == "failure success\n"
 
 
-def test_a_job_that_may_fail(run_text: RunText) -> None:
+def test_continue_on_error_of_a_job(run_text: RunText) -> None:
     run = run_text(job("one", "false", "continue-on-error: true") + job("two", "true", "needs: one"))
     assert run.results() == {"one": ["success"], "two": ["success"]}
 
 
-def test_the_nearest_environment_wins_and_a_step_can_add_to_it(run_text: RunText) -> None:
+def test_the_innermost_environment_wins_and_a_step_can_extend_it(run_text: RunText) -> None:
     run = run_text(f"""on: push
 env: {{A: workflow, B: workflow, C: workflow}}
 jobs:
@@ -105,12 +105,12 @@ jobs:
       - {{run: 'echo "$D ${{PATH%%:*}}"', env: {{E: '${{{{ env.D }}}}'}}}}
 """)
     first, _, last = run.job("one").steps
-    assert first.said == "workflow job step job\n"
-    assert last.said.startswith("added /")
-    assert last.said.endswith("/bin\n")
+    assert first.output == "workflow job step job\n"
+    assert last.output.startswith("added /")
+    assert last.output.endswith("/bin\n")
 
 
-def test_only_the_shell_that_is_named_fails_in_the_middle_of_a_pipe(run_text: RunText) -> None:
+def test_only_an_explicit_bash_has_pipefail(run_text: RunText) -> None:
     run = run_text(job("plain", "false | true") + job("named", "false | true", "defaults: {run: {shell: bash}}"))
     assert run.results() == {"plain": ["success"], "named": ["failure"]}
 
@@ -124,10 +124,10 @@ def test_working_directories(run_text: RunText) -> None:
       - {{run: mkdir sub, working-directory: .}}
       - {{run: 'echo "${{PWD##*/}}"'}}
 """)
-    assert run.job("one").said == "sub\n"
+    assert run.job("one").output == "sub\n"
 
 
-def test_outputs_of_several_lines_and_summaries(run_text: RunText) -> None:
+def test_multi_line_outputs_and_summaries(run_text: RunText) -> None:
     run = run_text(f"""
   one:
     {JOB}
@@ -144,10 +144,10 @@ def test_outputs_of_several_lines_and_summaries(run_text: RunText) -> None:
 
 
 @pytest.mark.parametrize("written", ["a line", "a<<END\\nnever ends"])
-def test_what_is_not_an_output_fails_the_step(run_text: RunText, written: str) -> None:
+def test_an_invalid_output_fails_the_step(run_text: RunText, written: str) -> None:
     run = run_text(job("one", f'printf "{written}" >> "$GITHUB_OUTPUT"'))
     assert run.result == "failure"
-    assert "Invalid" in run.job("one").said
+    assert "Invalid" in run.job("one").output
 
 
 def test_outputs_above_the_limit_fail_the_job(run_text: RunText) -> None:
@@ -160,10 +160,10 @@ def test_outputs_above_the_limit_fail_the_job(run_text: RunText) -> None:
     assert run_text(text.replace("SIZE", "500000")).result == "success"
     refused = run_text(text.replace("SIZE", "530000"))
     assert refused.result == "failure"
-    assert "1048576 is the most" in refused.job("one").error
+    assert "the limit is 1048576" in refused.job("one").error
 
 
-def test_a_matrix_of_jobs_where_the_last_that_sets_an_output_wins(run_text: RunText) -> None:
+def test_the_last_combination_that_sets_an_output_wins(run_text: RunText) -> None:
     run = run_text(f"""
   all:
     name: Cell ${{{{ matrix.id }}}}
@@ -177,12 +177,12 @@ def test_a_matrix_of_jobs_where_the_last_that_sets_an_output_wins(run_text: RunT
     {JOB}
     steps: [{{run: 'echo "$GOT"', env: {{GOT: '${{{{ needs.all.outputs.got }}}}'}}}}]
 """)
-    assert [one.name for one in run.of("all")] == ["Cell a", "Cell b", "Cell c"]
-    assert run.job("after").said == "b\n"
+    assert [one.name for one in run.jobs_at("all")] == ["Cell a", "Cell b", "Cell c"]
+    assert run.job("after").output == "b\n"
 
 
 @pytest.mark.parametrize(("fast", "last"), [("true", "cancelled"), ("false", "success")])
-def test_a_failure_ends_the_other_jobs_of_a_matrix_unless_told_not_to(run_text: RunText, fast: str, last: str) -> None:
+def test_fail_fast_cancels_the_rest_of_a_matrix(run_text: RunText, fast: str, last: str) -> None:
     run = run_text(f"""
   all:
     strategy: {{fail-fast: {fast}, max-parallel: 1, matrix: {{code: [0, 1, 0]}}}}
@@ -193,7 +193,7 @@ def test_a_failure_ends_the_other_jobs_of_a_matrix_unless_told_not_to(run_text: 
     assert run.result == "failure"
 
 
-def test_a_matrix_too_large_or_empty_is_a_job_that_never_started_and_failed(run_text: RunText) -> None:
+def test_an_oversized_or_empty_matrix_fails_the_job(run_text: RunText) -> None:
     text = """
   all:
     strategy: {matrix: '${{ fromJSON(vars.MATRIX) }}'}
@@ -211,7 +211,7 @@ def test_a_matrix_too_large_or_empty_is_a_job_that_never_started_and_failed(run_
         assert complaint in run.job("all").error
 
 
-def test_what_an_event_tells(run_text: RunText) -> None:
+def test_events_fill_the_github_context(run_text: RunText) -> None:
     text = """on:
   push: {tags: ['v*']}
   schedule: [{cron: '1 1 * * 1'}]
@@ -226,14 +226,14 @@ jobs:
           BODY: ${{ github.event.issue.body }}
           NONE: ${{ inputs.none }}
 """
-    assert run_text(text, event=push_tag("v2")).job("one").said == "push v2 tag []\n"
-    assert run_text(text, event=schedule("1 1 * * 1")).job("one").said == "schedule main branch []\n"
-    assert run_text(text, event=issue("hello")).job("one").said == "issues main branch hello[]\n"
+    assert run_text(text, event=push_tag("v2")).job("one").output == "push v2 tag []\n"
+    assert run_text(text, event=schedule("1 1 * * 1")).job("one").output == "schedule main branch []\n"
+    assert run_text(text, event=issue("hello")).job("one").output == "issues main branch hello[]\n"
     with pytest.raises(WorkflowError, match="does not start on workflow_dispatch"):
         run_text(text, event=dispatch())
 
 
-def test_inputs_of_a_run_by_hand_have_types_and_defaults(run_text: RunText) -> None:
+def test_inputs_of_a_manual_run_have_types_and_defaults(run_text: RunText) -> None:
     text = """on:
   workflow_dispatch:
     inputs:
@@ -250,8 +250,8 @@ jobs:
         env:
           A: ${{ inputs.round > 1 }} ${{ inputs.round }} ${{ inputs.only }} ${{ inputs.where }}
 """
-    assert run_text(text, event=dispatch()).job("one").said == "false 1  here\n"
-    assert run_text(text, event=dispatch(), inputs={"round": "2", "only": "x"}).job("one").said == "true 2 x here\n"
+    assert run_text(text, event=dispatch()).job("one").output == "false 1  here\n"
+    assert run_text(text, event=dispatch(), inputs={"round": "2", "only": "x"}).job("one").output == "true 2 x here\n"
     assert run_text(text, event=dispatch(), inputs={"upload": "false"}).job("one").result == "skipped"
     for wrong in ({"other": "1"}, {"round": "two"}, {"upload": "perhaps"}, {"where": "nowhere"}):
         with pytest.raises(WorkflowError):
@@ -263,20 +263,20 @@ jobs:
     [
         (job("one", "true", "needs: other"), "needs other"),
         (job("one", "true", "needs: two") + job("two", "true", "needs: one"), "need each other"),
-        (job("one", "true") + job("one", "false"), "is there twice"),
-        (job("one", "true", "container: debian"), "cannot be run here"),
-        (job("one", "true", "permissions: {content: read}"), "no permission content"),
+        (job("one", "true") + job("one", "false"), "duplicate key"),
+        (job("one", "true", "container: debian"), "container is not supported"),
+        (job("one", "true", "permissions: {content: read}"), "unknown permission content"),
         ("  one: {runs-on: ubuntu-24.04}", "needs steps"),
         (job("one", "true", "defaults: {run: {shell: pwsh}}"), "pwsh"),
         ("  one: [", "main.yml"),
     ],
 )
-def test_what_does_not_start(run_text: RunText, text: str, complaint: str) -> None:
+def test_invalid_workflows_do_not_start(run_text: RunText, text: str, complaint: str) -> None:
     with pytest.raises(WorkflowError, match=complaint):
         run_text(text)
 
 
-def test_what_a_job_says_of_itself_is_recorded(run_text: RunText) -> None:
+def test_job_settings_are_recorded(run_text: RunText) -> None:
     run = run_text(f"""on: push
 concurrency: {{group: 'all-${{{{ github.ref_name }}}}', cancel-in-progress: false}}
 jobs:
@@ -299,7 +299,7 @@ jobs:
     assert one.permissions == {"contents": "write"}
 
 
-def test_a_job_without_permissions_has_no_token_and_steps_that_are_given_one_are_known(run_text: RunText) -> None:
+def test_a_job_without_permissions_has_no_token_and_steps_that_see_one_are_recorded(run_text: RunText) -> None:
     steps = """
     runs-on: ubuntu-24.04
     steps:
@@ -309,12 +309,12 @@ def test_a_job_without_permissions_has_no_token_and_steps_that_are_given_one_are
     run = run_text(
         f"  none:{steps}  some:\n    permissions: {{contents: read}}{steps}", settings={"secrets": {"OTHER": "key"}}
     )
-    assert run.job("none").said == "[]\n[key]\n"
+    assert run.job("none").output == "[]\n[key]\n"
     assert [step.saw_token for step in run.job("none").steps] == [False, False]
     assert [step.saw_token for step in run.job("some").steps] == [True, False]
 
 
-def test_counting_evaluates_everything_and_runs_nothing(run_text: RunText) -> None:
+def test_unexecuted_jobs_evaluate_expressions_and_run_nothing(run_text: RunText) -> None:
     text = f"""
   all:
     strategy: {{matrix: {{id: [a, b]}}}}

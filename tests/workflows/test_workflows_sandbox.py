@@ -1,4 +1,4 @@
-"""The sandbox: what a step cannot reach, and what is known of what it tried."""
+"""The sandbox limits what a step reaches, and records its attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP = "  one: {{runs-on: u, steps: [{{run: {!r}}}]}}\n"
 
 
 @pytest.mark.parametrize("program", STAND_INS)
-def test_a_program_that_reaches_outside_is_recorded_and_not_run(run_text: RunText, program: str) -> None:
+def test_a_program_that_would_leave_the_sandbox_is_only_recorded(run_text: RunText, program: str) -> None:
     run = run_text(STEP.format(f"{program} install 'two words'"))
     (call,) = run.calls(program)
     assert run.result == "success"
@@ -22,23 +22,23 @@ def test_a_program_that_reaches_outside_is_recorded_and_not_run(run_text: RunTex
     assert call.job == "one"
 
 
-def test_a_stand_in_answers_as_the_test_says(run_text: RunText) -> None:
+def test_a_fake_program_prints_the_text_of_the_test(run_text: RunText) -> None:
     run = run_text(STEP.format("gh api x | grep -c answer && git diff"), settings={
         "stand_ins": {"gh": 'echo "answer to $1"', "git": "exit 1"},
     })  # fmt: skip
     assert run.result == "failure"
-    assert run.job("one").said == "1\n"
+    assert run.job("one").output == "1\n"
     assert [call.argv[1] for call in run.calls("git")] == ["diff"]
 
 
-def test_a_program_that_is_not_named_is_not_there(run_text: RunText) -> None:
+def test_an_unlisted_program_is_not_found(run_text: RunText) -> None:
     run = run_text(STEP.format("perl -v"))
     assert run.result == "failure"
-    assert "perl: command not found" in run.job("one").said
+    assert "perl: command not found" in run.job("one").output
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the network away")
-def test_there_is_no_network_but_loopback(run_text: RunText) -> None:
+def test_only_the_loopback_network_exists(run_text: RunText) -> None:
     run = run_text("""
   one:
     runs-on: u
@@ -48,10 +48,10 @@ def test_there_is_no_network_but_loopback(run_text: RunText) -> None:
           python3 -c 'import socket as s; a = s.create_server(("127.0.0.1", 0)); s.create_connection(a.getsockname())'
 """)
     assert run.result == "success"
-    assert run.job("one").said == "1\n"
+    assert run.job("one").output == "1\n"
 
 
-def test_home_temporary_folder_and_environment_are_of_this_job_alone(
+def test_home_temporary_folder_and_environment_belong_to_one_job(
     run_text: RunText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEAK", "leaked")
@@ -62,22 +62,22 @@ def test_home_temporary_folder_and_environment_are_of_this_job_alone(
         + "  two: {needs: one, runs-on: u, steps: [{run: 'test ! -e ~/a && test ! -e c'}]}\n",
         settings={"environ": {"GIVEN": "given"}},
     )
-    assert run.result == "success", run.said()
-    assert run.job("one").said.startswith("[] given\n")
-    assert str(Path.home()) not in run.job("one").said
+    assert run.result == "success", run.output()
+    assert run.job("one").output.startswith("[] given\n")
+    assert str(Path.home()) not in run.job("one").output
 
 
-def test_a_checkout_is_a_copy_without_what_git_ignores(run_text: RunText, tree: Path) -> None:
+def test_a_checkout_copies_files_that_git_does_not_ignore(run_text: RunText, tree: Path) -> None:
     (tree / ".gitignore").write_text("ignored\n")
     (tree / "ignored").write_text("")
     (tree / "kept").write_text("as it was")
     checkout = "{uses: actions/checkout@0000000000000000000000000000000000000000}"
     run = run_text(f"  one: {{runs-on: u, steps: [{checkout}, {{run: 'ls; echo other > kept'}}]}}\n")
-    assert run.job("one").said == "kept\n"
+    assert run.job("one").output == "kept\n"
     assert (tree / "kept").read_text() == "as it was"
 
 
-def test_the_factory_of_a_checkout_runs_its_own_source_and_installs_nothing(tree: Path, tmp_path: Path) -> None:
+def test_the_factory_in_a_checkout_runs_its_own_source_without_installing(tree: Path, tmp_path: Path) -> None:
     (tree / "factory").write_text("#!/bin/sh\n")
     (tree / "src").mkdir()
     copy_tree(tree, tmp_path / "copy")

@@ -61,7 +61,7 @@ def parse_output_path(text: str) -> Path:
 
 def _plot_file(text: str) -> Path:
     if Path(text).suffix not in SUFFIXES:
-        raise argparse.ArgumentTypeError(f"must end in {' or '.join(SUFFIXES)}: {text!r}")
+        raise argparse.ArgumentTypeError(f"not the name of a {' or '.join(SUFFIXES)} file: {text!r}")
     return parse_output_path(text)
 
 

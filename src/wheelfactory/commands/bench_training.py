@@ -18,6 +18,15 @@ from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, requir
 from wheelfactory.gpu.validate.report import as_hardware
 
 _BACKENDS = ("ck", "triton")
+_MEANINGS = {
+    "batch_size": "sequences in a batch",
+    "seq_len": "tokens in a sequence",
+    "d_model": "width of the model",
+    "n_heads": "attention heads of a layer",
+    "n_layers": "transformer layers",
+    "warmup_steps": "untimed steps at the start",
+    "timed_steps": "timed steps",
+}
 _SMALL = (1, 128, 64, 2, 2, 1, 5)
 """Sizes that a CPU trains in seconds, in the order of `SIZES`."""
 
@@ -28,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=PRESETS, help="take missing sizes from this preset (default: mi300x)")
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
-        parser.add_argument(_option(name), type=positive_int, metavar="N", help=presets)
+        parser.add_argument(_option(name), type=positive_int, metavar="N", help=f"{_MEANINGS[name]} ({presets})")
     parser.add_argument(
         "--dtype",
         choices=("bfloat16", "float16"),

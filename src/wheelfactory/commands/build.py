@@ -57,7 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true) or flash-attention-amd; print the path of each wheel."""
-    started = time.time()
+    started = time.time()  # first: --budget includes reading the matrix and preparing images
     cache, dest = prepare_cache(options, environ), as_directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
         with log_to_stderr():
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     scope = read_scope(options, started)
     matrix, host = load_matrix(options.matrix), read_host(environ)
     cells, local_build = _cells_to_build(options, environ, matrix, host)
-    remove_scratch(dest)
+    remove_scratch(dest)  # leftovers of a killed run
     paths = []
     with open_executor(
         options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache

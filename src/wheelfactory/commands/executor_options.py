@@ -101,6 +101,7 @@ def open_executor(
     with open_containers(
         engine, options.memory, slim=options.slim, matrix=matrix, machine=host, cache=cache
     ) as executor:
+        # auto: Triton wheels need no ROCm, so they do not wait for an image
         yield executor if options.executor == "docker" else PerBackendExecutor(executor, local)
 
 

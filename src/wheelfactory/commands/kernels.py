@@ -73,11 +73,11 @@ def _file(text: str) -> Path:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Compile a kernel set or one shard, merge its shards, or download it; print the path of the archive."""
-    started = time.time()
+    started = time.time()  # first: --budget includes reading the matrix and preparing images
     _check_combinations(options)
     matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
     kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
-    remove_scratch(dest)
+    remove_scratch(dest)  # leftovers of a killed run
     if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
         with log_to_stderr():

@@ -135,7 +135,7 @@ def _cell_entry(matrix: Matrix, host: Host, environ: Environ, cell: Cell) -> dic
     }
 
 
-@cache
+@cache  # connecting is slow, and the answer is the same for every cell
 def _has_engine(host: str, runtime: str) -> bool:
     # imported late: takes a third of a second, and only cells that do not build here need it
     from wheelfactory.build.container.engine import connect_engine

@@ -193,6 +193,7 @@ def _add_wheels(
 ) -> Sequence[WheelRow]:
     """Stage or publish the additions and missing dependencies; return the staged rows or all published rows."""
     filenames = [row.filename for row, _ in additions]
+    # copying into a directory takes seconds; only uploads to GitHub need a progress display
     silent = isinstance(publisher, DirectoryPublisher)
     with nullcontext() if silent else log_to_stderr():
         missing = fetch_missing_dependencies(dependencies, publisher, filenames, cache=cache, environ=environ)

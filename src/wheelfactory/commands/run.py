@@ -60,7 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with an index; print install commands."""
-    started = time.time()
+    started = time.time()  # first: --budget includes reading the matrix and preparing images
     extended = tuple(parse_extended(options.extended))
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cells = select_cells(expand(matrix), options.only)
@@ -71,6 +71,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
         ) as executor,
     ):
+        # under the lock, so these are leftovers of a killed run
         remove_scratch(publisher.folder)
         remove_scratch(cache)
         worklist = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)

@@ -48,7 +48,7 @@ def _collect_set(set_jobs: SetJobs, folder: Path, host: ArchiveHost) -> Collecte
     if not set_jobs.shards:
         error = RunAgainError("compile not started", set_jobs.id, "its shards exceed the jobs of one run")
         return CollectedSet(set_jobs, SetState.PENDING, error)
-    shards = find_archives(folder, set_jobs.id)
+    shards = find_archives(folder, set_jobs.id)  # contains the archive of an unsplit set, which stays
     try:
         with scratch_dir(folder) as stores:
             archive = merge_set(folder, set_jobs.id, stores)

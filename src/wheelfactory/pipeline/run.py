@@ -108,9 +108,10 @@ def run_worklist(
     failure of one wheel does not stop the others. Raises `PublishError` if the release is damaged.
     """
     fallback = find_missing_fallback(publisher) if worklist.to_build else None
-    count = len(worklist.to_verify) + len(worklist.to_build) + (fallback is not None) + 1
+    count = len(worklist.to_verify) + len(worklist.to_build) + (fallback is not None) + 1  # 1: the index
     with Steps(count) as steps, scratch_dir(cache) as scratch:
         if worklist.to_build:
+            # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
         pipeline = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
         # flash-attention-amd may fail, for example where no CPU torch exists: no cell depends on it
@@ -258,6 +259,7 @@ def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequenc
                 executor.stop()
                 kill_running()
             raise
+    # in matrix order: report and exit code must not depend on which thread ends first
     order = [cell.id for cell in cells]
     return sorted(failures, key=lambda failure: order.index(failure.name))
 

@@ -197,16 +197,16 @@ def test_a_training_takes_no_notice_of_the_users_autotune_variable(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("training", "--d-model", "100", "--n-heads", "3"), "no whole head dim: --d-model 100 and --n-heads 3"),
-        (("attention", "--heads", "8", "--kv-heads", "3"), "heads in unequal groups: 8 heads, 3 of keys and values"),
+        (("training", "--d-model", "100", "--n-heads", "3"), "--n-heads does not divide --d-model: --d-model 100"),
+        (("attention", "--heads", "8", "--kv-heads", "3"), "--kv-heads does not divide --heads: 8 query heads, 3"),
         (("attention", "--seqlens", "128,none"), "bad arguments: argument --seqlens: not a number from 1 to 999999"),
         (("attention", "--implementations", "fast"), "bad arguments: argument --implementations: not one of flash-at"),
-        (("training", "--output-json", "gpu/torch.py/a.json"), "bad arguments: argument --output-json: nothing can be"),
+        (("training", "--output-json", "gpu/torch.py/a.json"), "bad arguments: argument --output-json: cannot write in"),
         (
             ("attention", "--plot", "gpu/torch.py/new/a.svg"),
-            "bad arguments: argument --plot: nothing can be written in",
+            "bad arguments: argument --plot: cannot write in",
         ),
-        (("training", "--output-json", "."), "bad arguments: argument --output-json: it is a directory: '.'"),
+        (("training", "--output-json", "."), "bad arguments: argument --output-json: is a directory: '.'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], error: str) -> None:
@@ -264,7 +264,7 @@ def test_whoever_runs_a_triton_wheel_on_nvidia_is_told_of_the_test_mode(
     shown = cli("bench", "attention", "--python", gpu.python, *LENGTHS, *options)
     assert shown.code == FAILED
     assert "flash-attn, 128, 256 tokens: failed: KeyError: " in shown.out
-    assert ("in a test mode only: --non-amd-gpu" in shown.err) is is_told
+    assert ("only in test mode: add --non-amd-gpu" in shown.err) is is_told
 
 
 def test_the_cpu_is_given_no_preset(cli: Cli, tmp_path: Path) -> None:
@@ -272,10 +272,10 @@ def test_the_cpu_is_given_no_preset(cli: Cli, tmp_path: Path) -> None:
     shown = cli("bench", "training", "--python", cpu.python, "--preset", "default", "--batch-size", 1, "--seq-len", 64)
     assert (shown.code, shown.out, cpu.calls) == (BAD_INPUT, "", [])
     first, second = shown.err.splitlines()
-    assert first.startswith("error: the presets are for a GPU: torch of ")
+    assert first.startswith("error: the presets need a GPU: the torch of ")
     missing = "--d-model, --n-heads, --n-layers, --warmup-steps, --timed-steps"
-    assert first.endswith(f"has none, and these sizes are not given: {missing}")
-    line = second.removeprefix("hint: give all of them: wheelfactory ").split()
+    assert first.endswith(f"has none, and these sizes are missing: {missing}")
+    line = second.removeprefix("hint: set all of them: wheelfactory ").split()
     assert cli(*line, "--python", cpu.python).code == FAILED  # that line is taken; nothing is installed
     assert [call["device"] for call in cpu.calls] == ["cpu", "cpu"]
 
@@ -285,7 +285,7 @@ def test_the_cpu_is_not_given_the_whole_sweep(cli: Cli, tmp_path: Path) -> None:
     shown = cli("bench", "attention", "--python", cpu.python)
     assert (shown.code, shown.out, cpu.calls) == (BAD_INPUT, "", [])
     first, second = shown.err.splitlines()
-    assert first.startswith("error: the whole sweep is for a GPU: torch of ")
-    line = second.removeprefix("hint: say which lengths to time on the CPU: wheelfactory ").split()
+    assert first.startswith("error: the default sequence lengths need a GPU: the torch of ")
+    line = second.removeprefix("hint: name shorter lengths for the CPU: wheelfactory ").split()
     cli(*line, "--python", cpu.python)
     assert cpu.calls[0]["config"]["seqlens"] == [128, 256, 512]
