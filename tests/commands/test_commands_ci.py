@@ -153,7 +153,7 @@ def test_gather_leaves_out_the_cells_of_a_set_that_nobody_compiled_and_says_so(d
     shown = gather(desk)
     assert (shown.code, shown.outputs["count"], shown.outputs["later"]) == (DONE, "1", "false")
     assert f"{CK_SET}: failed" in shown.err
-    assert "no shards to join" in shown.err
+    assert "no shards to merge" in shown.err
 
 
 def test_gather_counts_rounds_and_takes_no_number_beyond_the_last(desk: Desk) -> None:

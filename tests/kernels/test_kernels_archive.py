@@ -77,7 +77,7 @@ def test_a_shard_has_its_own_objects_and_not_those_of_others_that_this_machine_c
     names = ["fmha_fwd_d64", "fmha_fwd_d128"]
     assert sorted(read_archive_manifest(pack_archive(store, SET, tmp_path, "1/2", names)).objects) == sorted(names)
 
-    with pytest.raises(BuildError, match="kernel set is not whole: 1 of 3 sources have no object: fmha_other"):
+    with pytest.raises(BuildError, match="incomplete kernel set: 1 of 3 sources have no object: fmha_other"):
         pack_archive(store, SET, tmp_path, "1/2", [*names, "fmha_other"])
 
 
@@ -104,13 +104,13 @@ def test_a_part_that_lacks_nothing_is_the_whole(store: Store, archive: Path, tmp
 
 
 def test_a_part_of_nothing_is_not_packed(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="nothing to pack"):
+    with pytest.raises(BuildError, match="no objects to pack"):
         pack_archive(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2", ["x_api"], partial=True)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a\n", "ä", "a" * 101])
 def test_a_set_id_that_is_no_file_name_is_refused(store: Store, tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="not a name for a kernel set"):
+    with pytest.raises(InputError, match="invalid kernel set id"):
         pack_archive(store, name, tmp_path / "out", None)
 
 
@@ -161,7 +161,7 @@ def test_an_archive_with_one_damaged_object_does_not_pass_the_check(archive: Pat
     members = members_of(archive.read_bytes())
     archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
-    with pytest.raises(InputError, match="the object of fmha_fwd_d128 is not what its sha256 says"):
+    with pytest.raises(InputError, match="the object of fmha_fwd_d128 does not match its sha256"):
         verify_archive(archive)
 
 
@@ -190,7 +190,7 @@ def test_a_set_that_is_not_whole_is_not_packed_as_one(tmp_path: Path) -> None:
 
 
 def test_nothing_is_not_packed(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="nothing to pack"):
+    with pytest.raises(BuildError, match="no objects to pack"):
         pack_archive(fill(tmp_path / "kernels", {}), SET, tmp_path / "out", "1/2")
 
 
@@ -201,7 +201,7 @@ def test_a_corrupt_object_is_named_and_nothing_is_packed(tmp_path: Path, content
     path = store.object_path("fmha_fwd_d128")
     path.unlink() if content is None else path.write_bytes(content)
 
-    with pytest.raises(BuildError, match=r"corrupt object: .*fmha_fwd_d128\.o") as caught:
+    with pytest.raises(BuildError, match=r"damaged object: .*fmha_fwd_d128\.o") as caught:
         pack_archive(store, SET, tmp_path / "out", None)
 
     assert "compile fmha_fwd_d128 again" in caught.value.hint
@@ -333,49 +333,49 @@ def objects_as(**options: Any) -> Callable[[bytes], bytes]:
 
 FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "it was cut short"),
-    "gzip": (lambda _: b"\x1f\x8b\x08" + bytes(50), "zstandard stream is damaged or none"),
-    "zip": (lambda _: b"PK\x03\x04" + bytes(50), "zstandard stream is damaged or none"),
-    "a plain tar": (unpacked, "zstandard stream is damaged or none"),
-    "no tar inside": (lambda _: packed(b"x" * 2000), "it is no tar archive inside"),
+    "gzip": (lambda _: b"\x1f\x8b\x08" + bytes(50), "not a valid zstandard stream"),
+    "zip": (lambda _: b"PK\x03\x04" + bytes(50), "not a valid zstandard stream"),
+    "a plain tar": (unpacked, "not a valid zstandard stream"),
+    "no tar inside": (lambda _: packed(b"x" * 2000), "it contains no valid tar archive"),
     "an empty tar": (lambda _: packed(), "it ends before its last member"),
     "an empty frame": (lambda _: packed(end=b""), "it ends before its last member"),
     "a skippable frame": (lambda _: struct.pack("<II", 0x184D2A50, 4) + b"abcd", "it ends before its last member"),
-    "two frames": (lambda archive: archive * 2, "there is something behind its end"),
-    "more behind": (lambda archive: archive + b"\0", "there is something behind its end"),
+    "two frames": (lambda archive: archive * 2, "it has data behind its end"),
+    "more behind": (lambda archive: archive + b"\0", "it has data behind its end"),
     "more members": (
         lambda archive: repacked([*members_of(archive), ("objects/x", b"")]),
-        "there is something behind its last member",
+        "it has data behind its last member",
     ),
-    "more zeros": (lambda archive: packed(unpacked(archive)), "there is something behind its"),
+    "more zeros": (lambda archive: packed(unpacked(archive)), "it has data behind its"),
     "no end": (lambda archive: packed(unpacked(archive)[:-1024], end=b""), "it ends before its last member"),
-    "manifest not first": (lambda archive: repacked(members_of(archive)[1:]), "it begins with objects/"),
-    "no manifest": (lambda _: repacked([("a.o", b"")]), "it begins with a.o"),
+    "manifest not first": (lambda archive: repacked(members_of(archive)[1:]), "its first member is objects/"),
+    "no manifest": (lambda _: repacked([("a.o", b"")]), "its first member is a.o"),
     "a manifest of nothing": (lambda _: repacked([MANIFEST]), "damaged kernel manifest"),
     "a manifest that is no JSON": (lambda _: repacked([("manifest.json", b"\xff")]), "damaged kernel manifest"),
     "a deep manifest": (lambda _: repacked([("manifest.json", b"[" * 100_000)]), "damaged kernel manifest"),
     "a huge manifest": (lambda _: packed(member("manifest.json", b"{}", size=1 << 32)), "its manifest has 4294967296"),
-    "a manifest below 0": (lambda _: packed(member("manifest.json", b"{}", size=-5)), "size below 0"),
+    "a manifest below 0": (lambda _: packed(member("manifest.json", b"{}", size=-5)), "negative size"),
     "a link": (objects_as(kind=tarfile.SYMTYPE), "is a symbolic link"),
     "a hard link": (objects_as(kind=tarfile.LNKTYPE), "is a hard link"),
     "a device": (objects_as(kind=tarfile.CHRTYPE), "is a device"),
     "a folder": (objects_as(kind=tarfile.DIRTYPE), "is a folder"),
-    "a long name": (objects_as(name="a" * 200), "of a kind that is not taken"),
-    "a pax header": (objects_as(kind=tarfile.XHDTYPE), "of a kind that is not taken"),
-    "a name that leaves": (objects_as(name="objects/../../x"), "objects/../../x of 0 bytes stands in it instead of"),
-    "an absolute name": (objects_as(name="/etc/x"), "/etc/x of 0 bytes stands in it instead of"),
-    "another size": (objects_as(content=b"12"), "of 2 bytes stands in it instead of"),
-    "a huge size": (objects_as(size=1 << 62), "bytes stands in it instead of"),
+    "a long name": (objects_as(name="a" * 200), "of an unsupported type"),
+    "a pax header": (objects_as(kind=tarfile.XHDTYPE), "of an unsupported type"),
+    "a name that leaves": (objects_as(name="objects/../../x"), "objects/../../x of 0 bytes where its manifest has"),
+    "an absolute name": (objects_as(name="/etc/x"), "/etc/x of 0 bytes where its manifest has"),
+    "another size": (objects_as(content=b"12"), "of 2 bytes where its manifest has"),
+    "a huge size": (objects_as(size=1 << 62), "bytes where its manifest has"),
     "swapped objects": (
         lambda archive: repacked([members_of(archive)[place] for place in (0, 2, 1, 3, 4)]),
-        "stands in it instead of",
+        "where its manifest has",
     ),
     "an object twice": (
         lambda archive: repacked([members_of(archive)[place] for place in (0, 1, 1, 2, 3, 4)]),
-        "stands in it instead of",
+        "where its manifest has",
     ),
     "rubbish between": (
         lambda archive: packed(member(*members_of(archive)[0])[:-1] + b"x"),
-        "there is something between its members",
+        "it has data between its members",
     ),
 }
 
@@ -402,38 +402,44 @@ def objects(**changes: Any) -> dict[str, Any]:
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
     "another format": ({"format": 2}, "format 1"),
-    "another key": ({"key": "0" * 64}, "its key is not that of its parts"),
-    "other parts": ({"parts": {"compiler": "other"}}, "its key is not that of its parts"),
+    "another key": ({"key": "0" * 64}, "its key does not match its parts"),
+    "other parts": ({"parts": {"compiler": "other"}}, "its key does not match its parts"),
     "no list of sources": ({"sources": "abc"}, "not a kernel set"),
     "a source outside": ({"sources": ["../x"]}, "not a kernel set"),
-    "a source twice": ({"sources": ["a", "a"]}, "its sources are not sorted, or one is there twice"),
-    "sources not sorted": ({"sources": ["b", "a"]}, "its sources are not sorted, or one is there twice"),
-    "another source": ({"sources": ["a"]}, "no object of the set: 'fmha_bwd_d128'"),
-    "more": ({"more": 1}, "it does not say what a manifest says, or more"),
-    "a set outside": ({"set": "../x"}, "the name of its set cannot be one"),
-    "a set that is no text": ({"set": 1}, "the name of its set cannot be one"),
+    "a source twice": ({"sources": ["a", "a"]}, "its sources are not sorted and unique"),
+    "sources not sorted": ({"sources": ["b", "a"]}, "its sources are not sorted and unique"),
+    "another source": ({"sources": ["a"]}, "an object is invalid or not of this set: 'fmha_bwd_d128'"),
+    "more": ({"more": 1}, "its fields are not"),
+    "a set outside": ({"set": "../x"}, "its kernel set id is invalid"),
+    "a set that is no text": ({"set": 1}, "its kernel set id is invalid"),
     "a shard of fewer": ({"shard": "3/2"}, "the last N/N"),
     "a shard outside": ({"shard": "../x"}, "not a shard"),
-    "a shard in other words": ({"shard": "01/2"}, "its shard is not written such as 2/8"),
-    "a shard that is no text": ({"shard": 1}, "its shard is not written such as 2/8"),
-    "a shard of unknown sources": ({"shard": "1/2"}, "it does not name the sources of its shard"),
-    "a shard of other sources": ({"shard": "1/2", "wanted": ["a"]}, "it does not name the sources of its shard"),
-    "a shard of no text": ({"shard": "1/2", "wanted": [["x"]]}, "it does not name the sources of its shard"),
-    "a shard in disorder": ({"shard": "1/2", "wanted": ["x_api", "fmha_fwd_d64"]}, "its shard are not sorted"),
-    "a source of a shard twice": ({"shard": "1/2", "wanted": ["x_api", "x_api"]}, "or one is there twice"),
-    "objects of another shard": ({"shard": "1/2", "wanted": ["x_api"]}, "no object of the set: 'fmha_bwd_d128'"),
-    "a whole set with a shard": ({"wanted": ["x_api"]}, "it is of a whole set, and names the sources of a shard"),
+    "a shard in other words": ({"shard": "01/2"}, "its shard is not of the form 2/8"),
+    "a shard that is no text": ({"shard": 1}, "its shard is not of the form 2/8"),
+    "a shard of unknown sources": ({"shard": "1/2"}, "its list of shard sources is invalid"),
+    "a shard of other sources": ({"shard": "1/2", "wanted": ["a"]}, "its list of shard sources is invalid"),
+    "a shard of no text": ({"shard": "1/2", "wanted": [["x"]]}, "its list of shard sources is invalid"),
+    "a shard in disorder": ({"shard": "1/2", "wanted": ["x_api", "fmha_fwd_d64"]}, "its shard sources are not sorted"),
+    "a source of a shard twice": ({"shard": "1/2", "wanted": ["x_api", "x_api"]}, "not sorted and unique"),
+    "objects of another shard": (
+        {"shard": "1/2", "wanted": ["x_api"]},
+        "an object is invalid or not of this set: 'fmha_bwd_d128'",
+    ),
+    "a whole set with a shard": ({"wanted": ["x_api"]}, "it lists shard sources, but is the archive of a whole set"),
     "other totals": ({"totals": {"objects": 5, "size": 1, "cpu_s": 1, "peak_mib": 1, "cached": 0}}, "its totals"),
-    "no objects": ({"objects": []}, "it has no objects by source"),
-    "an object of nothing": ({"objects": {"x_api": None}}, "no object of the set: 'x_api'"),
-    "a sha256 outside": ({"objects": objects(sha256="../x")}, "no object of the set: 'x_api'"),
-    "a size below 0": ({"objects": objects(size=-1)}, "no object of the set: 'x_api'"),
-    "a size too large": ({"objects": objects(size=1 << 33)}, "x_api has 8589934592 bytes, more than"),
-    "no costs": ({"objects": objects(cpu_s=None)}, "no object of the set: 'x_api'"),
-    "costs that are no number": ({"objects": objects(cpu_s=float("nan"))}, "no object of the set: 'x_api'"),
+    "no objects": ({"objects": []}, "its objects are not a JSON object keyed by source"),
+    "an object of nothing": ({"objects": {"x_api": None}}, "an object is invalid or not of this set: 'x_api'"),
+    "a sha256 outside": ({"objects": objects(sha256="../x")}, "an object is invalid or not of this set: 'x_api'"),
+    "a negative size": ({"objects": objects(size=-1)}, "an object is invalid or not of this set: 'x_api'"),
+    "a size too large": ({"objects": objects(size=1 << 33)}, "x_api has 8589934592 bytes, the limit is"),
+    "no costs": ({"objects": objects(cpu_s=None)}, "an object is invalid or not of this set: 'x_api'"),
+    "costs that are no number": (
+        {"objects": objects(cpu_s=float("nan"))},
+        "an object is invalid or not of this set: 'x_api'",
+    ),
     "two sizes of a content": (
         {"objects": {**objects(), "fmha_fwd_d64": objects(size=2)["x_api"]}},
-        "one content has two sizes: fmha_fwd_d64",
+        "two sizes for one sha256: fmha_fwd_d64",
     ),
 }
 
@@ -464,7 +470,7 @@ def claiming(size: int, content: bytes) -> bytes:
 def test_a_small_archive_of_much_is_not_read_for_a_check(tmp_path: Path) -> None:
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
-    with pytest.raises(InputError, match="more than 200 times its size"):
+    with pytest.raises(InputError, match="over 200 times its size"):
         verify_archive(tmp_path / "a.tar.zst")
 
 
@@ -473,7 +479,7 @@ def test_a_small_archive_of_much_is_refused_before_it_fills_the_disk(tmp_path: P
 
     found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
-    assert "it would unpack to 134217728 bytes, more than 200 times its size" in found
+    assert "it would unpack to 134217728 bytes, over 200 times its size" in found
     assert not (tmp_path / "kernels").exists()
 
 

@@ -69,7 +69,7 @@ def test_other_bytes_are_refused_and_what_is_there_stays(
 ) -> None:
     before = kept.read_bytes()
     archive.write_bytes(b"other")
-    with pytest.raises(PublishError, match="another archive is on the shelf"):
+    with pytest.raises(PublishError, match="the archive host has another archive of this name"):
         shelf.upload(NAME, archive)
     assert kept.read_bytes() == before
 
@@ -94,7 +94,7 @@ def test_an_archive_that_is_gone_can_be_put_again(shelf: DirectoryArchiveHost, k
 
 def test_what_was_changed_on_the_shelf_is_not_taken(shelf: DirectoryArchiveHost, kept: Path, dest: Path) -> None:
     kept.write_bytes(kept.read_bytes() + b"x")
-    with pytest.raises(PublishError, match="not what was put on the shelf"):
+    with pytest.raises(PublishError, match="damaged archive on the archive host"):
         shelf.download(NAME, dest)
     assert list(dest.iterdir()) == []
 
@@ -129,7 +129,7 @@ def test_a_set_is_taken_under_the_name_that_builds_find_it_by(
 
 
 def test_a_set_that_is_not_kept_is_told_with_the_command_that_makes_it(shelf: DirectoryArchiveHost, dest: Path) -> None:
-    with pytest.raises(FactoryError, match=f"kernel set is not on the shelf: {NAME}") as refused:
+    with pytest.raises(FactoryError, match=f"no archive of this kernel set on the archive host: {NAME}") as refused:
         download_set(shelf, NAME, SET, dest)
     assert refused.value.exit_code == 1
     assert f"wheelfactory kernels {SET}" in refused.value.hint
@@ -153,7 +153,7 @@ def test_what_is_not_the_whole_set_is_not_taken(
     if renamed:
         path = path.rename(path.with_name(path.name.replace(set_id, renamed)))
     shelf.upload(NAME, path)
-    with pytest.raises(InputError, match="not the kernel set that was asked for"):
+    with pytest.raises(InputError, match="unexpected archive on the archive host"):
         download_set(shelf, NAME, SET, dest)
     assert list(dest.iterdir()) == []
 

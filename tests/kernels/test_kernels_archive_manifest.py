@@ -58,7 +58,7 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
         parts = {"a": parts}
     document = json.loads(ArchiveManifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
 
-    with pytest.raises(InputError, match="damaged kernel manifest: here: its parts are nested too deeply"):
+    with pytest.raises(InputError, match="damaged kernel manifest: here: its key parts are nested too deeply"):
         parse_archive_manifest(json.dumps(document).encode(), "here")
 
 

@@ -86,8 +86,8 @@ def test_kernels_other_than_plan_lists_are_refused_by_both_commands_and_nothing_
     listed = SourceList((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
     write_source_list(listed, load_matrix(site.matrix).flash_attn["2.8.3"].source_pin, machine.cache)
     told = (
-        "error: the build compiles other kernels than `wheelfactory plan` lists: "
-        f"1 missing: fmha_bwd_d256_bf16_7; 1 surplus: {SMALL_KERNELS[0]}\n",
+        "error: this build and `wheelfactory plan` list different kernels: "
+        f"1 missing: fmha_bwd_d256_bf16_7; 1 unplanned: {SMALL_KERNELS[0]}\n",
         "OPT_DIM",
     )
     refused(site.kernels(machine), BUILD_FAILED, *told)
@@ -145,7 +145,7 @@ def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site)
 
 def test_a_shard_that_is_absent_is_named_by_join_and_compiled_by_build(site: Site) -> None:
     shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
-    refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "kernel set is not whole", "2/2")
+    refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "incomplete kernel set", "2/2")
 
     builder = site.machine("three")
     path_of(site.build(builder, "--kernels", site.archives))
@@ -211,7 +211,7 @@ def test_a_part_by_another_compiler_is_told_and_all_is_compiled(site: Site) -> N
     machine = site.machine("two")
     done = site.kernels(machine)
     path_of(done)
-    assert f"{part.name} is of another key and ignored: flags: " in done.stderr
+    assert f"{part.name} its key differs: flags: " in done.stderr
     assert len(machine.compiled()) == KERNELS
     assert part.exists()
 
@@ -232,7 +232,10 @@ def test_a_shard_that_is_there_is_not_compiled_and_setup_does_not_run(site: Site
 def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kernel(site: Site) -> None:
     release = site.folder / "release"
     refused(
-        site.kernels(site.machine("zero"), "--download", str(release)), FAILED, "kernel set is not on the shelf", SET
+        site.kernels(site.machine("zero"), "--download", str(release)),
+        FAILED,
+        "no archive of this kernel set on the archive host",
+        SET,
     )
 
     for index in (1, 2):
@@ -240,7 +243,7 @@ def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kern
     joined = path_of(site.kernels(site.machine("gather"), "--merge", "--upload", str(release)))
     again = site.kernels(site.machine("again"), "--merge", "--upload", str(release))
     assert path_of(again) == joined
-    assert "already on the shelf" in again.stderr
+    assert "already stored" in again.stderr
     shutil.rmtree(site.archives)
 
     builder = site.machine("builder")
@@ -280,7 +283,7 @@ def test_a_kill_loses_what_was_being_compiled_and_nothing_else(site: Site) -> No
 def test_a_folder_without_an_archive_of_the_set_is_refused_before_setup_runs(site: Site) -> None:
     site.archives.mkdir()
     machine = site.machine("one")
-    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no kernel archive", SET)
+    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no archive of this kernel set", SET)
     assert machine.compiled() == []
 
 
@@ -288,7 +291,7 @@ def test_an_archive_of_another_key_is_refused_with_what_differs(site: Site) -> N
     path_of(site.kernels(site.machine("one"), HIPCC_COMPILE_FLAGS_APPEND="--offload-compress"))
     machine = site.machine("two")
     done = site.build(machine, "--kernels", site.archives)
-    refused(done, BUILD_FAILED, "kernel archive of another key", "flags:", "with --offload-compress")
+    refused(done, BUILD_FAILED, "the kernel archive was compiled differently", "flags:", "with --offload-compress")
     assert machine.compiled() == []
 
 

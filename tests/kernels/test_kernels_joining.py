@@ -36,7 +36,7 @@ def far(folder: Path) -> str:
     """What is said of how far the shards are."""
     with pytest.raises(RunAgainError) as later:
         merge_set(folder, SET, folder.parent / "kernels")
-    assert later.value.what == "kernel set is not whole yet"
+    assert later.value.what == "incomplete kernel set"
     assert later.value.exit_code == 6
     assert later.value.hint
     return later.value.which
@@ -70,7 +70,7 @@ def test_where_all_shards_are_there_in_part_it_is_said_of_each(folder: Path) -> 
 
 def test_a_shard_of_which_there_is_nothing_is_named_too(folder: Path) -> None:
     pack(folder, "2/2", objects=1)
-    assert far(folder) == "shard 1/2: none; shard 2/2: 1 of 2 kernels"
+    assert far(folder) == "shard 1/2: no kernel; shard 2/2: 1 of 2 kernels"
 
 
 def test_a_set_that_was_not_cut_and_is_there_in_part(folder: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_set_that_was_not_cut_and_is_there_in_part(folder: Path) -> None:
 
 def test_a_missing_shard_of_which_there_is_no_part_is_an_error_as_ever(folder: Path) -> None:
     pack(folder, "2/2")
-    with pytest.raises(BuildError, match=r"kernel set is not whole: 2 of 4 .* no archive of shard 1/2"):
+    with pytest.raises(BuildError, match=r"incomplete kernel set: 2 of 4 .* no archive of shard 1/2"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_part_is_told_and_counts_for_nothing(folder: Path, caplog: pyt
     pack(folder, "1/2", objects=1)
     broken = pack(folder, "2/2", objects=1)
     broken.write_bytes(b"")
-    assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: none"
+    assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: no kernel"
     assert str(broken) in caplog.text
 
 
@@ -121,11 +121,11 @@ def test_a_whole_set_that_is_damaged_is_refused(folder: Path) -> None:
 def test_whole_sets_of_two_compilers_are_not_chosen_from(folder: Path) -> None:
     pack(folder, None, objects=4)
     pack(folder, None, objects=4, key=OTHER)
-    with pytest.raises(InputError, match="no shards to join"):
+    with pytest.raises(InputError, match="no shards to merge"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
 def test_nothing_to_join_is_refused_with_the_command_that_makes_it(folder: Path) -> None:
-    with pytest.raises(InputError, match="no shards to join") as refused:
+    with pytest.raises(InputError, match="no shards to merge") as refused:
         merge_set(folder, SET, folder.parent / "kernels")
     assert "--shard 1/N" in refused.value.hint

@@ -66,11 +66,11 @@ def make_hungry_project(folder: Path, *, all_mib: int | None = None) -> Project:
 
 def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.CompletedProcess[str]:
     """Run what torch would start, under the limit."""
-    project.order(jobs=JOBS).write(project.root / "order.json")
+    project.order(jobs=JOBS).write(project.root / "request.json")
     settings = {
         "HIPCC_LOG": str(project.log),
         "HIPCC_DOES": f"cd {project.root}; {HIPCC_DOES}",
-        REQUEST_VARIABLE: str(project.root / "order.json"),
+        REQUEST_VARIABLE: str(project.root / "request.json"),
     }
     return subprocess.run(
         limit.command(*command),
@@ -117,7 +117,7 @@ def test_one_that_finds_no_room_alone_is_named_and_the_build_ends(tmp_path: Path
     project = make_hungry_project(tmp_path, all_mib=3000)
     done = run(project, limit, *OURS)
     assert done.returncode == NOT_LINKED
-    refused = json.loads((project.root / "report.json").read_text())
-    assert refused["what"] == "a compile was killed for want of memory though it ran alone"
+    refused = json.loads((project.root / "result.json").read_text())
+    assert refused["what"] == "out of memory for one compile alone"
     assert re.fullmatch(r"fmha_\w+, when it had 2\d{3} MiB", refused["which"])
     assert 3 <= len((project.root / "tries").read_text().split()) <= 2 * JOBS

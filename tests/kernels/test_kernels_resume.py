@@ -115,7 +115,7 @@ def test_a_part_that_was_given_the_name_of_the_whole_is_found_out(
     assert find_complete_archive(folder, SET, "1/2", kernels) is None
     assert not list(folder.iterdir())
     assert sorted(objects(kernels)) == sorted(NAMES[:2])
-    assert "kernel archive under another name" in caplog.text
+    assert "misnamed kernel archive" in caplog.text
 
 
 def test_the_archive_of_another_set_under_the_name_of_this_one_is_found_out(
@@ -165,7 +165,7 @@ def test_a_part_of_another_key_is_told_with_what_differs(
     taken = unpack_partial_archives(folder, SET, "1/2", kernels)
     assert objects(kernels) == {}
     log_ignored_archives(taken, KEY)
-    assert "is of another key and ignored: flags: " in caplog.text
+    assert "its key differs: flags: " in caplog.text
 
 
 def test_a_part_of_the_same_key_is_not_told(

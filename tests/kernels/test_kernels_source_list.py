@@ -94,7 +94,7 @@ def test_a_kept_census_that_is_something_else_is_taken_again(tmp_path: Path, kep
     release = release_of(tmp_path)
     write_source_list(SourceList(("old",), 1), release.source_pin, tmp_path)
     assert list_sources("9", release, tmp_path, os.environ).sources == ("old",)
-    (path,) = (tmp_path / "census").iterdir()
+    (path,) = (tmp_path / "source-lists").iterdir()
     path.write_text(kept)
     assert list_sources("9", release, tmp_path, os.environ).sources == MADE
 
@@ -111,12 +111,12 @@ def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
     git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     assert list_planned_sources("9", release, tmp_path, os.environ) == ()
-    assert "not compared with what plan lists" in caplog.text
+    assert "cannot list the kernel sources" in caplog.text
 
 
 def test_nothing_is_left_in_the_cache_beside_it(tmp_path: Path) -> None:
     list_sources("9", release_of(tmp_path), tmp_path, os.environ)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["census", "sources"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source-lists", "sources"]
 
 
 def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
@@ -141,7 +141,7 @@ def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
     ],
 )
 def test_a_setup_py_that_does_not_say_is_an_error(setup: str, why: str) -> None:
-    with pytest.raises(SourceError, match="which kernel sources") as refused:
+    with pytest.raises(SourceError, match="cannot list the kernel sources") as refused:
         parse_generator_commands(setup, "9")
     assert why in str(refused.value)
 
@@ -154,7 +154,7 @@ def test_a_generator_that_fails_or_makes_nothing_is_an_error(tmp_path: Path, gen
     release = release_of(tmp_path, generate=generate)
     with pytest.raises(SourceError, match=error):
         list_sources("9", release, tmp_path, os.environ)
-    assert not (tmp_path / "census").exists()
+    assert not (tmp_path / "source-lists").exists()
 
 
 def test_sources_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:

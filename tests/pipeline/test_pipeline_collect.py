@@ -28,8 +28,8 @@ SETS = {
 }
 JOINED: Mapping[str, Path | FactoryError] = {
     "whole": Path("whole.tar.zst"),
-    "part": RunAgainError("kernel set is not whole yet", "shard 1/1: 3 of 8 kernels", "go on"),
-    "broken": BuildError("kernel set is not whole", "2 of 8 sources have no object", "compile what is missing"),
+    "part": RunAgainError("incomplete kernel set", "shard 1/1: 3 of 8 kernels", "go on"),
+    "broken": BuildError("incomplete kernel set", "2 of 8 sources have no object", "compile what is missing"),
 }
 
 

@@ -363,7 +363,7 @@ def test_where_no_plain_build_is_kept_and_none_may_be_made_nothing_is_said_of_th
     given = small_machine(tmp_path / "cache")
     given["cache"] = tmp_path / "empty"
     path = wheel(tmp_path)
-    with pytest.raises(BuildError, match="there is no plain build to compare with") as error:
+    with pytest.raises(BuildError, match="missing plain wheel to compare with") as error:
         verify(path, TRITON, gates=PUBLISH_GATES, may_build=False, **given)
     assert "`wheelfactory verify`" in error.value.hint
 

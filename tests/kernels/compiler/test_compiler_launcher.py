@@ -53,7 +53,7 @@ def test_it_ends_as_the_compiler_ends(work: Work) -> None:
 
 
 def test_a_compiler_that_is_not_there_is_told_by_name(work: Work) -> None:
-    assert work.launch() == (127, f"error: cannot run: {work.hipcc}: No such file or directory\n")
+    assert work.launch() == (127, f"error: cannot start the compiler: {work.hipcc}: No such file or directory\n")
 
 
 @pytest.mark.parametrize(

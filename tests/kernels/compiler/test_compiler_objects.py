@@ -146,8 +146,8 @@ def test_after_an_object_that_could_not_be_kept_no_other_is_compiled(
     def keep(store: Store, built: Path, entry: ObjectRecord) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
-    monkeypatch.setattr(Store, "keep", keep)
+    monkeypatch.setattr(Store, "save_object", keep)
     objects = work.compile(LIGHT, HEAVY)
     assert objects.error == f"{work.store.folder}: Disk quota exceeded"
-    assert capsys.readouterr().err == f"error: not kept: {LIGHT}: Disk quota exceeded\n"
+    assert capsys.readouterr().err == f"error: cannot save object: {LIGHT}: Disk quota exceeded\n"
     assert not (work.folder / f"{HEAVY}.o").exists()

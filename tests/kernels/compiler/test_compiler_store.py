@@ -83,8 +83,8 @@ def changed(**values: Any) -> bytes:
         (changed(format=2), "format 1"),
         (changed(parts=[]), "not a kernel set"),
         (changed(sources="abc"), "not a kernel set"),
-        (changed(key="0" * 64), "its key is not that of its parts"),
-        (changed(parts={**KEY.parts, "flags": []}), "its key is not that of its parts"),
+        (changed(key="0" * 64), "its key does not match its parts"),
+        (changed(parts={**KEY.parts, "flags": []}), "its key does not match its parts"),
     ],
     ids=["empty", "deep", "a list", "another format", "parts", "sources", "another key", "other parts"],
 )
@@ -207,10 +207,10 @@ def test_a_line_that_is_no_entry_is_ignored(store: Store, line: bytes) -> None:
 APPEND = """
 import sys
 from pathlib import Path
-from wheelfactory.kernels.compiler.store import Finished, SetKey, Store
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 store = Store(Path(sys.argv[1]), SetKey({}, ()))
 for number in range(500):
-    store.record(Finished(f"{sys.argv[2]}_{number}", ("gfx942",) * 20, "0" * 64, 1, 1.0, 1, 1.0, 1.0, False))
+    store.append_record(ObjectRecord(f"{sys.argv[2]}_{number}", ("gfx942",) * 20, "0" * 64, 1, 1.0, 1, 1.0, 1.0, False))
 """
 
 
