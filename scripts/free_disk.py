@@ -52,36 +52,36 @@ def free_disk(root, environ):
     if environ.get("RUNNER_ENVIRONMENT") != "github-hosted":
         return ["not a GitHub-hosted runner: nothing removed"]
     root = os.path.realpath(root)
-    places = {os.path.join(root, name.lstrip("/")): name for name in UNUSED}
-    existing = [place for place in places if os.path.isdir(place)]
-    skipped = {place: reason for place in existing if (reason := _why_kept(place))}
+    paths = {os.path.join(root, name.lstrip("/")): name for name in UNUSED}
+    existing = [path for path in paths if os.path.isdir(path)]
+    skipped = {path: reason for path in existing if (reason := _why_kept(path))}
     before = shutil.disk_usage(root).free
     with ThreadPoolExecutor(4) as pool:  # threads, because removing files mostly waits for the disk
-        gone = dict(pool.map(_remove, [place for place in existing if place not in skipped]))
+        results = dict(pool.map(_remove, [path for path in existing if path not in skipped]))
     lines = [
-        f"{'removed' if gone[place] else 'partly removed'}  {name} ({UNUSED[name]})"
-        for place, name in places.items()
-        if place in gone
+        f"{'removed' if results[path] else 'partly removed'}  {name} ({UNUSED[name]})"
+        for path, name in paths.items()
+        if path in results
     ]
-    lines += [f"skipped  {places[place]} ({reason})" for place, reason in skipped.items()]
+    lines += [f"skipped  {paths[path]} ({reason})" for path, reason in skipped.items()]
     after = shutil.disk_usage(root).free
     return [*lines, f"freed {(after - before) / _GB:.1f} GB; {after / _GB:.1f} GB are free now"]
 
 
-def _why_kept(place):
+def _why_kept(path):
     """Why an existing folder must not be removed, or ""."""
-    if os.path.realpath(place) != place:
+    if os.path.realpath(path) != path:
         return "a link"
     inside = (sys.executable, sys.prefix, sys.base_prefix, __file__)
-    if any(os.path.realpath(path).startswith(place + os.sep) for path in inside):
+    if any(os.path.realpath(file).startswith(path + os.sep) for file in inside):
         return "contains the running Python"
     return ""
 
 
-def _remove(place):
+def _remove(path):
     """Remove a folder without following links; return it, and whether it is gone."""
-    shutil.rmtree(place, ignore_errors=True)
-    return place, not os.path.lexists(place)
+    shutil.rmtree(path, ignore_errors=True)
+    return path, not os.path.lexists(path)
 
 
 if __name__ == "__main__":

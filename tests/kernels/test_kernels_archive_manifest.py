@@ -37,11 +37,11 @@ def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
         ("a\nb", "b", "a\\nb, other b"),
     ],
 )
-def test_a_part_that_differs_is_named_with_both_values(one: Any, other: Any, found: str) -> None:
+def test_a_different_part_is_listed_with_both_values(one: Any, other: Any, found: str) -> None:
     assert diff_key_parts({"part": one, "same": 1}, {"part": other, "same": 1}) == [f"part: {found}"]
 
 
-def test_of_a_part_with_parts_only_those_that_differ_are_named() -> None:
+def test_only_different_subparts_are_listed() -> None:
     one = {"environment": {"A": "1", "B": "2"}}
     other = {"environment": {"B": "3", "C": "4"}}
 

@@ -205,7 +205,7 @@ def _pip(
     hint: str = DEFAULT_HINT,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    kept = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
+    pip_environ = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
     pip = (sys.executable, "-m", "pip", "--python", environment.python)
     options = ("--quiet", "--disable-pip-version-check", "--no-input")
-    capture([*pip, command, *options, *arguments], environ={**kept, **(environ or {})}, hint=hint)
+    capture([*pip, command, *options, *arguments], environ={**pip_environ, **(environ or {})}, hint=hint)

@@ -129,8 +129,8 @@ class LocalExecutor(Executor):
         """Nothing to do: programs here are children of the caller and end with it."""
 
 
-def _run_here(errand: BuildCommand, part: ProgressPart) -> str:
-    return run_logged(errand.argv, errand.log, environ=errand.environ, part=part, deadline=errand.deadline)
+def _run_here(command: BuildCommand, part: ProgressPart) -> str:
+    return run_logged(command.argv, command.log, environ=command.environ, part=part, deadline=command.deadline)
 
 
 @dataclass(frozen=True)

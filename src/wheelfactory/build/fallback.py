@@ -82,13 +82,13 @@ def read_fallback_project() -> FallbackProject:
 
     Raises `InputError` if a file is missing, or pyproject.toml lacks a key.
     """
-    stated = _read_project_table(FALLBACK_SOURCES / "pyproject.toml")
+    table = _read_project_table(FALLBACK_SOURCES / "pyproject.toml")
     package = FALLBACK_SOURCES / "src" / PACKAGE
     files = [*package.rglob("*.py"), package / "py.typed"]  # setuptools packages only these
     return FallbackProject(
-        version=stated.version,
-        requires_python=stated.requires_python,
-        requires=stated.dependencies,
+        version=table.version,
+        requires_python=table.requires_python,
+        requires=table.dependencies,
         build_files={name: _read(FALLBACK_SOURCES / name) for name in _BUILD_FILES},
         members={path.relative_to(package.parent).as_posix(): _read(path) for path in files},
     )
@@ -111,10 +111,10 @@ def _read_project_table(path: Path) -> _ProjectTable:
     pairs = [line.partition(" = ") for line in section.splitlines()]
     hint = f"it needs {', '.join(_KEYS)} in [project], each on one line"
     try:
-        stated = {name: json.loads(value) for name, _, value in pairs if name in _KEYS}
+        table = {name: json.loads(value) for name, _, value in pairs if name in _KEYS}
     except ValueError as error:
         raise InputError("cannot read flash-attention-amd", f"{path}: {error}", hint) from None
-    return parse_model(_ProjectTable, stated, InputError("cannot read flash-attention-amd", str(path), hint))
+    return parse_model(_ProjectTable, table, InputError("cannot read flash-attention-amd", str(path), hint))
 
 
 ZIP_EPOCH = 315532800
@@ -124,15 +124,15 @@ ZIP_EPOCH = 315532800
 def build_fallback(project: FallbackProject, folder: Path, cache: Path) -> Path:
     """Build the wheel into `folder`, or copy it from the cache. Raises `BuildError`."""
     content = "\n".join([project.identity, *build_requirements()])
-    kept, path = cache / "raw" / content_key(content) / project.filename, folder / project.filename
-    if not kept.is_file():
-        _build_into_cache(project, kept, cache)
+    cached, path = cache / "raw" / content_key(content) / project.filename, folder / project.filename
+    if not cached.is_file():
+        _build_into_cache(project, cached, cache)
     with atomic_path(path) as written:
-        shutil.copyfile(kept, written)
+        shutil.copyfile(cached, written)
     return path
 
 
-def _build_into_cache(project: FallbackProject, kept: Path, cache: Path) -> None:
+def _build_into_cache(project: FallbackProject, cached: Path, cache: Path) -> None:
     environment = make_build_environment(cache)
     logger.info("building %s", FALLBACK_NAME)
     with scratch_dir(cache) as scratch:
@@ -142,5 +142,5 @@ def _build_into_cache(project: FallbackProject, kept: Path, cache: Path) -> None
             raise BuildError(
                 "the build made an unexpected wheel", raw.name, f"expected {project.filename}: check its pyproject.toml"
             )
-        with atomic_path(kept) as written:
+        with atomic_path(cached) as written:
             rewrite_wheel(raw, scratch).replace(written)

@@ -86,12 +86,14 @@ def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str
     that upstream's setup.py refuses.
     """
     promised = matrix.archs(cell)
-    named = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", requested)))
-    wanted = named or (detected if cell.backend is Backend.CK else ())
-    refused = [arch for arch in wanted if arch not in promised]
+    requested_archs = tuple(dict.fromkeys(re.findall(r"[^;,\s]+", requested)))
+    chosen = requested_archs or (detected if cell.backend is Backend.CK else ())
+    refused = [arch for arch in chosen if arch not in promised]
     if refused:
         origin = (
-            "PYTORCH_ROCM_ARCH requests it (rocm/pytorch images set it)" if named else "this machine's GPU has it"
+            "PYTORCH_ROCM_ARCH requests it (rocm/pytorch images set it)"
+            if requested_archs
+            else "this machine's GPU has it"
         )
         triton, other = matrix.flash_attn[cell.flash_attn].triton, ""
         if cell.backend is Backend.CK and triton and all(arch in triton.archs for arch in refused):
@@ -102,7 +104,7 @@ def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str
             f"{origin}; supported: {';'.join(promised)}{other}",
         )
     # Triton compiles on the user's machine, so its wheel is always for all archs
-    return wanted if wanted and cell.backend is Backend.CK else promised
+    return chosen if chosen and cell.backend is Backend.CK else promised
 
 
 def default_jobs(cores: int, free_gib: float) -> int:

@@ -45,7 +45,7 @@ class SetupExtras:
     deadline: float | None = None
 
 
-def run_setup(setup: SetupRun, log: Path, handed: SetupExtras, part: ProgressPart) -> RawWheel:
+def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, part: ProgressPart) -> RawWheel:
     """Run setup.py, with its output in `log`, and return the wheel.
 
     Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked,
@@ -53,7 +53,7 @@ def run_setup(setup: SetupRun, log: Path, handed: SetupExtras, part: ProgressPar
     """
     raw, source = setup.scratch / "raw", unpack_source(setup.source, setup.scratch / "source")
     log.parent.mkdir(parents=True, exist_ok=True)
-    errand = BuildCommand(
+    command = BuildCommand(
         name=log.stem,
         argv=(str(BUILD_SCRIPT),),
         environ={
@@ -64,15 +64,15 @@ def run_setup(setup: SetupRun, log: Path, handed: SetupExtras, part: ProgressPar
             "BUILD_PYTHON": str(setup.build_host.python),
             "SOURCE_DATE_EPOCH": str(setup.source.epoch),
             "PYTHONNOUSERSITE": "1",
-            **handed.environ,
+            **extras.environ,
         },
         log=log,
-        reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, source, *handed.reads),
-        writes=(setup.scratch, *handed.writes),
-        deadline=handed.deadline,
+        reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, source, *extras.reads),
+        writes=(setup.scratch, *extras.writes),
+        deadline=extras.deadline,
     )
     logger.info("running setup.py, log in %s", log)
-    wheels = setup.build_host.run(errand, part).splitlines()
+    wheels = setup.build_host.run(command, part).splitlines()
     if len(wheels) != 1:
         raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {log}")
     probed = raw / "toolchain.json"

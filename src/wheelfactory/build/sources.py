@@ -129,13 +129,13 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
     """Check out a tag or commit with its submodules, and return its commit id and time."""
 
     # never the repository of a hook that runs this, and never a prompt for credentials
-    kept = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES}
+    git_environ = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES}
 
     def call(*arguments: str) -> str:
         return capture(
             ["git", *arguments],
             failure=SourceError,
-            environ={**kept, "GIT_TERMINAL_PROMPT": "0"},
+            environ={**git_environ, "GIT_TERMINAL_PROMPT": "0"},
             cwd=tree,
             hint="check the repository and the tag in matrix.yaml, and the network",
         ).strip()

@@ -99,7 +99,9 @@ def require_complete(expected: Collection[str], have: Container[str], note: str 
     if missing:
         which = f"{len(missing)} of {len(expected)} sources have no object: {shorten_names(missing)}{note}"
         raise IncompleteSetError(
-            "incomplete kernel set", which, "run the same compile commands again: they compile only missing kernels"
+            "incomplete kernel set",
+            which,
+            "run the same compile commands again: they compile only missing kernels",
         )
 
 
@@ -149,9 +151,9 @@ def verify_archive(path: Path) -> ArchiveManifest:
     with _open_archive(path) as stream:
         manifest = _read_manifest(stream, path)
         _require_sane_size(manifest, path)
-        for same in manifest.group_by_content():
-            if not _read_object_into(stream, same[0], len):
-                raise DamagedStreamError(f"the object of {same[0].source} does not match its sha256")
+        for duplicates in manifest.group_by_content():
+            if not _read_object_into(stream, duplicates[0], len):
+                raise DamagedStreamError(f"the object of {duplicates[0].source} does not match its sha256")
         stream.read_end()
     return manifest
 
@@ -170,17 +172,19 @@ def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
         with _report_write_errors(store.folder), scratch_dir(store.folder) as scratch:
             store.create()
             known = store.read_records()
-            for same in manifest.group_by_content():
-                new = [entry for entry in same if not _has_object(store, known.get(entry.source), entry)]
-                if not _unpack_object(stream, store, same[0], new, scratch / "object"):
+            for duplicates in manifest.group_by_content():
+                new = [entry for entry in duplicates if not _has_object(store, known.get(entry.source), entry)]
+                if not _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
                     damaged += [entry.source for entry in new]
         stream.read_end()
     return UnpackResult(store, tuple(sorted(damaged)))
 
 
 def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -> bool:
-    kept = store.object_path(entry.source)
-    return known is not None and known.sha256 == entry.sha256 and kept.is_file() and file_sha256(kept) == entry.sha256
+    stored = store.object_path(entry.source)
+    return (
+        known is not None and known.sha256 == entry.sha256 and stored.is_file() and file_sha256(stored) == entry.sha256
+    )
 
 
 def _read_object_into(stream: ArchiveStream, first: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
@@ -262,4 +266,6 @@ def _report_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         which = f"{error.filename or path} ({error.strerror})"
-        raise FactoryError("cannot write kernels", which, "free disk space, then run the same command again") from None
+        raise FactoryError(
+            "cannot write kernels", which, "free disk space, then run the same command again"
+        ) from None

@@ -55,15 +55,15 @@ class DirectoryArchiveHost:
 
     def upload(self, name: str, archive: Path) -> None:
         """See `ArchiveHost.upload`."""
-        stored, digest, place = self._find_record(name), file_sha256(archive), self._archive_folder(name)
+        stored, digest, archive_folder = self._find_record(name), file_sha256(archive), self._archive_folder(name)
         if stored == (digest, archive.name):
             return
         if stored:
             hint = "a stored archive is never replaced: use it (wheelfactory kernels SET --download)"
-            which = f"{place / stored[1]} differs from {archive}"
+            which = f"{archive_folder / stored[1]} differs from {archive}"
             raise PublishError("the archive host has another archive of this name", which, hint)
-        _copy(archive, place / archive.name, digest)
-        write_atomic(place / _CHECKSUM_FILE, f"{digest}  {archive.name}\n".encode())
+        _copy(archive, archive_folder / archive.name, digest)
+        write_atomic(archive_folder / _CHECKSUM_FILE, f"{digest}  {archive.name}\n".encode())
 
     def download(self, name: str, folder: Path) -> Path | None:
         """See `ArchiveHost.download`."""

@@ -187,8 +187,8 @@ def _parse_objects(document: Any, sources: frozenset[str]) -> dict[str, ObjectRe
 
 
 def _require_packable(manifest: ArchiveManifest) -> None:
-    for same in manifest.group_by_content():
-        if len({entry.size for entry in same}) > 1:
-            raise ValueError(f"two sizes for one sha256: {same[0].source}")
-        if same[0].size > _MAX_OBJECT_BYTES:
-            raise ValueError(f"{same[0].source} has {same[0].size} bytes, the limit is {_MAX_OBJECT_BYTES}")
+    for duplicates in manifest.group_by_content():
+        if len({entry.size for entry in duplicates}) > 1:
+            raise ValueError(f"two sizes for one sha256: {duplicates[0].source}")
+        if duplicates[0].size > _MAX_OBJECT_BYTES:
+            raise ValueError(f"{duplicates[0].source} has {duplicates[0].size} bytes, the limit is {_MAX_OBJECT_BYTES}")

@@ -61,9 +61,9 @@ def compile_kernels(
         recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
         release = matrix.flash_attn[cell.flash_attn]
         source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
-        place = executor.prepare_host(cell, part)
+        build_host = executor.prepare_host(cell, part)
         with scratch_dir(cache) as scratch:
-            setup = SetupRun(recipe, source, place, scratch)
+            setup = SetupRun(recipe, source, build_host, scratch)
             extras = setup_env(
                 setup,
                 kernel_set.id,
@@ -73,10 +73,10 @@ def compile_kernels(
                 planned=list_planned_sources(cell.flash_attn, release, cache, environ),
             )
             log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-            result, late = _compile(setup, extras, kernels, log, part)
+            result, time_error = _compile(setup, extras, kernels, log, part)
         store = Store.open(kernels, result.key)
         log_ignored_archives(resumed, store.key)
-        archive = _pack_result(store, kernel_set.id, folder, shard_name, result.sources, late)
+        archive = _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
     remove_partial_archive(archive)
     return archive
 
@@ -107,17 +107,17 @@ def _compile(
 
 
 def _pack_result(
-    store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str], late: RunAgainError | None
+    store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str], time_error: RunAgainError | None
 ) -> Path:
     """Pack the objects of a compile. Raises `RunAgainError`, which names the archive, if it is partial."""
     done = store.read_records().keys() & set(names)
-    if late is None or len(done) == len(names):
+    if time_error is None or len(done) == len(names):
         return pack_archive(store, set_id, folder, shard, names)
     if not done:
-        raise late
+        raise time_error
     path = pack_archive(store, set_id, folder, shard, names, partial=True)
     raise RunAgainError(
-        late.what,
+        time_error.what,
         f"{len(done)} of {len(names)} kernels are compiled and packed: {path}",
         "run the same command again, here or on another machine with this file in its --dest",
     )

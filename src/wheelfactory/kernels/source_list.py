@@ -46,13 +46,13 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
     `environ` is the clean environment for git, PyPI and the generator. Raises `SourceError` if the sources cannot be
     fetched, or the generator commands cannot be read from setup.py.
     """
-    known = (
+    cached = (
         _read_list(_list_path(cache, release.source_pin))
         if release.sdist or (release.git and release.git.commit)
         else None
     )
-    if known:
-        return known
+    if cached:
+        return cached
     source = fetch_source(version, release, cache / "sources", environ)
     source_list = _generate_sources(version, source, cache, environ)
     write_source_list(source_list, source.identity, cache)
@@ -85,11 +85,11 @@ def _read_list(path: Path) -> SourceList | None:
     """Read a cached list; None if it is missing, damaged or of another format."""
     try:
         document = json.loads(path.read_bytes())
-        known, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
+        is_current, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    sound = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
-    return SourceList(tuple(sources), size) if known and sound and sources else None
+    is_valid = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
+    return SourceList(tuple(sources), size) if is_current and is_valid and sources else None
 
 
 def _generate_sources(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:

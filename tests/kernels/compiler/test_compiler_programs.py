@@ -76,9 +76,7 @@ def small_disk(tmp_path: Path, skip: Callable[[str], NoReturn]) -> Iterator[Path
     subprocess.run(["umount", folder], check=True)
 
 
-def test_when_the_store_is_full_it_says_so_keeps_what_it_has_and_goes_on_with_more_room(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_store_is_an_error_and_the_next_run_resumes(small_disk: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path, kernels=small_disk)
     large = "flags=\"$flags $(head -c 300000 /dev/zero | tr '\\0' x)\""
     code, _ = project.run(project.order(jobs=1), HIPCC_DOES=large)
@@ -99,9 +97,7 @@ def test_when_the_store_is_full_it_says_so_keeps_what_it_has_and_goes_on_with_mo
 
 
 @pytest.mark.parametrize(("shard", "allowed"), [("", False), ("1/1", True)], ids=["link", "shard"])
-def test_a_link_that_linux_would_not_start_is_refused_before_anything_is_compiled(
-    tmp_path: Path, shard: str, allowed: bool
-) -> None:
+def test_a_link_with_too_many_arguments_is_refused_before_compiling(tmp_path: Path, shard: str, allowed: bool) -> None:
     """setup.py, which links, may give a program 512 KiB: its environment fits, and no flags and objects beside it."""
     project = make_project(tmp_path)
     project.order(shard=shard).write(project.root / "request.json")

@@ -48,34 +48,34 @@ class ResourceShare:
 
 
 def container_options(
-    engine: Engine, errand: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]
+    engine: Engine, command: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]
 ) -> dict[str, Any]:
     """The SDK's options for the container of a command: mounts, limits and permissions.
 
     No network, no capabilities, no environment of this machine. `devices` are GPU device files; `run` is the run's
     folder, which labels the container for cleanup.
     """
-    given, memory = [str(device) for device in devices], int(share.memory_gib * (1 << 30))
-    reads = [path for path in dict.fromkeys(errand.reads) if path not in errand.writes]
+    device_paths, memory = [str(device) for device in devices], int(share.memory_gib * (1 << 30))
+    reads = [path for path in dict.fromkeys(command.reads) if path not in command.writes]
     security = ["no-new-privileges", "label=disable"]  # label=disable: SELinux would hide mounted folders
     return {
-        "command": list(errand.argv),
-        "environment": dict(errand.environ),
+        "command": list(command.argv),
+        "environment": dict(command.environ),
         "mounts": [
             *(Mount(str(path), str(path), type="bind", read_only=True) for path in reads),
-            *(Mount(str(path), str(path), type="bind") for path in errand.writes),
+            *(Mount(str(path), str(path), type="bind") for path in command.writes),
         ],
         "user": engine.user,
-        "working_dir": "/tmp",  # noqa: S108 - in the container, which nobody else uses
+        "working_dir": "/tmp",  # noqa: S108 - of the container, not of this machine
         "network_mode": "none",
         "cap_drop": ["ALL"],
         "labels": {RUN_LABEL: str(run)},
-        "security_opt": [*security, "seccomp=unconfined"] if given else security,
+        "security_opt": [*security, "seccomp=unconfined"] if device_paths else security,
         **engine.extra_options,
         # a rootless engine may be unable to set limits
         **({"mem_limit": memory, "memswap_limit": memory} if engine.limits_memory else {}),
         **({"nano_cpus": int(share.cores * 1e9)} if engine.limits_cores else {}),
-        **(_gpu_options(given) if given else {}),
+        **(_gpu_options(device_paths) if device_paths else {}),
     }
 
 
@@ -88,23 +88,23 @@ def _gpu_options(devices: Sequence[str]) -> dict[str, Any]:
 
 
 def run_in_container(
-    engine: Engine, tag: str, run: Path, share: ResourceShare, errand: BuildCommand, part: ProgressPart
+    engine: Engine, tag: str, run: Path, share: ResourceShare, command: BuildCommand, part: ProgressPart
 ) -> str:
     """Run a program in a new container of an image, return its stdout, and remove the container.
 
     Raises `BuildError`, which distinguishes lack of memory, a kill from outside and a failed program, and
     `RunAgainError` at the deadline.
     """
-    name, printed = f"{Path(errand.argv[0]).name} in {tag}", bytearray()
+    name, printed = f"{Path(command.argv[0]).name} in {tag}", bytearray()
     devices = [device for device in GPU_DEVICES if device.exists()] if GPU_DEVICES[0].exists() else []
-    with errand.log.open("w", encoding="utf-8") as log:
-        log.write(f"+ {shlex.join(errand.argv)} # in {tag}\n")
+    with command.log.open("w", encoding="utf-8") as log:
+        log.write(f"+ {shlex.join(command.argv)} # in {tag}\n")
         log.flush()
         try:
-            with _container(engine, tag, container_options(engine, errand, share, run, devices)) as container:
+            with _container(engine, tag, container_options(engine, command, share, run, devices)) as container:
                 output = engine.client.api.attach(str(container.id), stream=True, demux=True)
                 container.start()
-                with deadline_timer(errand.deadline, partial(_kill, container)) as was_ended:
+                with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
                     last = log_output(_lines(output, printed), log, part)
                 status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
                 container.reload()
@@ -112,9 +112,9 @@ def run_in_container(
         except ENGINE_ERRORS as error:
             raise engine_error(error, name) from None
     if was_ended():
-        raise deadline_error(errand.name)
+        raise deadline_error(command.name)
     if status:
-        raise _failed(name, status, share if starved else None, errand.log, last)
+        raise _failed(name, status, share if starved else None, command.log, last)
     return printed.decode(errors="replace")
 
 
@@ -141,8 +141,8 @@ def _failed(name: str, status: int, starved: ResourceShare | None, log: Path, la
 
 
 @contextmanager
-def _container(engine: Engine, tag: str, wanted: Mapping[str, Any]) -> Iterator[Container]:
-    container = engine.client.containers.create(tag, **wanted)
+def _container(engine: Engine, tag: str, options: Mapping[str, Any]) -> Iterator[Container]:
+    container = engine.client.containers.create(tag, **options)
     try:
         yield container
     finally:

@@ -83,10 +83,10 @@ class ContainerExecutor:
             ninja=python.parent / "ninja",
             ccache="ccache",
             environ={
-                "HOME": "/tmp",  # noqa: S108 - in the container; the caller's user has no home there
+                "HOME": "/tmp",  # noqa: S108 - of the container; the caller's user has no home there
                 "PATH": f"{python.parent}:{PurePosixPath(dockerfile.rocm)}/bin:{_SYSTEM_PATH}",
                 "ROCM_PATH": dockerfile.rocm,
-                "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - the same in every container, so wheels hold no other
+                "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - compilers embed it, so it is the same for all wheels
             },
             run=partial(run_in_container, self.engine, dockerfile.tag, self.run, self.share),
         )

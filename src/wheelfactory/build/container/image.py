@@ -93,10 +93,10 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: Progres
         )
         with log.open("w", encoding="utf-8") as file:
             for event in events:
-                said = _COLOUR.sub("", str(event.get("stream") or event.get("error") or ""))
-                file.write(said)
-                last.extend(line for line in said.splitlines() if line.strip())
-                if match := _STEP.match(said):
+                text = _COLOUR.sub("", str(event.get("stream") or event.get("error") or ""))
+                file.write(text)
+                last.extend(line for line in text.splitlines() if line.strip())
+                if match := _STEP.match(text):
                     part(int(match[1]) - 1, int(match[2]), "building the image")
                 if "error" in event:
                     raise _failed(dockerfile.tag, str(event["error"]), list(last), log)

@@ -151,8 +151,8 @@ class Measurement:
             return None
         texts = (entry.source, entry.compiler, *entry.archs)
         numbers = (entry.cpu_s, entry.peak_mib, entry.size)
-        sound = all(isinstance(text, str) for text in texts) and all(map(_is_amount, numbers)) and entry.archs
-        return entry if sound else None
+        is_valid = all(isinstance(text, str) for text in texts) and all(map(_is_amount, numbers)) and entry.archs
+        return entry if is_valid else None
 
 
 def _is_amount(value: object) -> bool:

@@ -60,9 +60,10 @@ class Edge:
 
 def read_edges(ninja: str, folder: Path) -> list[Edge]:
     """Read the compiles of the build.ninja in a folder, as ninja itself parses it."""
-    said = subprocess.run([ninja, "-t", "compdb"], cwd=folder, stdout=subprocess.PIPE, check=True).stdout
+    compdb = subprocess.run([ninja, "-t", "compdb"], cwd=folder, stdout=subprocess.PIPE, check=True).stdout
     return [
-        Edge(entry["command"], str(folder / entry["file"]), str(folder / entry["output"])) for entry in json.loads(said)
+        Edge(entry["command"], str(folder / entry["file"]), str(folder / entry["output"]))
+        for entry in json.loads(compdb)
     ]
 
 

@@ -24,13 +24,13 @@ def compile_command(
     """The command that compiles a kernel in its `source_root`, and the environment to run it in."""
     hipcc, arguments = argv[0], argv[1:]
     root, rocm = flags.source_root(source), flags.rocm_root(hipcc)
-    kept = [
+    kept_flags = [
         *flags.kernel_flags(arguments, root, rocm, disable_early_inline=disable_early_inline),
         *flags.appended_flags(environ),
     ]
     output = os.path.abspath(arguments[arguments.index("-o") + 1])
-    left = {name: value for name, value in environ.items() if name != flags.APPEND_VARIABLE}
-    return flags.kernel_command(hipcc, kept, source, output), left
+    remaining = {name: value for name, value in environ.items() if name != flags.APPEND_VARIABLE}
+    return flags.kernel_command(hipcc, kept_flags, source, output), remaining
 
 
 def _has_blowup(argv: list[str], environ: dict[str, str]) -> bool:

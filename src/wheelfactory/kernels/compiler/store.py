@@ -113,7 +113,7 @@ class ObjectRecord:
         try:
             entry = cls(**{**document, "archs": tuple(document["archs"])})
             counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
-            sound = (
+            is_valid = (
                 is_source_name(entry.source)
                 and all(isinstance(arch, str) for arch in entry.archs)
                 and re.fullmatch(SHA256, entry.sha256)
@@ -124,7 +124,7 @@ class ObjectRecord:
             )
         except (TypeError, KeyError, OverflowError):  # not a JSON object, no archs, an integer too large for a float
             return None
-        return entry if sound else None
+        return entry if is_valid else None
 
 
 class Store:
@@ -160,16 +160,16 @@ class Store:
 
     def restore_object(self, entry: ObjectRecord, destination: Path) -> bool:
         """Copy or link an object to `destination`; False if it is missing or damaged."""
-        kept = self.object_path(entry.source)
-        if not kept.is_file() or file_sha256(kept) != entry.sha256:
+        stored = self.object_path(entry.source)
+        if not stored.is_file() or file_sha256(stored) != entry.sha256:
             return False
         destination.parent.mkdir(parents=True, exist_ok=True)
         destination.unlink(missing_ok=True)
         try:
-            os.link(kept, destination)
+            os.link(stored, destination)
         except OSError:  # another file system, or one without hard links
             with atomic_path(destination) as path:
-                shutil.copyfile(kept, path)
+                shutil.copyfile(stored, path)
         return True
 
     def save_object(self, built: Path, entry: ObjectRecord) -> None:
