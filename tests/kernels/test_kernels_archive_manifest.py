@@ -14,11 +14,9 @@ from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
 
 
-def test_equal_parts_do_not_differ() -> None:
+def test_equal_parts_do_not_differ_in_order_or_sequence_type() -> None:
     assert diff_key_parts(PARTS, dict(reversed(list(PARTS.items())))) == []
 
-
-def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
     assert diff_key_parts({"archs": ("gfx942",)}, {"archs": ["gfx942"]}) == []
 
 

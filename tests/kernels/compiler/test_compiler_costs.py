@@ -49,28 +49,27 @@ def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0)
     return measured(source, seed.cpu_s * cpu, round(seed.peak_mib * memory), round(seed.size * size))
 
 
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [
-        ("fmha_fwd_d32_fp16_batch_b128x64x16x32x32x32_r2x1x1", ("fwd", 32)),
-        ("fmha_fwd_splitkv_d256_bf16_group_b64x128x32", ("fwd_splitkv", 256)),
-        ("fmha_fwd_splitkv_combine_d128_fp8_batch_b32_unused_npad", ("fwd_splitkv_combine", 128)),
-        ("fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_pagedkv", ("fwd_appendkv", 64)),
-        ("fmha_bwd_d128_bf16_batch_b16x128x128", ("bwd", 128)),
-        ("fmha_bwd_convert_dq_d256_fp16_b64x64_group", ("bwd_convert_dq", 256)),
-        ("fmha_bwd_dot_do_o_d64_fp16_batch_o2_npad", ("bwd_dot_do_o", 64)),
-        ("fmha_fwd_api", ("fwd_api", None)),
-        ("fmha_fwd_splitkv_api", ("fwd_splitkv_api", None)),
-        ("fmha_batch_prefill_d192_fp8", ("batch_prefill", 192)),
-        ("flash_api", ("", None)),
-        ("fmha_fwd_d192x128_bf16", ("fwd", 192)),
-        ("fmha_bwd_api_gfx9", ("bwd_api", None)),
-        (f"fmha_fwd_d{'9' * 5000}_fp16", ("", None)),
-        ("", ("", None)),
-    ],
-)
-def test_a_name_tells_the_kind_and_the_head_dim(source: str, kind: tuple[str, int | None]) -> None:
-    assert parse_kernel_kind(source) == kind
+KINDS: dict[str, tuple[str, int | None]] = {
+    "fmha_fwd_d32_fp16_batch_b128x64x16x32x32x32_r2x1x1": ("fwd", 32),
+    "fmha_fwd_splitkv_d256_bf16_group_b64x128x32": ("fwd_splitkv", 256),
+    "fmha_fwd_splitkv_combine_d128_fp8_batch_b32_unused_npad": ("fwd_splitkv_combine", 128),
+    "fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_pagedkv": ("fwd_appendkv", 64),
+    "fmha_bwd_d128_bf16_batch_b16x128x128": ("bwd", 128),
+    "fmha_bwd_convert_dq_d256_fp16_b64x64_group": ("bwd_convert_dq", 256),
+    "fmha_bwd_dot_do_o_d64_fp16_batch_o2_npad": ("bwd_dot_do_o", 64),
+    "fmha_fwd_api": ("fwd_api", None),
+    "fmha_fwd_splitkv_api": ("fwd_splitkv_api", None),
+    "fmha_batch_prefill_d192_fp8": ("batch_prefill", 192),
+    "flash_api": ("", None),
+    "fmha_fwd_d192x128_bf16": ("fwd", 192),
+    "fmha_bwd_api_gfx9": ("bwd_api", None),
+    f"fmha_fwd_d{'9' * 5000}_fp16": ("", None),
+    "": ("", None),
+}
+
+
+def test_kind_and_head_dim_are_parsed_from_a_name() -> None:
+    assert {source: parse_kernel_kind(source) for source in KINDS} == KINDS
 
 
 def test_without_measurements_the_seed_table_is_all() -> None:
@@ -197,17 +196,10 @@ FOREIGN: list[dict[str, object]] = [
 """What makes a measurement something else."""
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00"),
-        LINE[:-9],
-        LINE[:-2] + LINE,
-        *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN),
-    ],
-)
-def test_a_truncated_or_foreign_line_is_ignored(line: str) -> None:
-    assert ledger_of([LINE, line, LINE]) == Ledger((measured(FWD),) * 2)
+def test_truncated_and_foreign_lines_are_ignored() -> None:
+    texts = ("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00", LINE[:-9], LINE[:-2] + LINE)
+    bad = [*texts, *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN)]
+    assert [line for line in bad if ledger_of([LINE, line, LINE]) != Ledger((measured(FWD),) * 2)] == []
 
 
 def test_a_missing_ledger_is_empty(tmp_path: Path) -> None:

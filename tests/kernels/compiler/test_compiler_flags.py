@@ -47,8 +47,10 @@ def flags(*texts: str, tame: bool = False) -> list[str]:
 # which compiles are kernels
 
 
-@pytest.mark.parametrize("extension", ["hip", "cu", "cpp"])
-@pytest.mark.parametrize("name", ["fmha_fwd_d64_fp16", "fmha_bwd_api", "fmha_fwd_splitkv_combine_d32_bf16"])
+@pytest.mark.parametrize(
+    ("name", "extension"),
+    [("fmha_fwd_d64_fp16", "hip"), ("fmha_bwd_api", "cu"), ("fmha_fwd_splitkv_combine_d32_bf16", "cpp")],
+)
 def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
     source = f"/w/build/{name}.{extension}"
     assert find_kernel_source(["-O3", "-c", source, "-o", f"{name}.o"]) == source

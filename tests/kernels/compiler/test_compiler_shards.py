@@ -14,10 +14,9 @@ COSTS = st.dictionaries(st.text(max_size=4), st.floats(min_value=0.01, max_value
 COUNTS = st.integers(1, 12)
 
 
-@pytest.mark.parametrize(("text", "shard"), [("1/1", Shard(1, 1)), ("2/6", Shard(2, 6)), ("256/256", Shard(256, 256))])
-def test_a_shard_is_parsed_as_it_is_written(text: str, shard: Shard) -> None:
-    assert Shard.parse(text) == shard
-    assert str(shard) == text
+def test_a_shard_is_parsed_as_it_is_written() -> None:
+    assert Shard.parse("2/6") == Shard(2, 6)
+    assert [str(Shard.parse(text)) for text in ("1/1", "2/6", "256/256")] == ["1/1", "2/6", "256/256"]
 
 
 @pytest.mark.parametrize(
