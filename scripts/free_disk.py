@@ -1,9 +1,9 @@
-"""Frees the disk of a GitHub-hosted runner, ubuntu-24.04: images of ROCm take 30 GB and more, and 14 GB are promised.
+"""Free disk space on a GitHub-hosted runner (ubuntu-24.04): it has 14 GB, and ROCm images take 30 GB and more.
 
     sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk.py
 
-Removes large software that is installed there for other work; anywhere else it does nothing. Standard library only and
-valid on Python 3.9, because it runs before anything is installed.
+Removes large preinstalled software that this project does not use; does nothing on any other machine. Standard library
+only and valid on Python 3.9, because it runs before anything is installed.
 """
 
 import os
@@ -30,58 +30,58 @@ UNUSED = {
     "/opt/hostedtoolcache/PyPy": "PyPy",
     "/opt/hostedtoolcache/Ruby": "Ruby",
     "/home/linuxbrew": "Homebrew",
-    "/opt/ghc": "Haskell where earlier images have it",
-    "/usr/local/share/boost": "Boost where earlier images have it",
+    "/opt/ghc": "Haskell in earlier images",
+    "/usr/local/share/boost": "Boost in earlier images",
 }
-"""Folder -> what it is. No workflow of this project needs any of it; Python of the tool cache, node and docker stay.
+"""Unused software by folder. Python of the tool cache, node and docker stay, because workflows use them.
 
 Sizes: actions/runner-images#10386 (2024-08: android, ghcup, CodeQL), juicedata/juicefs-csi-driver#1451 (2025-12) and
 guacsec/guac#2835 (2026-01: dotnet), argotorg/solc-bin#86 (2021: swift), grafana/beyla#2864 (2026-06: jvm). Folders
-without one are in the lists that public workflows remove on ubuntu-24.04, such as mathio/gha-cleanup, whose 30 GB are
-what to expect; peer-observer/peer-observer#447 (2026-05) measured 27 GiB.
+without a size are in lists of public workflows for ubuntu-24.04, such as mathio/gha-cleanup, which frees 30 GB;
+peer-observer/peer-observer#447 (2026-05) measured 27 GiB.
 """
 
 _GB = 1000**3
 
 
 def free_disk(root, environ):
-    """Remove the `UNUSED` folders below `root` on a GitHub-hosted runner; gives lines that say what was done.
+    """Remove the `UNUSED` folders below `root` on a GitHub-hosted runner, and return report lines.
 
-    A folder that is a link, or is reached through one, is left alone, as is one that the Python that runs this is in.
+    Skips folders that are links or below links, and folders that contain the running Python.
     """
     if environ.get("RUNNER_ENVIRONMENT") != "github-hosted":
-        return ["not a GitHub-hosted runner: nothing is removed"]
+        return ["not a GitHub-hosted runner: nothing removed"]
     root = os.path.realpath(root)
-    places = {os.path.join(root, name.lstrip("/")): name for name in UNUSED}
-    there = [place for place in places if os.path.isdir(place)]
-    kept = {place: reason for place in there if (reason := _why_kept(place))}
+    paths = {os.path.join(root, name.lstrip("/")): name for name in UNUSED}
+    existing = [path for path in paths if os.path.isdir(path)]
+    skipped = {path: reason for path in existing if (reason := _why_kept(path))}
     before = shutil.disk_usage(root).free
-    with ThreadPoolExecutor(4) as pool:  # it is waiting for the disk that takes the time
-        gone = dict(pool.map(_remove, [place for place in there if place not in kept]))
+    with ThreadPoolExecutor(4) as pool:  # threads, because removing files mostly waits for the disk
+        results = dict(pool.map(_remove, [path for path in existing if path not in skipped]))
     lines = [
-        f"{'removed' if gone[place] else 'not wholly removed'}  {name} ({UNUSED[name]})"
-        for place, name in places.items()
-        if place in gone
+        f"{'removed' if results[path] else 'partly removed'}  {name} ({UNUSED[name]})"
+        for path, name in paths.items()
+        if path in results
     ]
-    lines += [f"left alone  {places[place]} ({reason})" for place, reason in kept.items()]
+    lines += [f"skipped  {paths[path]} ({reason})" for path, reason in skipped.items()]
     after = shutil.disk_usage(root).free
     return [*lines, f"freed {(after - before) / _GB:.1f} GB; {after / _GB:.1f} GB are free now"]
 
 
-def _why_kept(place):
-    """Why a folder that is there is not removed, or ""."""
-    if os.path.realpath(place) != place:
+def _why_kept(path):
+    """Why an existing folder must not be removed, or ""."""
+    if os.path.realpath(path) != path:
         return "a link"
     inside = (sys.executable, sys.prefix, sys.base_prefix, __file__)
-    if any(os.path.realpath(path).startswith(place + os.sep) for path in inside):
-        return "this runs from it"
+    if any(os.path.realpath(file).startswith(path + os.sep) for file in inside):
+        return "contains the running Python"
     return ""
 
 
-def _remove(place):
-    """Remove a folder, no link in it being followed; gives it, and whether it is gone."""
-    shutil.rmtree(place, ignore_errors=True)
-    return place, not os.path.lexists(place)
+def _remove(path):
+    """Remove a folder without following links; return it, and whether it is gone."""
+    shutil.rmtree(path, ignore_errors=True)
+    return path, not os.path.lexists(path)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Run by any Python to say what torch it has: the one program that asks torch what it is.
+"""Describe the torch of the Python that runs this file: the only program that asks torch about itself.
 
-    python probe_toolchain.py                 one JSON object: what a build record says of the compile
-    python probe_toolchain.py gpus [triton]   lines that begin with ``answer:``, each a JSON object, said as soon as it
-                                              is known: the import, and the question for GPUs, may crash or hang
+    python probe_toolchain.py                 one JSON object, for the build record
+    python probe_toolchain.py gpus [triton]   lines ``answer:{JSON object}``, each printed at once, because importing
+                                              torch and looking for GPUs may crash or hang
 
-Standard library only and valid on Python 3.9, because it runs inside images and in the Pythons of users; it is handed
-to them as a file, or as text. Where torch does not import, the second form ends as the import does.
+Standard library only and valid on Python 3.9, because it runs in images and in users' Pythons, from a file or as text
+(``python -c``). If torch does not import, the second form fails like the import.
 """
 
 import json
@@ -16,7 +16,7 @@ import sys
 
 
 def compiler():
-    """The version line of hipcc, or None without ROCm."""
+    """hipcc's version line, or None without ROCm."""
     try:
         from torch.utils.cpp_extension import ROCM_HOME
     except (ImportError, OSError):
@@ -29,21 +29,21 @@ def compiler():
     return "; ".join(line for line in lines if "version" in line) or None
 
 
-def about_torch():
-    """What torch is, and what it was built for."""
+def describe_torch():
+    """Return torch's version, its HIP version and its C++ ABI."""
     import torch
 
     abi = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
     return {
         "torch": str(torch.__version__),
         "hip": getattr(torch.version, "hip", None),
-        # read, never assumed: pytorch.org's 2.5 for ROCm has the old ABI, the torch inside the images the new one
+        # not derived from the version: pytorch.org's 2.5 has the old ABI, the same torch in AMD's images the new one
         "cxx11_abi": None if abi is None else bool(abi),
     }
 
 
 def toolchain():
-    """What a build record says about the compile (`wheelfactory.wheel.build_record.Toolchain`)."""
+    """Return the toolchain for a build record (`wheelfactory.wheel.build_record.Toolchain`)."""
     found = {
         "torch": None,
         "hip": None,
@@ -53,43 +53,43 @@ def toolchain():
         "python": "%d.%d" % sys.version_info[:2],
     }
     try:
-        found.update(about_torch())
+        found.update(describe_torch())
     except (ImportError, OSError):
         return found
     found["compiler"] = compiler()
     return found
 
 
-def say(**facts):
-    """Answer; torch and its libraries print what they like between the answers."""
+def print_answer(**facts):
+    """Print an answer line, marked because torch and its libraries may print other lines."""
     print("answer:" + json.dumps(facts), flush=True)
 
 
-def answer(asked):
-    """Say what this Python and its torch are, which GPUs torch sees, and which Triton there is if that is asked for."""
-    say(executable=sys.executable, python="%d.%d" % sys.version_info[:2])
-    about = about_torch()
+def answer(requested):
+    """Print this Python, its torch, the GPUs that torch sees, and Triton's version if requested."""
+    print_answer(executable=sys.executable, python="%d.%d" % sys.version_info[:2])
+    torch_facts = describe_torch()
     import torch
 
-    say(cuda=getattr(torch.version, "cuda", None), **about)
+    print_answer(cuda=getattr(torch.version, "cuda", None), **torch_facts)
     seen = bool(torch.cuda.is_available())
-    say(sees_gpu=seen)
+    print_answer(sees_gpu=seen)
     if seen:
         gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-        say(gpus=[{"name": getattr(gpu, "name", ""), "arch": arch(gpu, about["hip"])} for gpu in gpus])
-    if "triton" in asked:
-        say(triton=triton())
+        print_answer(gpus=[{"name": getattr(gpu, "name", ""), "arch": arch(gpu, torch_facts["hip"])} for gpu in gpus])
+    if "triton" in requested:
+        print_answer(triton=triton())
 
 
 def arch(gpu, hip):
-    """``gfx942`` without features, or ``sm_90`` where torch is not for ROCm."""
+    """``gfx942`` without features, or ``sm_90`` if torch is not built for ROCm."""
     if hip:
         return getattr(gpu, "gcnArchName", "").partition(":")[0]
     return "sm_%s%s" % (getattr(gpu, "major", ""), getattr(gpu, "minor", ""))
 
 
 def triton():
-    """The version of the Triton that imports, or None."""
+    """Triton's version, or None if it does not import."""
     try:
         import triton
     except Exception:
@@ -98,9 +98,11 @@ def triton():
 
 
 if __name__ == "__main__":
-    own = globals().get("__file__")  # not there where this is handed as text
+    own = globals().get("__file__")  # not defined when this runs as text
     beside = own and os.path.dirname(os.path.abspath(own))
-    sys.path[:] = [folder for folder in sys.path if folder and folder != beside]  # what lies there is not installed
+    sys.path[:] = [
+        folder for folder in sys.path if folder and folder != beside
+    ]  # files beside this script are not installed packages
     if sys.argv[1:]:
         answer(sys.argv[1:])
     else:

@@ -74,7 +74,7 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
     with scratch_dir(cache) as scratch:
         added, image, with_torch = _additions(scratch), _empty(scratch / "image"), _empty(scratch / "with-torch")
         make_rocm(cache, _empty(added / "opt/rocm"), scratch / "python")
-        for name in ("torch_remedy.py", "stand_in.pth"):
+        for name in ("rocm_torch.py", "stand_in.pth"):
             shutil.copy(scratch / "python" / inside / name, with_torch)
         layers = {
             image: (added, root),

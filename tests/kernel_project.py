@@ -94,7 +94,7 @@ class Project:
             ninja=f"{BIN_DIR}/ninja",
             kernels=str(self.kernels),
             ledger=str(self.kernels / "ledger.jsonl"),
-            result_file=str(self.root / "report.json"),
+            result_file=str(self.root / "result.json"),
             jobs=jobs,
             shard=shard,
             shard_ledger=cut_by,
@@ -107,9 +107,9 @@ class Project:
 
     def start(self, order: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         """Start our ninja as torch does."""
-        (self.root / "report.json").unlink(missing_ok=True)
-        order.write(self.root / "order.json")
-        settings = {"HIPCC_LOG": str(self.log), REQUEST_VARIABLE: str(self.root / "order.json"), **environ}
+        (self.root / "result.json").unlink(missing_ok=True)
+        order.write(self.root / "request.json")
+        settings = {"HIPCC_LOG": str(self.log), REQUEST_VARIABLE: str(self.root / "request.json"), **environ}
         return subprocess.Popen(
             [sys.executable, "-ISB", str(ninja.__file__), *(arguments or ("-v",))],
             cwd=self.build,
@@ -127,7 +127,7 @@ class Project:
 
     def report(self) -> CompileResult:
         """The report of the last run."""
-        report = CompileResult.read(self.root / "report.json")
+        report = CompileResult.read(self.root / "result.json")
         assert report
         return report
 

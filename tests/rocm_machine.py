@@ -114,6 +114,6 @@ def _rocm_python(cache: Path, folder: Path) -> Environment:
     with in_turn(cache, "environments"):
         layer = make_build_environment(cache).site_packages
     (python.site_packages / "layers.pth").write_text(f"{layer}\n")
-    shutil.copy(STAND_IN / "torch_remedy.py", python.site_packages)
-    (python.site_packages / "stand_in.pth").write_text("import torch_remedy\n")
+    shutil.copy(STAND_IN / "rocm_torch.py", python.site_packages)
+    (python.site_packages / "stand_in.pth").write_text("import rocm_torch\n")
     return python

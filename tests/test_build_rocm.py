@@ -66,10 +66,17 @@ def test_an_arch_that_the_release_refuses_is_an_error_before_anything_is_downloa
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("arguments", [(), ("2.8.3",), ("2.8.3", "3.11", "2.9.1")], ids=len)
-def test_too_few_versions_are_an_error_that_shows_the_right_form(arguments: tuple[str, ...]) -> None:
-    done = build(os.environ, *arguments)
+def test_without_arguments_it_prints_its_usage_and_installs_nothing() -> None:
+    done = build({"PATH": os.defpath})
     assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: ./build_rocm.sh FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton]")
+    assert done.stderr.count("error:") == 0
+
+
+def test_too_few_versions_are_an_error_that_shows_the_right_form() -> None:
+    done = build(os.environ, "2.8.3", "3.11", "2.9.1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: " in done.stderr
     assert "FLASH_ATTN PYTHON TORCH ROCM" in done.stderr
 
 

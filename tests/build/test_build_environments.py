@@ -89,7 +89,7 @@ def test_a_requirement_that_cannot_be_had_is_an_error_with_a_hint_and_keeps_noth
     with pytest.raises(BuildError) as refused:
         environments.make_build_environment(tmp_path)
     assert "No matching distribution found for torch==0.0.0+cpu" in refused.value.which
-    assert "or run with another Python" in refused.value.hint
+    assert "or run the factory with another Python" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,7 +25,7 @@ def test_a_kept_one_is_taken_for_the_sources_that_it_was_made_from_and_for_no_ot
 
     assert RELEASE.sdist
     other = RELEASE.model_copy(update={"sdist": RELEASE.sdist.model_copy(update={"sha256": "c" * 64})})
-    with pytest.raises(BuildError, match=r"no plain build to compare with: flash-attn 2\.8\.3"):
+    with pytest.raises(BuildError, match=r"missing plain wheel to compare with: flash-attn 2\.8\.3"):
         builds.make_flash_attn_wheel("2.8.3", other)
 
 

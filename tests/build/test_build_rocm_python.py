@@ -110,6 +110,6 @@ def test_a_torch_that_is_not_the_cells_is_refused_and_not_kept(tmp_path: Path, m
         f'#!/bin/sh\ncase "$*" in *venv*) exec {sys.executable} "$@";; *) echo \'{answer}\';; esac\n'
     )
     (bin_dir / "python3.11").chmod(0o755)
-    with pytest.raises(BuildError, match=r"^not the torch of fa2"):
+    with pytest.raises(BuildError, match=r"^unexpected torch for fa2"):
         prepare_rocm_python(CK, **known(tmp_path))
     assert list((tmp_path / "cache").iterdir()) == []

@@ -130,7 +130,7 @@ def test_json_prints_only_json(run_plan: Plan) -> None:
 def test_an_image_fits_only_with_the_kernels_on_the_runners_disk(run_plan: Plan) -> None:
     (head, line) = run_plan("--disk", "40", "--shards", "1", only=CK_CELL).out.splitlines()[-2:]
     assert head == "images, on a disk of 40 GB"
-    assert line == "  fits       rocm/pytorch:torch-and-python: 30 GB, and 0.6 GB beside it"
+    assert line == "  fits       rocm/pytorch:torch-and-python: 30 GB, and 0.6 GB more for the build"
     (line,) = run_plan("--disk", "30", only=CK_CELL).out.splitlines()[-1:]
     assert line.startswith("  too big    rocm/pytorch:torch-and-python: 30 GB")
 
@@ -148,7 +148,7 @@ def test_json_has_each_image_and_whether_it_fits(run_plan: Plan) -> None:
         ("rocm/pytorch:6.2", False, None, None),
         (SLIM, True, 26, False),
     ]
-    assert document["images"][0]["beside-gb"] == 0.59
+    assert document["images"][0]["extra-gb"] == 0.59
 
 
 def test_the_number_of_shards_follows_from_hours_cores_and_memory(run_plan: Plan) -> None:
@@ -196,9 +196,9 @@ def test_unavailable_sources_leave_the_cells_without_an_estimate(run_plan: Plan)
     first, second, third, last, _, image = shown.out.splitlines()
     assert first.startswith("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck  gfx942  ")
     assert (second, third) == ("fa2.6.3-rocm6.4-gfx942-cxx11", "  cells      1")
-    assert last.startswith("  no forecast, the sources cannot be had: command failed: git fetch")
+    assert last.startswith("  no estimate, cannot fetch the sources: command failed: git fetch")
     assert "does not appear to be a git repository" in last
-    assert image.endswith("30 GB, and 0.0 GB beside it")
+    assert image.endswith("30 GB, and 0.0 GB more for the build")
 
 
 def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:
@@ -217,7 +217,7 @@ def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:
         (("--shards", "2", "--budget", "4"), "argument --budget: not allowed with argument --shards"),
         (("--budget", "0"), "argument --budget: not a number above zero: '0'"),
         (("--budget", "nan"), "argument --budget: not a number"),
-        (("--budget", "0.01"), "no number of shards is enough for: --budget 0.01: one compile takes"),
+        (("--budget", "0.01"), "budget too small for one compile: --budget 0.01: one compile takes"),
         (("--cores", "1.5"), "argument --cores: not a number"),
         (("--memory", "16GB"), "argument --memory: not a number"),
         (("--disk", "0"), "argument --disk: not a number above zero: '0'"),

@@ -38,7 +38,7 @@ def dest(tmp_path: Path) -> Path:
     return tmp_path / "dest"
 
 
-def test_what_was_put_is_there_and_comes_back(
+def test_an_uploaded_archive_can_be_downloaded(
     shelf: DirectoryArchiveHost, kept: Path, archive: Path, dest: Path
 ) -> None:
     assert shelf.has(NAME)
@@ -47,34 +47,34 @@ def test_what_was_put_is_there_and_comes_back(
     assert taken.read_bytes() == kept.read_bytes() == archive.read_bytes()
 
 
-def test_beside_the_archive_is_its_sha256(kept: Path, archive: Path) -> None:
+def test_the_sha256_is_stored_with_the_archive(kept: Path, archive: Path) -> None:
     assert (kept.parent / "SHA256SUMS").read_text() == f"{file_sha256(archive)}  {archive.name}\n"
 
 
-def test_what_was_never_put_is_not_there(shelf: DirectoryArchiveHost, dest: Path) -> None:
+def test_a_missing_archive_downloads_as_none(shelf: DirectoryArchiveHost, dest: Path) -> None:
     assert not shelf.has(NAME)
     assert shelf.download(NAME, dest) is None
     assert not shelf.folder.exists()
     assert not dest.exists()
 
 
-def test_the_same_again_changes_nothing(shelf: DirectoryArchiveHost, kept: Path, archive: Path) -> None:
+def test_uploading_the_same_bytes_again_changes_nothing(shelf: DirectoryArchiveHost, kept: Path, archive: Path) -> None:
     before = kept.stat().st_mtime_ns
     shelf.upload(NAME, archive)
     assert kept.stat().st_mtime_ns == before
 
 
-def test_other_bytes_are_refused_and_what_is_there_stays(
+def test_other_bytes_are_refused_and_the_stored_archive_stays(
     shelf: DirectoryArchiveHost, kept: Path, archive: Path
 ) -> None:
     before = kept.read_bytes()
     archive.write_bytes(b"other")
-    with pytest.raises(PublishError, match="another archive is on the shelf"):
+    with pytest.raises(PublishError, match="the archive host has another archive of this name"):
         shelf.upload(NAME, archive)
     assert kept.read_bytes() == before
 
 
-def test_an_archive_without_its_sha256_was_not_put_to_the_end(
+def test_an_interrupted_upload_counts_as_missing(
     shelf: DirectoryArchiveHost, kept: Path, archive: Path, dest: Path
 ) -> None:
     (kept.parent / "SHA256SUMS").unlink()
@@ -85,22 +85,22 @@ def test_an_archive_without_its_sha256_was_not_put_to_the_end(
     assert kept.read_bytes() == archive.read_bytes()
 
 
-def test_an_archive_that_is_gone_can_be_put_again(shelf: DirectoryArchiveHost, kept: Path, archive: Path) -> None:
+def test_a_deleted_archive_can_be_uploaded_again(shelf: DirectoryArchiveHost, kept: Path, archive: Path) -> None:
     kept.unlink()
     assert not shelf.has(NAME)
     shelf.upload(NAME, archive)
     assert shelf.has(NAME)
 
 
-def test_what_was_changed_on_the_shelf_is_not_taken(shelf: DirectoryArchiveHost, kept: Path, dest: Path) -> None:
+def test_a_modified_archive_is_not_downloaded(shelf: DirectoryArchiveHost, kept: Path, dest: Path) -> None:
     kept.write_bytes(kept.read_bytes() + b"x")
-    with pytest.raises(PublishError, match="not what was put on the shelf"):
+    with pytest.raises(PublishError, match="damaged archive on the archive host"):
         shelf.download(NAME, dest)
     assert list(dest.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../x.tar.zst", "/etc/x.tar.zst", "x", ".tar.zst", "a b.tar.zst"])
-def test_a_record_that_names_no_archive_beside_it_is_none(
+def test_an_invalid_checksum_file_counts_as_missing(
     shelf: DirectoryArchiveHost, kept: Path, archive: Path, dest: Path, name: str
 ) -> None:
     (kept.parent.parent / "x.tar.zst").write_bytes(archive.read_bytes())
@@ -112,7 +112,7 @@ def test_a_record_that_names_no_archive_beside_it_is_none(
 # sets
 
 
-def test_a_set_is_kept_once(shelf: DirectoryArchiveHost, archive: Path, tmp_path: Path) -> None:
+def test_a_set_is_uploaded_only_once(shelf: DirectoryArchiveHost, archive: Path, tmp_path: Path) -> None:
     upload_set(shelf, NAME, archive)
     before = archive.read_bytes()
     archive.write_bytes(b"the same objects, with other times of compiling")
@@ -120,7 +120,7 @@ def test_a_set_is_kept_once(shelf: DirectoryArchiveHost, archive: Path, tmp_path
     assert (shelf.folder / "kernels" / NAME / archive.name).read_bytes() == before
 
 
-def test_a_set_is_taken_under_the_name_that_builds_find_it_by(
+def test_a_downloaded_set_has_the_name_that_builds_look_for(
     shelf: DirectoryArchiveHost, kept: Path, archive: Path, dest: Path
 ) -> None:
     assert download_set(shelf, NAME, SET, dest) == dest / archive.name
@@ -128,8 +128,8 @@ def test_a_set_is_taken_under_the_name_that_builds_find_it_by(
     assert (dest / archive.name).read_bytes() == archive.read_bytes()
 
 
-def test_a_set_that_is_not_kept_is_told_with_the_command_that_makes_it(shelf: DirectoryArchiveHost, dest: Path) -> None:
-    with pytest.raises(FactoryError, match=f"kernel set is not on the shelf: {NAME}") as refused:
+def test_a_missing_set_is_an_error_with_the_command_that_makes_it(shelf: DirectoryArchiveHost, dest: Path) -> None:
+    with pytest.raises(FactoryError, match=f"no archive of this kernel set on the archive host: {NAME}") as refused:
         download_set(shelf, NAME, SET, dest)
     assert refused.value.exit_code == 1
     assert f"wheelfactory kernels {SET}" in refused.value.hint
@@ -145,7 +145,7 @@ def test_a_set_that_is_not_kept_is_told_with_the_command_that_makes_it(shelf: Di
         pytest.param(SET, None, 3, "", id="a part"),
     ],
 )
-def test_what_is_not_the_whole_set_is_not_taken(
+def test_anything_but_the_complete_set_is_refused(
     shelf: DirectoryArchiveHost, dest: Path, tmp_path: Path, set_id: str, shard: str | None, count: int, renamed: str
 ) -> None:
     store = fill(tmp_path / "kernels", dict(list(OBJECTS.items())[:count]))
@@ -153,12 +153,12 @@ def test_what_is_not_the_whole_set_is_not_taken(
     if renamed:
         path = path.rename(path.with_name(path.name.replace(set_id, renamed)))
     shelf.upload(NAME, path)
-    with pytest.raises(InputError, match="not the kernel set that was asked for"):
+    with pytest.raises(InputError, match="unexpected archive on the archive host"):
         download_set(shelf, NAME, SET, dest)
     assert list(dest.iterdir()) == []
 
 
-def test_what_is_no_archive_is_not_taken(shelf: DirectoryArchiveHost, dest: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_refused(shelf: DirectoryArchiveHost, dest: Path, tmp_path: Path) -> None:
     path = tmp_path / f"{SET}-0123456789abcdef.tar.zst"
     path.write_bytes(b"no archive")
     shelf.upload(NAME, path)

@@ -14,11 +14,9 @@ from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
 
 
-def test_equal_parts_do_not_differ() -> None:
+def test_equal_parts_do_not_differ_in_order_or_sequence_type() -> None:
     assert diff_key_parts(PARTS, dict(reversed(list(PARTS.items())))) == []
 
-
-def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
     assert diff_key_parts({"archs": ("gfx942",)}, {"archs": ["gfx942"]}) == []
 
 
@@ -37,11 +35,11 @@ def test_a_list_and_a_tuple_of_the_same_do_not_differ() -> None:
         ("a\nb", "b", "a\\nb, other b"),
     ],
 )
-def test_a_part_that_differs_is_named_with_both_values(one: Any, other: Any, found: str) -> None:
+def test_a_different_part_is_listed_with_both_values(one: Any, other: Any, found: str) -> None:
     assert diff_key_parts({"part": one, "same": 1}, {"part": other, "same": 1}) == [f"part: {found}"]
 
 
-def test_of_a_part_with_parts_only_those_that_differ_are_named() -> None:
+def test_only_different_subparts_are_listed() -> None:
     one = {"environment": {"A": "1", "B": "2"}}
     other = {"environment": {"B": "3", "C": "4"}}
 
@@ -58,7 +56,7 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
         parts = {"a": parts}
     document = json.loads(ArchiveManifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
 
-    with pytest.raises(InputError, match="damaged kernel manifest: here: its parts are nested too deeply"):
+    with pytest.raises(InputError, match="damaged kernel manifest: here: its key parts are nested too deeply"):
         parse_archive_manifest(json.dumps(document).encode(), "here")
 
 

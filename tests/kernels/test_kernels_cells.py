@@ -81,13 +81,13 @@ def is_kernel(name: str) -> bool:
 # once
 
 
-def test_kernels_other_than_plan_lists_are_refused_by_both_commands_and_nothing_is_compiled(site: Site) -> None:
+def test_unplanned_kernels_are_refused_by_both_commands_before_compiling(site: Site) -> None:
     machine = site.machine("one")
     listed = SourceList((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
     write_source_list(listed, load_matrix(site.matrix).flash_attn["2.8.3"].source_pin, machine.cache)
     told = (
-        "error: the build compiles other kernels than `wheelfactory plan` lists: "
-        f"1 missing: fmha_bwd_d256_bf16_7; 1 surplus: {SMALL_KERNELS[0]}\n",
+        "error: this build and `wheelfactory plan` list different kernels: "
+        f"1 missing: fmha_bwd_d256_bf16_7; 1 unplanned: {SMALL_KERNELS[0]}\n",
         "OPT_DIM",
     )
     refused(site.kernels(machine), BUILD_FAILED, *told)
@@ -95,7 +95,7 @@ def test_kernels_other_than_plan_lists_are_refused_by_both_commands_and_nothing_
     assert machine.compiled() == []
 
 
-def test_what_one_cell_compiled_the_next_one_on_this_machine_takes(site: Site) -> None:
+def test_a_second_cell_reuses_the_kernels_of_the_first(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.build(machine))
     assert sum(map(is_kernel, machine.compiled())) == KERNELS
@@ -109,7 +109,7 @@ def test_what_one_cell_compiled_the_next_one_on_this_machine_takes(site: Site) -
     assert str(found.distribution.record.kernels).startswith(store.name)
 
 
-def test_a_set_compiled_whole_is_one_archive_that_a_cell_links_elsewhere(site: Site) -> None:
+def test_a_whole_set_is_one_archive_that_another_machine_links(site: Site) -> None:
     archive = path_of(site.kernels(site.machine("one")))
     assert archive.name.startswith(f"{SET}-")
     assert len(read_archive_manifest(archive).objects) == KERNELS
@@ -121,14 +121,14 @@ def test_a_set_compiled_whole_is_one_archive_that_a_cell_links_elsewhere(site: S
     assert {code.objects for code in extension.device_code.values()} == {KERNELS + 1}
 
 
-def test_the_same_kernels_give_the_same_wheel_whoever_compiled_them(site: Site) -> None:
+def test_the_same_kernels_from_any_machine_give_the_same_wheel(site: Site) -> None:
     compiled = read_zip(path_of(site.build(site.machine("one"))))
     path_of(site.kernels(site.machine("two")))
     linked = read_zip(path_of(site.build(site.machine("three"), "--kernels", site.archives)))
     assert [name for name in compiled if compiled[name] != linked.get(name)] == []
 
 
-def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site) -> None:
+def test_shards_of_two_machines_link_merged_or_not(site: Site) -> None:
     shards = [path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2")) for index in (1, 2)]
     by_shards = site.machine("three")
     path_of(site.build(by_shards, "--kernels", site.archives))
@@ -143,16 +143,16 @@ def test_shards_of_two_machines_join_and_unjoined_they_serve_as_well(site: Site)
     assert by_set.compiled() == ["flash_api"]
 
 
-def test_a_shard_that_is_absent_is_named_by_join_and_compiled_by_build(site: Site) -> None:
+def test_a_missing_shard_stops_a_merge_but_a_build_compiles_it(site: Site) -> None:
     shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
-    refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "kernel set is not whole", "2/2")
+    refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "incomplete kernel set", "2/2")
 
     builder = site.machine("three")
     path_of(site.build(builder, "--kernels", site.archives))
     assert sum(map(is_kernel, builder.compiled())) == KERNELS - len(read_archive_manifest(shard).objects)
 
 
-def test_a_wheel_by_hand_is_compiled_for_the_archs_that_were_asked_for(site: Site) -> None:
+def test_a_local_wheel_is_compiled_for_the_requested_archs(site: Site) -> None:
     machine = site.machine("one")
     versions = ("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "auto")
     options = ("--dest", site.folder / "wheels", "--matrix", site.matrix)
@@ -165,7 +165,7 @@ def test_a_wheel_by_hand_is_compiled_for_the_archs_that_were_asked_for(site: Sit
 # what a person sees
 
 
-def test_the_log_has_ninjas_status_and_beside_it_is_a_timeline(site: Site) -> None:
+def test_a_build_writes_ninja_status_lines_and_a_timeline(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.kernels(machine))
     log = (machine.cache / f"logs/{SET}.log").read_text()
@@ -175,7 +175,7 @@ def test_the_log_has_ninjas_status_and_beside_it_is_a_timeline(site: Site) -> No
     assert len([event for event in timeline["traceEvents"] if event["ph"] == "X"]) == KERNELS
 
 
-def test_what_compiles_cost_is_in_the_ledger_and_plan_says_so(site: Site) -> None:
+def test_compile_costs_reach_the_ledger_and_the_plan(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.kernels(machine))
     lines = (machine.cache / "ledger.jsonl").read_text().splitlines()
@@ -185,7 +185,7 @@ def test_what_compiles_cost_is_in_the_ledger_and_plan_says_so(site: Site) -> Non
 # time that is up
 
 
-def test_a_budget_that_is_too_short_leaves_a_part_from_which_another_machine_goes_on(site: Site) -> None:
+def test_a_short_budget_leaves_a_partial_archive_that_another_machine_resumes(site: Site) -> None:
     one = site.machine("one")
     # 200 s: too short for the 331 s that fmha_bwd_api is predicted to take for three archs, not for 84 s of the next
     done = site.kernels(one, "--shard", "1/2", "--budget", "0.0556", MAX_JOBS="2")
@@ -204,19 +204,19 @@ def test_a_budget_that_is_too_short_leaves_a_part_from_which_another_machine_goe
     assert list(site.archives.iterdir()) == [archive]
 
 
-def test_a_part_by_another_compiler_is_told_and_all_is_compiled(site: Site) -> None:
+def test_a_partial_archive_of_another_compiler_is_ignored_with_a_warning(site: Site) -> None:
     flags = {"HIPCC_COMPILE_FLAGS_APPEND": "--offload-compress"}
     site.kernels(site.machine("one"), "--budget", "0.0556", MAX_JOBS="2", **flags)
     (part,) = site.archives.iterdir()
     machine = site.machine("two")
     done = site.kernels(machine)
     path_of(done)
-    assert f"{part.name} is of another key and ignored: flags: " in done.stderr
+    assert f"{part.name} its key differs: flags: " in done.stderr
     assert len(machine.compiled()) == KERNELS
     assert part.exists()
 
 
-def test_a_shard_that_is_there_is_not_compiled_and_setup_does_not_run(site: Site) -> None:
+def test_an_existing_shard_is_reused_without_running_setup_py(site: Site) -> None:
     shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
     other = site.machine("two")
     assert path_of(site.kernels(other, "--shard", "1/2")) == shard
@@ -229,10 +229,13 @@ def test_a_shard_that_is_there_is_not_compiled_and_setup_does_not_run(site: Site
     assert not read_archive_manifest(shard).is_partial
 
 
-def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kernel(site: Site) -> None:
+def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site) -> None:
     release = site.folder / "release"
     refused(
-        site.kernels(site.machine("zero"), "--download", str(release)), FAILED, "kernel set is not on the shelf", SET
+        site.kernels(site.machine("zero"), "--download", str(release)),
+        FAILED,
+        "no archive of this kernel set on the archive host",
+        SET,
     )
 
     for index in (1, 2):
@@ -240,7 +243,7 @@ def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kern
     joined = path_of(site.kernels(site.machine("gather"), "--merge", "--upload", str(release)))
     again = site.kernels(site.machine("again"), "--merge", "--upload", str(release))
     assert path_of(again) == joined
-    assert "already on the shelf" in again.stderr
+    assert "already stored" in again.stderr
     shutil.rmtree(site.archives)
 
     builder = site.machine("builder")
@@ -250,7 +253,7 @@ def test_a_set_that_is_kept_is_taken_and_linked_by_machines_that_compile_no_kern
     assert builder.compiled() == ["flash_api"]
 
 
-def test_a_kill_loses_what_was_being_compiled_and_nothing_else(site: Site) -> None:
+def test_a_kill_loses_only_the_running_compiles(site: Site) -> None:
     machine = site.machine("one")
     command: list[str | Path] = [
         sys.executable,
@@ -280,15 +283,15 @@ def test_a_kill_loses_what_was_being_compiled_and_nothing_else(site: Site) -> No
 def test_a_folder_without_an_archive_of_the_set_is_refused_before_setup_runs(site: Site) -> None:
     site.archives.mkdir()
     machine = site.machine("one")
-    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no kernel archive", SET)
+    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no archive of this kernel set", SET)
     assert machine.compiled() == []
 
 
-def test_an_archive_of_another_key_is_refused_with_what_differs(site: Site) -> None:
+def test_an_archive_of_another_key_is_refused_with_the_differences(site: Site) -> None:
     path_of(site.kernels(site.machine("one"), HIPCC_COMPILE_FLAGS_APPEND="--offload-compress"))
     machine = site.machine("two")
     done = site.build(machine, "--kernels", site.archives)
-    refused(done, BUILD_FAILED, "kernel archive of another key", "flags:", "with --offload-compress")
+    refused(done, BUILD_FAILED, "the kernel archive was compiled differently", "flags:", "with --offload-compress")
     assert machine.compiled() == []
 
 
@@ -300,7 +303,7 @@ def test_a_truncated_archive_is_refused(site: Site) -> None:
     assert machine.compiled() == []
 
 
-def test_an_object_that_was_changed_in_the_store_is_compiled_again(site: Site) -> None:
+def test_a_modified_object_in_the_store_is_compiled_again(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.kernels(machine))
     machine.compiled()

@@ -37,7 +37,7 @@ def forecast(
     return estimate_set(SOURCES, 10**9, ARCHS, knowledge, machines, shards=shards, budget_s=budget_s)
 
 
-def test_the_sums_of_eight_compiles_of_ten_seconds() -> None:
+def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
     made = forecast(by=ledger(10, *SOURCES), shards=4)
     assert made.cpu_s == 80
     assert made.shard_cpu_s == (20, 20, 20, 20)
@@ -62,7 +62,7 @@ def test_a_budget_below_one_compile_is_an_error() -> None:
         forecast(by=ledger(10, *SOURCES), budget_s=9)
 
 
-def test_shards_are_cut_by_what_every_machine_has_and_timed_by_what_this_one_knows() -> None:
+def test_shards_are_cut_by_the_shared_ledger_and_timed_by_this_machines() -> None:
     first, *others = SOURCES
     heavy = Ledger((*ledger(70, first).measurements, *ledger(10, *others).measurements))
     assert forecast(by=heavy, shards=2).shard_cpu_s == (100, 40), "dealt out as if all were equal"
@@ -70,7 +70,7 @@ def test_shards_are_cut_by_what_every_machine_has_and_timed_by_what_this_one_kno
     assert forecast(by=heavy, shards=2).imbalance == pytest.approx(100 / 70)
 
 
-def test_where_predictions_come_from_is_said() -> None:
+def test_an_estimate_names_the_basis_of_its_predictions() -> None:
     assert forecast(by=Ledger()).predicted_from == "seed table, no measurement"
     two = Ledger((*ledger(10, *SOURCES).measurements, Measurement(SOURCES[0], ARCHS, "another", 10, 900, 1000)))
     assert forecast(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
@@ -93,14 +93,14 @@ def costs(*peaks_mib: int) -> list[Cost]:
         ((9000,), 4, 1, 1),
     ],
 )
-def test_as_many_at_once_as_memory_holds_whichever_meet(
+def test_parallel_compiles_are_limited_so_that_the_heaviest_fit(
     peaks: tuple[int, ...], cores: int, memory_gib: float, jobs: int
 ) -> None:
     assert fit_jobs(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))[0] == jobs
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=9), st.integers(1, 4), st.floats(1, 20))
-def test_the_peak_is_that_of_the_heaviest_that_may_meet(peaks: list[int], cores: int, memory_gib: float) -> None:
+def test_the_peak_is_the_sum_of_the_heaviest_parallel_compiles(peaks: list[int], cores: int, memory_gib: float) -> None:
     jobs, peak_mib = fit_jobs(costs(*peaks), Runners(cores=cores, memory_gib=memory_gib))
     assert peak_mib == sum(sorted(peaks, reverse=True)[:jobs]) + jobs * DRIVER_MIB
     assert jobs == 1 or peak_mib <= memory_gib * 1024
@@ -134,12 +134,12 @@ def test_the_real_limits_hold_for_a_small_set() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_beyond_a_limit_fails_it(name: str, made: Estimate) -> None:
+def test_a_value_above_the_limit_fails(name: str, made: Estimate) -> None:
     assert not limit(made, name).passed
     assert limit(made, name).value >= limit(made, name).limit
 
 
-def test_what_is_exactly_at_a_limit_fails_it() -> None:
+def test_a_value_equal_to_the_limit_fails() -> None:
     assert not ResourceLimit("archive as a release asset", 2.0, 2, "GiB").passed
     assert ResourceLimit("archive as a release asset", 1.999, 2, "GiB").passed
 

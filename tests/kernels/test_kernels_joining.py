@@ -36,7 +36,7 @@ def far(folder: Path) -> str:
     """What is said of how far the shards are."""
     with pytest.raises(RunAgainError) as later:
         merge_set(folder, SET, folder.parent / "kernels")
-    assert later.value.what == "kernel set is not whole yet"
+    assert later.value.what == "incomplete kernel set"
     assert later.value.exit_code == 6
     assert later.value.hint
     return later.value.which
@@ -49,83 +49,83 @@ def test_all_shards_make_the_set(folder: Path) -> None:
     assert sorted(read_archive_manifest(joined).objects) == sorted(OBJECTS)
 
 
-def test_a_part_beside_the_whole_shard_is_of_no_account(folder: Path) -> None:
+def test_a_partial_archive_of_a_complete_shard_is_ignored(folder: Path) -> None:
     for shard in SHARDS:
         pack(folder, shard)
     pack(folder, "1/2", objects=1)
     assert not read_archive_manifest(merge_set(folder, SET, folder.parent / "kernels")).is_partial
 
 
-def test_where_a_shard_is_there_in_part_it_is_said_how_far_it_is(folder: Path) -> None:
+def test_a_partial_shard_is_reported_with_its_progress(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "1/2", objects=1)
     assert far(folder) == "shard 1/2: 1 of 2 kernels"
 
 
-def test_where_all_shards_are_there_in_part_it_is_said_of_each(folder: Path) -> None:
+def test_each_partial_shard_is_reported(folder: Path) -> None:
     pack(folder, "1/2", objects=1)
     pack(folder, "2/2", objects=1)
     assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: 1 of 2 kernels"
 
 
-def test_a_shard_of_which_there_is_nothing_is_named_too(folder: Path) -> None:
+def test_a_shard_without_kernels_is_reported(folder: Path) -> None:
     pack(folder, "2/2", objects=1)
-    assert far(folder) == "shard 1/2: none; shard 2/2: 1 of 2 kernels"
+    assert far(folder) == "shard 1/2: no kernel; shard 2/2: 1 of 2 kernels"
 
 
-def test_a_set_that_was_not_cut_and_is_there_in_part(folder: Path) -> None:
+def test_a_partial_whole_set_is_reported(folder: Path) -> None:
     pack(folder, None, objects=3)
     assert far(folder) == "shard 1/1: 3 of 4 kernels"
 
 
-def test_a_missing_shard_of_which_there_is_no_part_is_an_error_as_ever(folder: Path) -> None:
+def test_a_missing_shard_without_partial_archive_is_an_error(folder: Path) -> None:
     pack(folder, "2/2")
-    with pytest.raises(BuildError, match=r"kernel set is not whole: 2 of 4 .* no archive of shard 1/2"):
+    with pytest.raises(BuildError, match=r"incomplete kernel set: 2 of 4 .* no archive of shard 1/2"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
-def test_a_part_of_the_shard_that_is_whole_does_not_hide_that_another_is_missing(folder: Path) -> None:
+def test_a_leftover_partial_archive_does_not_hide_a_missing_shard(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "2/2", objects=1)
     with pytest.raises(BuildError, match="no archive of shard 1/2"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
-def test_a_part_of_another_key_promises_nothing(folder: Path) -> None:
+def test_a_partial_archive_of_another_key_does_not_count_as_progress(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "1/2", objects=1, key=OTHER)
     with pytest.raises(BuildError, match="no archive of shard 1/2"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
-def test_a_damaged_part_is_told_and_counts_for_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_partial_archive_is_logged_and_ignored(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     pack(folder, "1/2", objects=1)
     broken = pack(folder, "2/2", objects=1)
     broken.write_bytes(b"")
-    assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: none"
+    assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: no kernel"
     assert str(broken) in caplog.text
 
 
-def test_a_set_that_was_compiled_whole_needs_no_joining(folder: Path) -> None:
+def test_a_whole_set_needs_no_merge(folder: Path) -> None:
     archive = pack(folder, None, objects=4)
     assert merge_set(folder, SET, folder.parent / "kernels") == archive
 
 
-def test_a_whole_set_that_is_damaged_is_refused(folder: Path) -> None:
+def test_a_damaged_whole_set_is_refused(folder: Path) -> None:
     archive = pack(folder, None, objects=4)
     archive.write_bytes(archive.read_bytes()[:-20])
     with pytest.raises(InputError, match="damaged kernel archive"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
-def test_whole_sets_of_two_compilers_are_not_chosen_from(folder: Path) -> None:
+def test_whole_sets_of_two_compilers_are_an_error(folder: Path) -> None:
     pack(folder, None, objects=4)
     pack(folder, None, objects=4, key=OTHER)
-    with pytest.raises(InputError, match="no shards to join"):
+    with pytest.raises(InputError, match="no shards to merge"):
         merge_set(folder, SET, folder.parent / "kernels")
 
 
-def test_nothing_to_join_is_refused_with_the_command_that_makes_it(folder: Path) -> None:
-    with pytest.raises(InputError, match="no shards to join") as refused:
+def test_a_merge_without_shards_is_an_error_with_the_compile_command(folder: Path) -> None:
+    with pytest.raises(InputError, match="no shards to merge") as refused:
         merge_set(folder, SET, folder.parent / "kernels")
     assert "--shard 1/N" in refused.value.hint

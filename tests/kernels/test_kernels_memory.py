@@ -66,11 +66,11 @@ def make_hungry_project(folder: Path, *, all_mib: int | None = None) -> Project:
 
 def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.CompletedProcess[str]:
     """Run what torch would start, under the limit."""
-    project.order(jobs=JOBS).write(project.root / "order.json")
+    project.order(jobs=JOBS).write(project.root / "request.json")
     settings = {
         "HIPCC_LOG": str(project.log),
         "HIPCC_DOES": f"cd {project.root}; {HIPCC_DOES}",
-        REQUEST_VARIABLE: str(project.root / "order.json"),
+        REQUEST_VARIABLE: str(project.root / "request.json"),
     }
     return subprocess.run(
         limit.command(*command),
@@ -86,7 +86,7 @@ def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.Compl
 OURS = (sys.executable, "-ISB", str(ninja.__file__), "-v")
 
 
-def test_what_is_killed_is_compiled_again_until_all_is_there(tmp_path: Path, limit: MemoryLimit) -> None:
+def test_killed_compiles_are_retried_until_all_succeed(tmp_path: Path, limit: MemoryLimit) -> None:
     project = make_hungry_project(tmp_path)
     done = run(project, limit, *OURS)
     assert done.returncode == 0, done.stdout
@@ -104,7 +104,7 @@ def test_with_a_fixed_number_of_jobs_the_same_compiles_end_the_build(tmp_path: P
     assert limit.kills > 0
 
 
-def test_where_one_finds_room_alone_all_are_compiled_one_by_one(tmp_path: Path, limit: MemoryLimit) -> None:
+def test_with_memory_for_one_compile_all_run_one_by_one(tmp_path: Path, limit: MemoryLimit) -> None:
     project = make_hungry_project(tmp_path, all_mib=1800)
     done = run(project, limit, *OURS)
     assert done.returncode == 0, done.stdout
@@ -113,11 +113,11 @@ def test_where_one_finds_room_alone_all_are_compiled_one_by_one(tmp_path: Path, 
     assert all(entry.peak_mib >= 1800 for entry in project.finished().values())
 
 
-def test_one_that_finds_no_room_alone_is_named_and_the_build_ends(tmp_path: Path, limit: MemoryLimit) -> None:
+def test_a_compile_that_does_not_fit_alone_ends_the_build_with_its_name(tmp_path: Path, limit: MemoryLimit) -> None:
     project = make_hungry_project(tmp_path, all_mib=3000)
     done = run(project, limit, *OURS)
     assert done.returncode == NOT_LINKED
-    refused = json.loads((project.root / "report.json").read_text())
-    assert refused["what"] == "a compile was killed for want of memory though it ran alone"
+    refused = json.loads((project.root / "result.json").read_text())
+    assert refused["what"] == "out of memory for one compile alone"
     assert re.fullmatch(r"fmha_\w+, when it had 2\d{3} MiB", refused["which"])
     assert 3 <= len((project.root / "tries").read_text().split()) <= 2 * JOBS

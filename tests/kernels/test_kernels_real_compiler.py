@@ -189,8 +189,8 @@ def test_an_arch_that_the_compiler_does_not_know_is_refused_in_its_words_before_
     project = make_project(tmp_path, flags="--offload-arch=gfx9999")
     code, said = project.run()
     assert code == NOT_LINKED, said
-    refused = json.loads((project.root / "report.json").read_text())
-    assert refused["what"] == "the compiler cannot make code for"
+    refused = json.loads((project.root / "result.json").read_text())
+    assert refused["what"] == "unsupported by this compiler"
     assert "gfx9999 (clang++: error: " in refused["which"]
     assert "gfx942" not in refused["which"]
     assert not list(project.build.glob("*.o"))

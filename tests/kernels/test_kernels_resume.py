@@ -74,30 +74,32 @@ def test_a_whole_shard_is_found_and_nothing_is_unpacked(whole: Path, folder: Pat
 
 
 @pytest.mark.parametrize("shard", [None, "2/2", "1/3", "11/2"])
-def test_another_shard_is_not_it(whole: Path, folder: Path, kernels: Path, shard: str | None) -> None:
+def test_another_shard_does_not_match(whole: Path, folder: Path, kernels: Path, shard: str | None) -> None:
     assert find_complete_archive(folder, SET, shard, kernels) is None
     assert whole.exists()
 
 
-def test_a_whole_set_is_found_where_a_whole_set_is_wanted(folder: Path, kernels: Path, tmp_path: Path) -> None:
+def test_a_whole_set_is_found(folder: Path, kernels: Path, tmp_path: Path) -> None:
     archive = pack_archive(machine(tmp_path, "one", *OBJECTS), SET, folder, None)
     assert find_complete_archive(folder, SET, None, kernels) == archive
     assert find_complete_archive(folder, SET, "1/2", kernels) is None
 
 
-def test_a_part_is_not_the_whole(part: Path, folder: Path, kernels: Path) -> None:
+def test_a_partial_archive_does_not_count_as_complete(part: Path, folder: Path, kernels: Path) -> None:
     assert find_complete_archive(folder, SET, "1/2", kernels) is None
     assert part.exists()
 
 
-def test_of_two_compilers_only_setup_py_tells_which(whole: Path, folder: Path, kernels: Path, tmp_path: Path) -> None:
+def test_archives_of_two_compilers_are_left_for_setup_py_to_decide(
+    whole: Path, folder: Path, kernels: Path, tmp_path: Path
+) -> None:
     other = pack_archive(machine(tmp_path, "other", *NAMES, key=OTHER), SET, folder, "1/2", NAMES)
     assert find_complete_archive(folder, SET, "1/2", kernels) is None
     assert whole.exists()
     assert other.exists()
 
 
-def test_of_a_damaged_one_what_is_sound_is_taken_over_and_it_is_removed(
+def test_good_objects_of_a_damaged_archive_are_unpacked_before_it_is_removed(
     whole: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     damaged(whole)
@@ -107,7 +109,7 @@ def test_of_a_damaged_one_what_is_sound_is_taken_over_and_it_is_removed(
     assert f"damaged kernel archive: {whole}" in caplog.text
 
 
-def test_a_part_that_was_given_the_name_of_the_whole_is_found_out(
+def test_a_partial_archive_renamed_to_a_complete_one_is_detected(
     part: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = part.name.replace(".partial", "")
@@ -115,12 +117,10 @@ def test_a_part_that_was_given_the_name_of_the_whole_is_found_out(
     assert find_complete_archive(folder, SET, "1/2", kernels) is None
     assert not list(folder.iterdir())
     assert sorted(objects(kernels)) == sorted(NAMES[:2])
-    assert "kernel archive under another name" in caplog.text
+    assert "misnamed kernel archive" in caplog.text
 
 
-def test_the_archive_of_another_set_under_the_name_of_this_one_is_found_out(
-    folder: Path, kernels: Path, tmp_path: Path
-) -> None:
+def test_a_misnamed_archive_of_another_set_is_detected(folder: Path, kernels: Path, tmp_path: Path) -> None:
     other = pack_archive(machine(tmp_path, "one", *NAMES), "fa2.7.4-rocm6.4-gfx942-cxx11", folder, "1/2", NAMES)
     other.rename(folder / other.name.replace("fa2.7.4-rocm6.4-gfx942-cxx11", SET))
     assert find_complete_archive(folder, SET, "1/2", kernels) is None
@@ -129,20 +129,20 @@ def test_the_archive_of_another_set_under_the_name_of_this_one_is_found_out(
 # the part
 
 
-def test_a_part_is_put_into_an_empty_store(part: Path, folder: Path, kernels: Path) -> None:
+def test_a_partial_archive_is_unpacked_into_an_empty_store(part: Path, folder: Path, kernels: Path) -> None:
     (taken,) = unpack_partial_archives(folder, SET, "1/2", kernels)
     assert objects(kernels) == {name: OBJECTS[name] for name in NAMES[:2]}
     assert (taken.key, taken.is_partial) == (KEY.digest, True)
     assert part.exists()
 
 
-def test_the_part_of_another_shard_is_left_alone(part: Path, folder: Path, kernels: Path) -> None:
+def test_the_partial_archive_of_another_shard_is_not_unpacked(part: Path, folder: Path, kernels: Path) -> None:
     assert unpack_partial_archives(folder, SET, "2/2", kernels) == ()
     assert not kernels.exists()
     assert part.exists()
 
 
-def test_a_part_that_was_cut_short_is_told_and_removed(
+def test_a_truncated_partial_archive_is_logged_and_removed(
     part: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     part.write_bytes(part.read_bytes()[:-20])
@@ -152,23 +152,25 @@ def test_a_part_that_was_cut_short_is_told_and_removed(
     assert objects(kernels).items() <= OBJECTS.items()
 
 
-def test_a_part_with_a_damaged_object_gives_the_others(part: Path, folder: Path, kernels: Path) -> None:
+def test_a_partial_archive_with_a_damaged_object_gives_its_other_objects(
+    part: Path, folder: Path, kernels: Path
+) -> None:
     damaged(part)
     unpack_partial_archives(folder, SET, "1/2", kernels)
     assert objects(kernels) == {"fmha_bwd_d128": OBJECTS["fmha_bwd_d128"]}
 
 
-def test_a_part_of_another_key_is_told_with_what_differs(
+def test_an_ignored_archive_is_logged_with_its_differences(
     folder: Path, kernels: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pack_archive(machine(tmp_path, "other", "x_api", key=OTHER), SET, folder, "1/2", NAMES, partial=True)
     taken = unpack_partial_archives(folder, SET, "1/2", kernels)
     assert objects(kernels) == {}
     log_ignored_archives(taken, KEY)
-    assert "is of another key and ignored: flags: " in caplog.text
+    assert "its key differs: flags: " in caplog.text
 
 
-def test_a_part_of_the_same_key_is_not_told(
+def test_an_archive_of_the_same_key_is_not_logged(
     part: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -177,9 +179,7 @@ def test_a_part_of_the_same_key_is_not_told(
     assert part.exists()
 
 
-def test_the_part_goes_when_the_whole_is_there_and_no_other_part_does(
-    whole: Path, part: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_only_the_superseded_partial_archive_is_removed(whole: Path, part: Path, folder: Path, tmp_path: Path) -> None:
     others = [
         pack_archive(machine(tmp_path, "other", "x_api", key=OTHER), SET, folder, "1/2", NAMES, partial=True),
         pack_archive(machine(tmp_path, "three", "x_api"), SET, folder, "2/2", NAMES, partial=True),

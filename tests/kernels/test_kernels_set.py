@@ -10,7 +10,7 @@ from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, require_set, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
@@ -62,16 +62,14 @@ def test_a_set_is_found_by_its_id() -> None:
     assert [require_set(SETS, kernel_set.id) for kernel_set in SETS] == list(SETS)
 
 
-def test_an_unknown_id_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="no such kernel set: fa9") as refused:
-        require_set(SETS, "fa9")
-    assert all(kernel_set.id in refused.value.hint for kernel_set in SETS)
-
-
-def test_without_sets_the_refusal_says_so() -> None:
-    with pytest.raises(InputError) as refused:
-        require_set((), "fa9")
-    assert refused.value.hint == "known: none, no CK cell is selected"
+@pytest.mark.parametrize(
+    ("sets", "hint"), [(SETS, "`wheelfactory plan`"), ((), "no CK cell is selected")], ids=["other sets", "no sets"]
+)
+def test_an_unknown_id_is_refused_with_a_hint(sets: tuple[KernelSet, ...], hint: str) -> None:
+    with pytest.raises(InputError, match="unknown kernel set: fa9") as refused:
+        require_set(sets, "fa9")
+    assert hint in refused.value.hint
+    assert not any(kernel_set.id in refused.value.hint for kernel_set in sets)
 
 
 # the name under which later runs find it
@@ -100,7 +98,7 @@ def name_of(*edits: Edit, slim: bool = False) -> str:
     return stored_set_name(matrix, require_set(group_kernel_sets(matrix, expand(matrix).cells), SET_ID), slim=slim)
 
 
-def test_a_set_is_kept_under_its_id_and_twelve_digits_of_what_decides_it() -> None:
+def test_the_stored_name_is_the_set_id_and_twelve_digits() -> None:
     assert re.fullmatch(f"kernels-{re.escape(SET_ID)}-[0-9a-f]{{12}}", name_of(TAGGED))
 
 
@@ -114,7 +112,7 @@ def test_a_set_is_kept_under_its_id_and_twelve_digits_of_what_decides_it() -> No
         ),
     ],
 )
-def test_what_decides_the_objects_changes_the_name(edit: Edit) -> None:
+def test_everything_that_decides_the_objects_changes_the_stored_name(edit: Edit) -> None:
     assert name_of(TAGGED, edit) != name_of(TAGGED)
 
 
@@ -127,11 +125,11 @@ def test_what_decides_the_objects_changes_the_name(edit: Edit) -> None:
         pytest.param(("python: ['3.12', '3.11']\n\nflash", "python: ['3.11', '3.10']\n\nflash"), id="cells"),
     ],
 )
-def test_what_does_not_reach_the_objects_does_not_change_the_name(edit: Edit) -> None:
+def test_other_facts_do_not_change_the_stored_name(edit: Edit) -> None:
     assert name_of(TAGGED, edit) == name_of(TAGGED)
 
 
-def test_an_image_that_does_not_say_its_release_counts_by_its_tag() -> None:
+def test_an_image_without_a_release_counts_by_its_tag() -> None:
     assert len({name_of(), name_of(("rocm/pytorch:6.2", "rocm/pytorch:6.2.1")), name_of(TAGGED)}) == 3
 
 
@@ -147,7 +145,7 @@ def test_no_two_sets_of_the_matrix_have_one_name() -> None:
     assert len({stored_set_name(matrix, kernel_set) for kernel_set in sets}) == len(sets)
 
 
-def test_sets_compiled_in_another_way_have_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_cache_version_gives_another_stored_name(monkeypatch: pytest.MonkeyPatch) -> None:
     before = name_of()
     monkeypatch.setattr("wheelfactory.kernels.kernel_set.CACHE_VERSION", 0)
     assert name_of() != before

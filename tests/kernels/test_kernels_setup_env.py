@@ -22,16 +22,16 @@ def setup(scratch: Path) -> SetupRun:
     return SetupRun(cast("Recipe", None), cast("Source", None), cast("BuildHost", None), scratch)
 
 
-def test_a_compile_that_was_ended_has_said_what_it_was_about_to_compile(tmp_path: Path) -> None:
-    order = CompileRequest(ninja="", kernels="", ledger="", result_file=str(tmp_path / "report.json"), jobs=1)
+def test_an_interrupted_compile_has_a_result(tmp_path: Path) -> None:
+    order = CompileRequest(ninja="", kernels="", ledger="", result_file=str(tmp_path / "result.json"), jobs=1)
     BEGUN.write(order)
     assert read_interrupted_result(setup(tmp_path)) == BEGUN
 
 
-def test_one_that_was_ended_before_it_compiled_has_said_nothing(tmp_path: Path) -> None:
+def test_a_compile_that_was_interrupted_early_has_no_result(tmp_path: Path) -> None:
     assert read_interrupted_result(setup(tmp_path)) is None
 
 
-def test_one_that_was_refused_has_compiled_nothing(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps({"what": "no", "which": "it", "hint": ""}))
+def test_a_refused_compile_has_no_result(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"what": "no", "which": "it", "hint": ""}))
     assert read_interrupted_result(setup(tmp_path)) is None

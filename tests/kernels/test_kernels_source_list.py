@@ -73,7 +73,7 @@ def test_the_sources_are_those_that_the_generator_writes(tmp_path: Path) -> None
     assert found.total_bytes == len(SETUP) + len(GENERATE) + 3 * len("kernel")
 
 
-def test_it_is_taken_once_for_the_same_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_sources_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = release_of(tmp_path)
     first = list_sources("9", release, tmp_path, os.environ)
     monkeypatch.setattr(source_list, "fetch_source", None)
@@ -90,36 +90,34 @@ def test_it_is_taken_once_for_the_same_sources(tmp_path: Path, monkeypatch: pyte
         '{"format": 1',
     ],
 )
-def test_a_kept_census_that_is_something_else_is_taken_again(tmp_path: Path, kept: str) -> None:
+def test_a_damaged_cached_list_is_made_again(tmp_path: Path, kept: str) -> None:
     release = release_of(tmp_path)
     write_source_list(SourceList(("old",), 1), release.source_pin, tmp_path)
     assert list_sources("9", release, tmp_path, os.environ).sources == ("old",)
-    (path,) = (tmp_path / "census").iterdir()
+    (path,) = (tmp_path / "source-lists").iterdir()
     path.write_text(kept)
     assert list_sources("9", release, tmp_path, os.environ).sources == MADE
 
 
-def test_what_a_build_is_compared_with_is_the_census_whatever_a_person_has_set(tmp_path: Path) -> None:
+def test_planned_sources_do_not_depend_on_the_users_variables(tmp_path: Path) -> None:
     environ = {**os.environ, "OPT_DIM": "32"}
     assert list_planned_sources("9", release_of(tmp_path), tmp_path, environ) == MADE
 
 
-def test_a_release_whose_sources_cannot_be_listed_is_compared_with_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_release_without_a_list_has_no_planned_sources(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     assert list_planned_sources("9", release, tmp_path, os.environ) == ()
-    assert "not compared with what plan lists" in caplog.text
+    assert "cannot list the kernel sources" in caplog.text
 
 
-def test_nothing_is_left_in_the_cache_beside_it(tmp_path: Path) -> None:
+def test_the_cache_holds_only_the_list_and_the_sources(tmp_path: Path) -> None:
     list_sources("9", release_of(tmp_path), tmp_path, os.environ)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["census", "sources"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source-lists", "sources"]
 
 
-def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
+def test_generator_commands_use_the_defaults_of_variables() -> None:
     first, second = parse_generator_commands(SETUP, "9")
     generator = (sys.executable, "csrc/ck/generate.py", "-d")
     assert first == (*generator, "fwd", "--output_dir", "build", "--optdim", "32,64")
@@ -140,8 +138,8 @@ def test_the_commands_are_those_of_setup_py_where_no_variable_is_set() -> None:
         ("subprocess.run(['generate.py', *more])", "computes an argument"),
     ],
 )
-def test_a_setup_py_that_does_not_say_is_an_error(setup: str, why: str) -> None:
-    with pytest.raises(SourceError, match="which kernel sources") as refused:
+def test_a_setup_py_without_readable_generator_command_is_an_error(setup: str, why: str) -> None:
+    with pytest.raises(SourceError, match="cannot list the kernel sources") as refused:
         parse_generator_commands(setup, "9")
     assert why in str(refused.value)
 
@@ -154,10 +152,10 @@ def test_a_generator_that_fails_or_makes_nothing_is_an_error(tmp_path: Path, gen
     release = release_of(tmp_path, generate=generate)
     with pytest.raises(SourceError, match=error):
         list_sources("9", release, tmp_path, os.environ)
-    assert not (tmp_path / "census").exists()
+    assert not (tmp_path / "source-lists").exists()
 
 
-def test_sources_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
+def test_unavailable_sources_are_an_error(tmp_path: Path) -> None:
     git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     with pytest.raises(SourceError, match="git fetch"):

@@ -28,8 +28,8 @@ SETS = {
 }
 MERGED: Mapping[str, Path | FactoryError] = {
     "complete": Path("complete.tar.zst"),
-    "partial": RunAgainError("kernel set is incomplete", "shard 1/1: 3 of 8 kernels", "go on"),
-    "broken": BuildError("kernel set is incomplete", "2 of 8 sources have no object", "compile what is missing"),
+    "partial": RunAgainError("incomplete kernel set", "shard 1/1: 3 of 8 kernels", "go on"),
+    "broken": BuildError("incomplete kernel set", "2 of 8 sources have no object", "compile what is missing"),
 }
 
 

@@ -169,7 +169,7 @@ def test_a_project_file_without_static_metadata_is_an_error_that_names_it(
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    with pytest.raises(InputError, match="cannot read the project") as refused:
+    with pytest.raises(InputError, match="cannot read flash-attention-amd") as refused:
         read_fallback_project()
     assert refused.value.which.startswith(f"{path}: ")
     assert reason in refused.value.which
@@ -179,7 +179,7 @@ def test_a_missing_source_is_named(cli: Cli, checkout: Path) -> None:
     (checkout / "README.md").unlink()
     shown = cli("build", NAME)
     assert (shown.code, shown.out) == (2, "")
-    assert f"error: cannot read the project: {checkout}/README.md" in shown.err
+    assert f"error: cannot read flash-attention-amd: {checkout}/README.md" in shown.err
 
 
 # -- verified

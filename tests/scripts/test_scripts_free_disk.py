@@ -62,7 +62,7 @@ def free(script: ModuleType, root: Path, environ: Mapping[str, str] = HOSTED) ->
 def test_no_other_machine_loses_a_file(script: ModuleType, disk: Path, said: str | None) -> None:
     before = files(disk)
     environ = {"GITHUB_ACTIONS": "true", "CI": "true", **({} if said is None else {"RUNNER_ENVIRONMENT": said})}
-    assert free(script, disk, environ) == ["not a GitHub-hosted runner: nothing is removed"]
+    assert free(script, disk, environ) == ["not a GitHub-hosted runner: nothing removed"]
     assert files(disk) == before
 
 
@@ -107,13 +107,13 @@ def test_a_folder_that_is_a_link_or_behind_one_is_left_alone(
     (disk / linked).rename(tmp_path / "elsewhere")
     (disk / linked).symlink_to(tmp_path / "elsewhere")
     before = files(tmp_path / "elsewhere")
-    assert "left alone  /usr/local/lib/android (a link)" in free(script, disk)
+    assert "skipped  /usr/local/lib/android (a link)" in free(script, disk)
     assert files(tmp_path / "elsewhere") == before != set()
 
 
 def test_the_python_that_runs_it_stays(script: ModuleType, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(disk / "usr/share/miniconda/deep/file"))
-    assert "left alone  /usr/share/miniconda (this runs from it)" in free(script, disk)
+    assert "skipped  /usr/share/miniconda (contains the running Python)" in free(script, disk)
     assert (disk / "usr/share/miniconda/deep/file").exists()
     assert not (disk / ANDROID).exists()
 
@@ -128,7 +128,7 @@ def test_a_failed_removal_is_reported_and_the_rest_is_removed(
             remove(path, ignore_errors=ignore_errors)
 
     monkeypatch.setattr(script.shutil, "rmtree", rmtree)
-    assert free(script, disk)[0].startswith("not wholly removed  /usr/local/lib/android ")
+    assert free(script, disk)[0].startswith("partly removed  /usr/local/lib/android ")
     assert files(disk / ANDROID)
     assert not (disk / DOTNET).exists()
 
@@ -151,7 +151,7 @@ def test_the_script_does_nothing_on_this_machine() -> None:
     """Told that it is a machine of its own, wherever the tests run."""
     environ = {**os.environ, "RUNNER_ENVIRONMENT": "self-hosted"}
     done = subprocess.run([sys.executable, SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "not a GitHub-hosted runner: nothing is removed\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "not a GitHub-hosted runner: nothing removed\n"), done.stderr
 
 
 def test_it_runs_on_an_old_python_with_nothing_installed() -> None:

@@ -352,7 +352,7 @@ def test_without_a_plain_build_verification_is_an_error(tmp_path: Path) -> None:
     given = small_machine(tmp_path / "cache")
     given["cache"] = tmp_path / "empty"
     path = wheel(tmp_path)
-    with pytest.raises(BuildError, match="there is no plain build to compare with") as error:
+    with pytest.raises(BuildError, match="missing plain wheel to compare with") as error:
         verify(path, TRITON, gates=PUBLISH_GATES, may_build=False, **given)
     assert "`wheelfactory verify`" in error.value.hint
 

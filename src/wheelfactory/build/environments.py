@@ -1,4 +1,4 @@
-"""Python environments to build and to import in: made once per content, kept in the cache, filled by pip."""
+"""Python environments for builds and imports, made by pip and cached by their content."""
 
 from __future__ import annotations
 
@@ -27,65 +27,62 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The version of the Python that runs the factory."""
 
-_MAKING = threading.Lock()
-"""Held while an environment is made, so that cells which are verified beside each other do not make it twice."""
+_MAKE_LOCK = threading.Lock()
+"""Prevents cells that are verified in parallel from making the same environment twice."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python with packages, at `folder`."""
+    """A virtual environment."""
 
     folder: Path
     version: str = PYTHON
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The interpreter."""
         return self.folder / "bin/python"
 
     @property
     def site_packages(self) -> Path:
-        """Where its packages are."""
+        """The folder of its packages."""
         return self.folder / f"lib/python{self.version}/site-packages"
 
 
 def build_requirements() -> tuple[str, ...]:
-    """What the build of a wheel without compiled code needs, pinned, as pip requirements."""
-    return _requirements("build-requirements.txt")
+    """The pinned pip requirements for building a wheel without compiled code."""
+    return _read_requirements("build-requirements.txt")
 
 
 def interpreter_requirements() -> tuple[str, ...]:
-    """What Triton's interpreter needs beside Triton and torch, pinned, as pip requirements."""
-    return _requirements("interpreter-requirements.txt")
+    """The pinned pip requirements of Triton's interpreter, without Triton and torch."""
+    return _read_requirements("interpreter-requirements.txt")
 
 
-def _requirements(name: str) -> tuple[str, ...]:
+def _read_requirements(name: str) -> tuple[str, ...]:
     text = files("wheelfactory.build").joinpath(name).read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
 def build_tool_requirements() -> tuple[str, ...]:
-    """The build requirements without torch: a cell brings its own."""
+    """The build requirements without torch, because each cell has its own."""
     return tuple(line for line in build_requirements() if line != cpu_torch_requirement())
 
 
 def cpu_torch_requirement() -> str:
-    """The requirement on the CPU build of torch that stands in where only the import of torch matters."""
+    """The requirement on a CPU build of torch, for uses that only import torch."""
     return next(line for line in build_requirements() if line.startswith("torch=="))
 
 
 def cpu_torch_version() -> str:
-    """The release of that CPU build, such as ``2.13.0``."""
+    """The release of the CPU build, such as ``2.13.0``."""
     return cpu_torch_requirement().removeprefix("torch==").removesuffix("+cpu")
 
 
 @cache
 def cpu_torch_options() -> tuple[str, ...]:
-    """What pip needs to find the CPU build: PyTorch's CPU index, or nothing where that cannot be reached.
-
-    Without it pip finds the build only where its own configuration offers one; it never falls back to CUDA,
-    because the requirement names the CPU build.
-    """
+    """The pip options to find the CPU build: PyTorch's CPU index, or nothing if that cannot be reached."""
+    # Without the index, pip uses its own configuration. It never falls back to CUDA: the requirement names `+cpu`.
     try:
         with http_session(os.environ, timeout=5, retries=0) as session:
             session.head(f"{CPU_INDEX}/torch/").raise_for_status()
@@ -95,25 +92,23 @@ def cpu_torch_options() -> tuple[str, ...]:
 
 
 def make_build_environment(cache_dir: Path) -> Environment:
-    """The environment that builds wheels without compiled code, with a CPU build of torch.
+    """Make or reuse the environment for building wheels without compiled code, with a CPU build of torch.
 
-    Raises `BuildError` if no CPU build of torch can be had for this Python.
+    Raises `BuildError` if there is no CPU build of torch for this Python.
     """
-    return _kept(
+    return _make_cached(
         cache_dir,
         build_requirements(),
         cpu_torch_options(),
         f"{cpu_torch_requirement()} must be installable for Python {PYTHON}: "
-        f"let {CPU_INDEX} be reached, or run with another Python",
+        f"allow access to {CPU_INDEX}, or run the factory with another Python",
     )
 
 
 def make_triton_environment(cache_dir: Path, version: str) -> Environment:
-    """An environment that holds one Triton version from PyPI, and nothing else.
-
-    It stands in for pytorch-triton-rocm or triton-rocm of the same version, which ROCm's torch brings.
-    """
-    return _kept(
+    """Make or reuse an environment with one Triton version from PyPI, and nothing else."""
+    # It replaces pytorch-triton-rocm or triton-rocm of the same version, a dependency of ROCm's torch.
+    return _make_cached(
         cache_dir,
         (f"triton=={version}",),
         ("--no-deps",),
@@ -122,15 +117,15 @@ def make_triton_environment(cache_dir: Path, version: str) -> Environment:
 
 
 def make_interpreter_environment(cache_dir: Path) -> Environment:
-    """An environment that holds what Triton's interpreter needs beside Triton and torch, and nothing else."""
+    """Make or reuse an environment with `interpreter_requirements` only."""
     hint = f"numpy must be installable for Python {PYTHON}"
-    return _kept(cache_dir, interpreter_requirements(), ("--no-deps",), hint)
+    return _make_cached(cache_dir, interpreter_requirements(), ("--no-deps",), hint)
 
 
-def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
+def _make_cached(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{content_key(identity)}"
-    with _MAKING:
+    with _MAKE_LOCK:
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
             with scratch_dir(cache_dir) as scratch:
@@ -141,10 +136,8 @@ def _kept(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], 
 
 
 def keep_environment(made: Environment, folder: Path) -> None:
-    """Move an environment to where it is kept, unless another run was faster; both hold the same.
-
-    pip's scripts name the old place, so only `python -m` is used of it.
-    """
+    """Move an environment to its cache folder, unless another run already did; both have the same content."""
+    # pip's scripts contain the old path, so call its programs by `python -m` only
     try:
         made.folder.rename(folder)
     except OSError:
@@ -153,16 +146,16 @@ def keep_environment(made: Environment, folder: Path) -> None:
 
 
 def make_empty_environment(folder: Path) -> Environment:
-    """A new environment without any package (not even pip), of the Python that runs the factory."""
+    """Make an environment of the factory's own Python without packages, not even pip."""
     capture([sys.executable, "-m", "venv", "--symlinks", "--without-pip", folder])
     return Environment(folder)
 
 
 def make_layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
-    """A new environment of the Python `base` (of that version) that sees the packages in the folders `layers`."""
+    """Make an environment of the Python `base` (of that version) that also imports from the folders `layers`."""
     capture([base, "-m", "venv", "--symlinks", "--without-pip", folder])
     environment = Environment(folder, version)
-    # addsitedir reads the .pth files of a layer too, which a plain path line would not
+    # unlike a plain path line, addsitedir also reads the .pth files of a layer
     lines = [f"import site; site.addsitedir({str(layer)!r})\n" for layer in layers]
     (environment.site_packages / "layers.pth").write_text("".join(lines), encoding="utf-8")
     return environment
@@ -172,9 +165,9 @@ def make_layered_environment(folder: Path, base: Path, version: str, layers: Seq
 def open_wheel_environment(
     cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path]
 ) -> Iterator[Environment]:
-    """A layered environment with a wheel installed into it by pip, without what it requires; gone afterwards.
+    """Open a temporary layered environment with a wheel installed, without the wheel's requirements.
 
-    Raises `BuildError` if pip does not install the wheel.
+    Raises `BuildError` if pip refuses the wheel.
     """
     with scratch_dir(cache_dir) as scratch:
         environment = make_layered_environment(scratch / "env", base, version, layers)
@@ -183,25 +176,25 @@ def open_wheel_environment(
 
 
 def find_package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Where the packages of a Python are, as layers for another environment."""
+    """Find the package folders of a Python, for use as layers."""
     code = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
     return [Path(line) for line in capture([python, "-c", code], environ=environ).splitlines()]
 
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = DEFAULT_HINT) -> None:
-    """Install into an environment with the factory's own pip. Raises `BuildError` with pip's last lines."""
+    """Install into an environment by the factory's own pip. Raises `BuildError` with pip's last lines."""
     _pip(environment, "install", arguments, hint=hint)
 
 
 def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int, environ: Mapping[str, str]) -> Path:
-    """Build the wheel of the sources in `source` into `folder`, with what the environment has and nothing else.
+    """Build the wheel of `source` into `folder` with the packages of the environment only, offline.
 
-    `epoch` is the time of what it makes, in seconds since 1970; `environ` is for the build alone. Raises `BuildError`
-    with pip's last lines.
+    `epoch` becomes SOURCE_DATE_EPOCH, in seconds since 1970; `environ` adds variables for the build. Raises
+    `BuildError` with pip's last lines.
     """
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)
     _pip(environment, "wheel", (*options, source), environ={**environ, "SOURCE_DATE_EPOCH": str(epoch)})
-    (wheel,) = folder.glob("*.whl")  # pip makes one of one project, or fails
+    (wheel,) = folder.glob("*.whl")  # pip makes exactly one, or fails
     return wheel
 
 
@@ -212,7 +205,7 @@ def _pip(
     hint: str = DEFAULT_HINT,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    kept = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
+    pip_environ = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
     pip = (sys.executable, "-m", "pip", "--python", environment.python)
     options = ("--quiet", "--disable-pip-version-check", "--no-input")
-    capture([*pip, command, *options, *arguments], environ={**kept, **(environ or {})}, hint=hint)
+    capture([*pip, command, *options, *arguments], environ={**pip_environ, **(environ or {})}, hint=hint)

@@ -1,4 +1,4 @@
-"""Where setup.py runs: on this machine or in a container. What is there, and how to run it there, is one value."""
+"""Executors: they prepare the build host, this machine or a container, that runs setup.py of a cell."""
 
 from __future__ import annotations
 
@@ -22,70 +22,70 @@ from wheelfactory.matrix.facts import Matrix
 
 @dataclass(frozen=True)
 class BuildCommand:
-    """One program to run, with what it is handed. Paths of files are the same wherever it runs."""
+    """One program to run on a build host. Paths are the same on every build host."""
 
     name: str
-    """Of the cell, or of what else is made."""
+    """The cell id or kernel set id that it builds."""
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     log: Path
     reads: tuple[Path, ...]
-    """What it must find there and must not change."""
+    """Files and folders that it reads; mounted read-only in a container."""
     writes: tuple[Path, ...]
-    """Where it leaves things."""
+    """Files and folders that it writes."""
     deadline: float | None = None
-    """Seconds since 1970 at which it is ended."""
+    """Seconds since 1970 at which it is killed."""
 
 
 @dataclass(frozen=True)
 class BuildHost:
-    """Where setup.py of a cell runs. Paths are those of the place."""
+    """Where setup.py of a cell runs. Paths are those on the build host."""
 
     machine: Host
-    """What a build may use there; its ROCm is that of the place."""
+    """Resources of a build there, and its ROCm."""
     python: Path
     ninja: Path
     ccache: str
-    """The compiler cache; empty if there is none."""
+    """The ccache program; empty if there is none."""
     environ: Mapping[str, str]
-    """What every program there is given, PATH included."""
+    """The base environment of every program there, including PATH."""
     run: Callable[[BuildCommand, ProgressPart], str]
-    """Runs a program and gives what it prints. Raises `BuildError` with the last lines and the place of the log,
+    """Runs a program and returns its stdout. Raises `BuildError` with its last lines and the path of the log,
     `RunAgainError` at the deadline."""
 
 
 class Executor(Protocol):
-    """Gives each cell its place; where nothing else is said, on this machine and one cell at a time."""
+    """Prepares build hosts for cells. The defaults are for this machine, one cell at a time."""
 
     @property
     def parallel_cells(self) -> int:
-        """How many cells it may build at the same time."""
+        """Maximum number of cells to build at the same time."""
         return 1
 
     def describe_host(self, cell: Cell) -> Host:
-        """What a build of the cell may use, as far as it is known before anything is downloaded."""
+        """Describe the resources of a build of the cell, without downloading anything."""
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
-        """The cell among these whose place takes least to make."""
+        """Choose the cell whose build host is the fastest to prepare."""
 
     def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
-        """The place of a cell, made if need be. Raises `BuildError` if it cannot be had."""
+        """Prepare the build host of a cell. Raises `BuildError` if that fails."""
 
     def find_gate_host(self, _cell: Cell) -> BuildHost | None:
-        """The place of a cell if it is not this machine."""
+        """The build host that verify gates must use instead of this machine; None for this machine."""
         return None
 
     def split(self, _count: int) -> Executor:
-        """One whose places have an equal part each of what this one has; itself if it builds one cell at a time."""
+        """An executor with an equal share of the resources for each of `count` parallel cells."""
         return self
 
     def stop(self) -> None:
-        """End what runs in its places; those who wait for it are told with a `BuildError`."""
+        """Kill everything that runs on its build hosts; the waiting callers get a `BuildError`."""
 
 
 @dataclass(frozen=True)
 class LocalExecutor(Executor):
-    """This machine, with its own ROCm and Pythons; one cell at a time, as each uses all of it."""
+    """Builds on this machine with its own ROCm and Pythons; one cell at a time, because each uses all cores."""
 
     matrix: Matrix
     machine: Host
@@ -93,20 +93,20 @@ class LocalExecutor(Executor):
     cache: Path
 
     def describe_host(self, _cell: Cell) -> Host:
-        """The machine itself."""
+        """This machine."""
         return self.machine
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
-        """One whose torch is at hand, else the first."""
+        """The first cell whose torch is already installed, else the first."""
 
-        def at_hand(cell: Cell) -> Path | None:
+        def find_python(cell: Cell) -> Path | None:
             index = self.matrix.rocm[cell.rocm].index
             return find_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
 
-        return next(filter(at_hand, cells), cells[0])
+        return next(filter(find_python, cells), cells[0])
 
     def prepare_host(self, cell: Cell, _part: ProgressPart) -> BuildHost:
-        """This machine with a Python for the cell: any for Triton, one with the cell's torch for CK."""
+        """This machine with a Python for the cell: for CK one with the cell's torch, for Triton any."""
         path = self.environ.get("PATH", "")
         if cell.backend is Backend.TRITON:
             python, ccache = make_build_environment(self.cache).python, None
@@ -115,7 +115,7 @@ class LocalExecutor(Executor):
             python = prepare_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
             ccache = shutil.which("ccache", path=path)
             if not ccache:
-                logger.info("no ccache on PATH: objects are shared within a kernel set only (apt-get install ccache)")
+                logger.info("no ccache on PATH: only kernel sets share objects (to install it: apt-get install ccache)")
         return BuildHost(
             machine=self.machine,
             python=python,
@@ -126,49 +126,49 @@ class LocalExecutor(Executor):
         )
 
     def stop(self) -> None:
-        """Nothing: what runs here ends with who waits for it."""
+        """Nothing to do: programs here are children of the caller and end with it."""
 
 
-def _run_here(errand: BuildCommand, part: ProgressPart) -> str:
-    return run_logged(errand.argv, errand.log, environ=errand.environ, part=part, deadline=errand.deadline)
+def _run_here(command: BuildCommand, part: ProgressPart) -> str:
+    return run_logged(command.argv, command.log, environ=command.environ, part=part, deadline=command.deadline)
 
 
 @dataclass(frozen=True)
 class PerBackendExecutor:
-    """CK cells in containers, Triton cells on this machine: those hold no compiled code and build anywhere."""
+    """CK cells in containers, Triton cells on this machine: their wheels hold no compiled code."""
 
     ck: Executor
     triton: Executor
 
     @property
     def parallel_cells(self) -> int:
-        """As many as containers; a Triton wheel is made once and quickly."""
+        """As many as containers; Triton wheels take only seconds."""
         return self.ck.parallel_cells
 
     def describe_host(self, cell: Cell) -> Host:
         """That of the backend's executor."""
-        return self._of(cell).describe_host(cell)
+        return self._executor(cell).describe_host(cell)
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
-        """The choice of the first cell's executor; kernel sets are of one backend."""
-        return self._of(cells[0]).choose_cheapest(cells)
+        """See `Executor.choose_cheapest`. All cells have the backend of the first."""
+        return self._executor(cells[0]).choose_cheapest(cells)
 
     def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
         """That of the backend's executor."""
-        return self._of(cell).prepare_host(cell, part)
+        return self._executor(cell).prepare_host(cell, part)
 
     def find_gate_host(self, cell: Cell) -> BuildHost | None:
         """That of the backend's executor."""
-        return self._of(cell).find_gate_host(cell)
+        return self._executor(cell).find_gate_host(cell)
 
     def split(self, count: int) -> PerBackendExecutor:
-        """Both divided."""
+        """Split both."""
         return PerBackendExecutor(self.ck.split(count), self.triton.split(count))
 
     def stop(self) -> None:
-        """Both stopped."""
+        """Stop both."""
         self.ck.stop()
         self.triton.stop()
 
-    def _of(self, cell: Cell) -> Executor:
+    def _executor(self, cell: Cell) -> Executor:
         return self.triton if cell.backend is Backend.TRITON else self.ck

@@ -1,7 +1,7 @@
-"""Pinned sources -> their plain wheel: what setuptools makes of them, with no backend and no label.
+"""Plain wheels: what setuptools makes of pinned sources, with no backend and no label, to compare wheels with.
 
-It is a second build, apart from the one that wheels for users come from: no build_rocm.sh, no container, no rewriting.
-Wheels are compared with it (`verify.expected`). It takes some seconds and is kept by all that it is made from.
+This is a second, independent build: no build_rocm.sh, no container, no rewriting (see `verify.expected`). It takes some
+seconds and is cached by everything that it is made from.
 """
 
 from __future__ import annotations
@@ -27,35 +27,36 @@ _NO_BACKEND = {
     "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
     "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
 }
-"""What setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead.
+"""Variables that setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead.
 
-Seen for 2.7.4.post1, 2.8.3 and 2.8.3.post2: it makes the same members as with the Triton backend, byte for byte.
+Observed for 2.7.4.post1, 2.8.3 and 2.8.3.post2: the members equal those of the Triton backend, byte for byte.
 """
 
 
 @dataclass(frozen=True)
 class PlainBuilds:
-    """Plain wheels, kept in a cache and made where they are missing."""
+    """Builds plain wheels, and caches them."""
 
     cache: Path
     environ: Mapping[str, str]
     may_build: bool = True
-    """Whether a missing one is made here, which runs setup.py of the sources; where not, it is an error."""
+    """Whether a missing wheel may be built here, which runs setup.py; if not, it is an error."""
 
     @property
     def folder(self) -> Path:
-        """Where they are kept: a folder for each content, with one wheel."""
+        """The cache folder: one subfolder per content, with one wheel."""
         return self.cache / "plain"
 
     def read_digests(self) -> dict[str, str]:
-        """The sha256 of every file that is kept, by its path below `folder`."""
+        """The sha256 of every cached file, by its path below `folder`."""
         files = (path for path in self.folder.rglob("*") if not path.is_dir())
         return {path.relative_to(self.folder).as_posix(): file_sha256(path) for path in files}
 
     def make_flash_attn_wheel(self, version: str, release: FlashAttn) -> Wheel:
-        """The plain wheel of a release.
+        """Make or reuse the plain wheel of a release.
 
-        Raises `SourceError` if its sources cannot be had, `BuildError` if it is missing and may not or cannot be made.
+        Raises `SourceError` if its sources cannot be fetched, `BuildError` if it is missing and must not or cannot be
+        built.
         """
 
         def fetch() -> Source:
@@ -66,32 +67,32 @@ class PlainBuilds:
             tree = unpack_source(source, folder / "source")
             return pip_wheel(make_build_environment(self.cache), tree, folder, source.epoch, _NO_BACKEND)
 
-        # a tag without a commit says nothing of what it names today
+        # a tag without a pinned commit can move, so only the fetched sources identify it
         identity = fetch().identity if release.source_pin.startswith("tag:") else release.source_pin
-        return self._kept(f"flash-attn {version}", identity, make)
+        return self._make_cached(f"flash-attn {version}", identity, make)
 
     def make_fallback_wheel(self, project: FallbackProject) -> Wheel:
-        """The plain wheel of flash-attention-amd. Raises `BuildError` if it is missing and cannot be made."""
+        """Make or reuse the plain wheel of flash-attention-amd. Raises `BuildError` if it cannot be built."""
 
         def make(folder: Path) -> Path:
             project.write_sources(folder / "source")
             return pip_wheel(make_build_environment(self.cache), folder / "source", folder, ZIP_EPOCH, {})
 
-        return self._kept(f"{FALLBACK_NAME} {project.version}", project.identity, make)
+        return self._make_cached(f"{FALLBACK_NAME} {project.version}", project.identity, make)
 
     def wheel_folder(self, what: str, identity: str) -> Path:
-        """Where the plain wheel of such sources is kept; `what` names them for a person."""
+        """The cache folder for sources of this identity; `what` is their name in messages."""
         content = [what, identity, *build_requirements(), str(sorted(_NO_BACKEND.items()))]
         return self.folder / content_key("\n".join(content))
 
-    def _kept(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
+    def _make_cached(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
         folder = self.wheel_folder(what, identity)
         for path in sorted(folder.glob("*.whl")):
             return Wheel.open(path)
         if not self.may_build:
-            hint = "this command runs no build code; `wheelfactory verify` of the same wheels makes it first"
-            raise BuildError("there is no plain build to compare with", what, hint)
-        logger.info("building %s once more, to compare with", what)
+            hint = "this command must not run setup.py: run `wheelfactory verify` on the same wheels first"
+            raise BuildError("missing plain wheel to compare with", what, hint)
+        logger.info("building the plain wheel of %s, to compare with", what)
         with scratch_dir(self.cache) as scratch:
             made = make(scratch)
             with atomic_path(folder / made.name) as written:

@@ -1,4 +1,4 @@
-"""CK cell -> the Python that compiles its bindings: one on PATH whose torch fits, or one made with it."""
+"""Find or make the Python that compiles a CK cell's bindings: it must have the cell's torch."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from wheelfactory.wheel.build_record import Toolchain
 
 
 def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path | None:
-    """A Python of the cell's version that has the cell's torch for its ROCm: on PATH or made before; else None.
+    """Find a Python with the cell's version and torch, on PATH or made by an earlier run; None if there is none.
 
-    `index` is the one that torch for that ROCm is installed from.
+    `index` is the package index of torch for that ROCm.
     """
     made = _environment(cell, index, cache).python
     candidates = [*_on_path(cell, environ), *([made] if made.exists() else [])]
-    return next((python for python in candidates if _try(python, environ).matches(cell)), None)
+    return next((python for python in candidates if _try_probe(python, environ).matches(cell)), None)
 
 
 def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
-    """What `find_rocm_python` finds, or else one made with torch from the cell's index; with the pinned build tools.
+    """Find or make a Python with the cell's torch, and add the pinned build tools.
 
     Raises `BuildError` if there is no Python of that version, or torch or the tools cannot be installed.
     """
     found = find_rocm_python(cell, index=index, cache=cache, environ=environ)
     if found:
         return _with_build_tools(found, cell, cache, environ).python
-    bases = [python for python in _on_path(cell, environ) if _try(python, environ).python == cell.python]
+    bases = [python for python in _on_path(cell, environ) if _try_probe(python, environ).python == cell.python]
     if not bases:
         raise BuildError(
             f"cannot build {cell.id} here",
@@ -56,19 +56,19 @@ def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping
 
 
 def probe_python(python: Path, environ: Mapping[str, str]) -> Toolchain:
-    """What torch and compiler a Python has."""
-    return _probe(python, frozenset(clean_environ(environ).items()))
+    """Read the torch and compiler of a Python. Raises `BuildError` if it does not run."""
+    return _probe_cached(python, frozenset(clean_environ(environ).items()))
 
 
 @functools.cache
-def _probe(python: Path, environ: frozenset[tuple[str, str]]) -> Toolchain:
-    """Asked once a process: it imports torch, which takes seconds, and cells by the dozen may share a Python."""
-    refusal = BuildError("cannot examine this Python", str(python), "mend it, or take it off PATH")
+def _probe_cached(python: Path, environ: frozenset[tuple[str, str]]) -> Toolchain:
+    # cached, because importing torch takes seconds and dozens of cells may share a Python
+    refusal = BuildError("cannot examine this Python", str(python), "repair it, or remove it from PATH")
     return parse_model(Toolchain, capture([python, TOOLCHAIN_PROBE], environ=dict(environ)).encode(), refusal)
 
 
-def _try(python: Path, environ: Mapping[str, str]) -> Toolchain:
-    """What a Python has; nothing if it does not run, as pyenv's commands for versions that are not chosen."""
+def _try_probe(python: Path, environ: Mapping[str, str]) -> Toolchain:
+    """Like `probe_python`, but empty if it does not run, like pyenv's shims of versions that are not selected."""
     try:
         return probe_python(python, environ)
     except BuildError:
@@ -78,7 +78,7 @@ def _try(python: Path, environ: Mapping[str, str]) -> Toolchain:
 def _on_path(cell: Cell, environ: Mapping[str, str]) -> list[Path]:
     names = (f"python{cell.python}", "python3", "python")
     found = [Path(path) for name in names if (path := shutil.which(name, path=environ.get("PATH")))]
-    # an environment has its one Python under several names; which environment it is in, its folder tells
+    # one environment has its Python under several names, and two environments can link to the same one
     return list({(path.parent, path.resolve()): path for path in found}.values())
 
 
@@ -88,12 +88,13 @@ def _environment(cell: Cell, index: str, cache: Path) -> Environment:
 
 
 def torch_requirement(cell: Cell) -> str:
-    """torch with the local version that the ROCm index gives it, which PyPI's CUDA build cannot satisfy."""
+    """The requirement on torch with its ROCm local version, which PyPI's CUDA build cannot satisfy."""
     return f"torch=={cell.torch}+rocm{cell.rocm}"
 
 
 def _with_build_tools(base: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> Environment:
-    """An environment over a Python of the user, whose own setuptools would write another METADATA."""
+    """Make or reuse an environment on top of the user's Python."""
+    # the user's own setuptools may write another METADATA than the pinned one
     identity = "\n".join([str(base), cell.python, *build_tool_requirements()])
     environment = Environment(cache / f"tools-{content_key(identity)}", cell.python)
     if not environment.folder.is_dir():
@@ -112,13 +113,13 @@ def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Map
     with scratch_dir(cache) as scratch:
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])
-        hint = f"{index} must be reachable and have torch {cell.torch} for Python {cell.python}"
+        hint = f"check that {index} is reachable and has torch {cell.torch} for Python {cell.python}"
         pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
         pip_install(made, *build_tool_requirements())
         found = probe_python(made.python, environ)
         if not found.matches(cell):
             raise BuildError(
-                f"not the torch of {cell.id}", f"{index} gave {found.torch}, built for HIP {found.hip}", hint
+                f"unexpected torch for {cell.id}", f"{index} has {found.torch}, built for HIP {found.hip}", hint
             )
         keep_environment(made, environment.folder)
     return environment

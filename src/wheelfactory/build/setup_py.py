@@ -1,4 +1,4 @@
-"""Recipe + sources -> raw wheel: upstream's own setup.py, run by build_rocm.sh, on a host and in an image alike."""
+"""Run upstream's own setup.py through build_rocm.sh, on this machine or in a container, to make a raw wheel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wheelfactory.wheel.build_record import Toolchain
 
 @dataclass(frozen=True)
 class RawWheel:
-    """What setup.py made, and what it was made with."""
+    """A wheel as setup.py made it, and the toolchain of the build."""
 
     path: Path
     toolchain: Toolchain
@@ -27,7 +27,7 @@ class RawWheel:
 
 @dataclass(frozen=True)
 class SetupRun:
-    """One run of setup.py: for which recipe, from which sources, where, and with which folder of its own for files."""
+    """The inputs of one run of setup.py. `scratch` is a folder for its files alone."""
 
     recipe: Recipe
     source: Source
@@ -37,7 +37,7 @@ class SetupRun:
 
 @dataclass(frozen=True)
 class SetupExtras:
-    """What a run of setup.py is handed beside its recipe."""
+    """What a run of setup.py needs beyond its recipe: variables, paths and a deadline (see `BuildCommand`)."""
 
     environ: Mapping[str, str] = field(default_factory=dict)
     reads: tuple[Path, ...] = ()
@@ -45,15 +45,15 @@ class SetupExtras:
     deadline: float | None = None
 
 
-def run_setup(setup: SetupRun, log: Path, handed: SetupExtras, part: ProgressPart) -> RawWheel:
-    """Run setup.py with everything it needs handed to it, `handed` included; its output goes to `log`.
+def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, part: ProgressPart) -> RawWheel:
+    """Run setup.py, with its output in `log`, and return the wheel.
 
-    Raises `BuildError` with the last lines and the place of the log, `SourceError` for sources that cannot be
-    unpacked, `RunAgainError` if the time is up.
+    Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked,
+    `RunAgainError` at the deadline.
     """
     raw, source = setup.scratch / "raw", unpack_source(setup.source, setup.scratch / "source")
     log.parent.mkdir(parents=True, exist_ok=True)
-    errand = BuildCommand(
+    command = BuildCommand(
         name=log.stem,
         argv=(str(BUILD_SCRIPT),),
         environ={
@@ -64,22 +64,22 @@ def run_setup(setup: SetupRun, log: Path, handed: SetupExtras, part: ProgressPar
             "BUILD_PYTHON": str(setup.build_host.python),
             "SOURCE_DATE_EPOCH": str(setup.source.epoch),
             "PYTHONNOUSERSITE": "1",
-            **handed.environ,
+            **extras.environ,
         },
         log=log,
-        reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, source, *handed.reads),
-        writes=(setup.scratch, *handed.writes),
-        deadline=handed.deadline,
+        reads=(BUILD_SCRIPT, TOOLCHAIN_PROBE, source, *extras.reads),
+        writes=(setup.scratch, *extras.writes),
+        deadline=extras.deadline,
     )
     logger.info("running setup.py, log in %s", log)
-    wheels = setup.build_host.run(errand, part).splitlines()
+    wheels = setup.build_host.run(command, part).splitlines()
     if len(wheels) != 1:
-        raise BuildError("the build made no wheel", setup.recipe.cell.id, f"the full log is {log}")
+        raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {log}")
     probed = raw / "toolchain.json"
     refusal = BuildError("damaged toolchain file", str(probed), f"build the wheel again; the full log is {log}")
     return RawWheel(Path(wheels[0]), parse_model(Toolchain, read_file(probed, refusal), refusal))
 
 
 def log_path(cache: Path, name: str) -> Path:
-    """Where the log of that name is."""
+    """The path of a build log."""
     return cache / "logs" / f"{name}.log"

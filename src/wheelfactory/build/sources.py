@@ -1,6 +1,6 @@
-"""A release of the matrix -> its unpacked sources, which are what the matrix pins, byte for byte.
+"""Fetch the sources of a release, verify them against the matrix's pin, and unpack them.
 
-Unpacking happens per build, so that no build sees what another one left.
+Every build unpacks its own copy, so that no build sees files of another.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from wheelfactory.matrix.facts import FlashAttn, GitTag
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     import tarfile
-else:  # before 3.10.12 and 3.11.4 the standard library's cannot be told to stay in a folder
+else:  # before 3.10.12 and 3.11.4 the standard library's tarfile has no extraction filter
     from backports import tarfile
 
-_GIT_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
-"""What git exports to a hook, and would take for the repository to work in."""
+_GIT_LOCATION_VARIABLES = frozenset(
+    {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}
+)
+"""Variables that git sets in a hook; they would make our git work in the hook's repository."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Sources on disk: a tar file, what identifies its content, and its time in seconds since 1970."""
+    """Sources on disk, as a tar file. `epoch` is their time, in seconds since 1970."""
 
     archive: Path
     identity: str
@@ -46,9 +48,9 @@ class Source:
 
 
 def fetch_source(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> Source:
-    """The sources of a flash-attn release, from the cache or else from PyPI or git.
+    """Fetch the sources of a flash-attn release from the cache, PyPI or git.
 
-    Raises `SourceError` if they cannot be had or are not what the matrix pins; nothing is kept then.
+    Raises `SourceError` if they cannot be fetched or differ from the matrix's pin; nothing is cached then.
     """
     if release.sdist:
         archive = fetch_file("flash-attn", release.sdist.file, release.sdist.sha256, cache, environ)
@@ -58,10 +60,9 @@ def fetch_source(version: str, release: FlashAttn, cache: Path, environ: Mapping
 
 
 def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: Mapping[str, str]) -> Path:
-    """A file of a PyPI project with exactly this sha256, downloaded unless the cache has it.
+    """Fetch a file of a PyPI project with this sha256 from the cache or the index.
 
-    ``PIP_INDEX_URL`` in `environ` names another index and ``PIP_CERT`` another list of authorities, as they do for
-    pip. Raises `SourceError`.
+    ``PIP_INDEX_URL`` and ``PIP_CERT`` in `environ` set the index and the CA bundle, as for pip. Raises `SourceError`.
     """
     path = cache / sha256[:16] / filename
     if path.is_file() and file_sha256(path) == sha256:
@@ -72,39 +73,41 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
         try:
             packages = {package.filename: package for package in client.get_project_page(project).packages}
             if filename not in packages:
-                raise SourceError("not on the index", f"{filename} of {project}", "check its name in matrix.yaml")
+                raise SourceError(
+                    "no such file on the index", f"{filename} of {project}", "check its name in matrix.yaml"
+                )
             client.download_package(packages[filename], written, verify=False)
         except INDEX_ERRORS as error:
             raise SourceError(
                 "cannot download",
                 f"{filename}: {http_error_reason(error)}",
-                "check the network, or set PIP_INDEX_URL to an index that is reachable",
+                "check the network, or set PIP_INDEX_URL to a reachable index",
             ) from error
         found = file_sha256(written)
         if found != sha256:
             raise SourceError(
                 "sha256 mismatch",
                 f"{filename}: the matrix pins {sha256}, the download has {found}",
-                "nothing was kept; if the file was replaced upstream, find out why before changing the pin",
+                "nothing was cached; if upstream replaced the file, find out why before you change the pin",
             )
     return path
 
 
 def _epoch(archive: Path) -> int:
-    """The newest time in an archive: the same for everyone who has the file."""
+    """The newest time in an archive, which depends on its content only."""
     with _open_tar(archive) as tar:
         return max((int(member.mtime) for member in tar), default=0)
 
 
 @contextmanager
 def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
-    """A tar file to read from. Raises `SourceError` if it is none, is damaged, or wants to write where it must not."""
+    """Open a tar file. Raises `SourceError` if it is damaged, or tries to write outside its folder."""
     try:
         with tarfile.open(archive) as tar:
             yield tar
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise SourceError(
-            "not a source archive", f"{archive.name}: {error}", "check that matrix.yaml names the sdist"
+            "invalid source archive", f"{archive.name}: {error}", "check that matrix.yaml names the sdist"
         ) from None
 
 
@@ -123,16 +126,16 @@ def _fetch_git(version: str, git: GitTag, cache: Path, environ: Mapping[str, str
 
 
 def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str, int]:
-    """Check out a tag (or commit) with its submodules; give its commit id and its time."""
+    """Check out a tag or commit with its submodules, and return its commit id and time."""
 
-    # for git in a folder of its own, even if a hook of another repository runs this, and never asking a question
-    kept = {name: value for name, value in environ.items() if name not in _GIT_PLACES}
+    # never the repository of a hook that runs this, and never a prompt for credentials
+    git_environ = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES}
 
     def call(*arguments: str) -> str:
         return capture(
             ["git", *arguments],
             failure=SourceError,
-            environ={**kept, "GIT_TERMINAL_PROMPT": "0"},
+            environ={**git_environ, "GIT_TERMINAL_PROMPT": "0"},
             cwd=tree,
             hint="check the repository and the tag in matrix.yaml, and the network",
         ).strip()
@@ -152,42 +155,44 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
         raise SourceError(
             "commit mismatch",
             f"{git.repository}: the matrix pins {git.commit}, tag {git.tag} is {commit}",
-            "nothing was kept; if the tag was moved upstream, find out why before changing the pin",
+            "nothing was cached; if upstream moved the tag, find out why before you change the pin",
         )
     call("checkout", "--quiet", commit)
-    call("remote", "add", "origin", git.repository)  # submodules may be named relative to it
+    call("remote", "add", "origin", git.repository)  # base of relative submodule URLs
     call("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
     return commit, int(call("show", "--no-patch", "--format=%ct", commit))
 
 
 def _pack(tree: Path, archive: Path, epoch: int) -> None:
-    """Pack a checkout without git's own files: setup.py would otherwise call git to update submodules."""
+    """Pack a checkout reproducibly, without git's own files: with them, setup.py would call git for submodules."""
 
-    def normal(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if Path(member.name).name == ".git":
             return None
         member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
-        member.mode = 0o755 if member.mode & 0o100 else 0o644  # git keeps one bit; the rest is the umask
+        member.mode = (
+            0o755 if member.mode & 0o100 else 0o644
+        )  # git stores only the executable bit; the rest is the umask
         return member
 
     with tarfile.open(archive, "w") as tar:
-        tar.add(tree, tree.name, filter=normal)
+        tar.add(tree, tree.name, filter=normalize)
 
 
 def unpack_source(source: Source, folder: Path) -> Path:
-    """Unpack sources into `folder` and give the folder that holds setup.py. Raises `SourceError`."""
+    """Unpack sources into `folder`, and return the folder with setup.py. Raises `SourceError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with _open_tar(source.archive) as tar:
         for member in tar:
-            if member.name.startswith("/"):  # the filter would drop the slash and go on
+            if member.name.startswith("/"):  # the filter would strip the slash instead of refusing
                 raise tarfile.AbsolutePathError(member)
         tar.extractall(folder, filter="data")
     found = [path.parent for path in folder.glob("*/setup.py")]
     if len(found) != 1:
         raise SourceError(
-            f"{len(found)} folders with setup.py, not one",
-            source.archive.name,
-            "the archive is not a flash-attn source distribution",
+            "not a flash-attn source distribution",
+            f"{source.archive.name} has {len(found)} folders with setup.py, not one",
+            "check the release in matrix.yaml",
         )
     return found[0]

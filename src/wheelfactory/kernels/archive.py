@@ -1,7 +1,7 @@
-"""Kernel archives: the objects of a kernel set, or of one shard of it, as one file that is checked as it is read.
+"""Kernel archives: the objects of a kernel set, or of one shard, in one file that is verified while it is read.
 
-``<set id>-<first 16 digits of the key>[.shard-I-of-N][.partial].tar.zst`` has the members ``manifest.json``, then
-``objects/<sha256>``, sorted, each content once. Only what its sha256 confirms gets into a store.
+``<set id>-<first 16 digits of the key>[.shard-I-of-N][.partial].tar.zst`` has the members ``manifest.json`` and
+``objects/<sha256>``, sorted, each content once. Only objects with the right sha256 get into a store.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 MANIFEST_NAME = "manifest.json"
 _SHARD_NAME = ".shard-"
 
-_LARGEST_MANIFEST = 1 << 23
-"""Bytes; the 2,775 objects of 2.8.3 have 1.3 MB."""
-_MOST_TIMES = 200
-"""How many times its size an archive may unpack to; as for bundles, four times what code for 25 GPUs does."""
-_ALWAYS = 1 << 26
-"""Bytes that an archive may unpack to whatever its size."""
+_MAX_MANIFEST_BYTES = 1 << 23
+"""The 2,775 objects of 2.8.3 take 1.3 MB."""
+_MAX_RATIO = 200
+"""Maximum of unpacked over packed size, against decompression bombs: four times the ratio of code for 25 GPUs."""
+_ALWAYS_ALLOWED_BYTES = 1 << 26
+"""Unpacked size that needs no ratio, because the manifest dominates a small archive."""
 _CHUNK = 1 << 20
-_MOST_NAMED = 3
-"""Sources that an error names; with thousands, the first ones tell what kind they are of."""
+_MAX_SHOWN_NAMES = 3
+"""Sources that an error names. Thousands may be missing, and the first ones tell their kind."""
 
 
 class IncompleteSetError(BuildError):
-    """Sources of a set or a shard have no object yet."""
+    """Some sources of a set or shard have no object yet."""
 
 
 @dataclass(frozen=True)
 class UnpackResult:
-    """What came out of an archive."""
+    """The result of unpacking an archive."""
 
     store: Store
     damaged: tuple[str, ...]
-    """Sources of objects whose sha256 is not that of the manifest; they are to be compiled again."""
+    """Sources whose objects do not match the manifest's sha256. Compile them again."""
 
 
 def pack_archive(
@@ -63,43 +63,50 @@ def pack_archive(
     *,
     partial: bool = False,
 ) -> Path:
-    """Write the archive of a set, or of one shard of it (``2/8``) with the sources `names`; its path.
+    """Write the archive of a set, or of one shard (``2/8``) with the sources `names`, and return its path.
 
-    A shard without names is what the store has. With `partial` objects may be missing; the archive's name says so. The
-    same store gives the same bytes. Raises `BuildError` if an object is missing or is not what the journal says, and
-    `FactoryError` if there is no room.
+    Without `names`, a shard has everything in the store. With `partial`, objects may be missing. The same store gives
+    the same bytes. Raises `BuildError` if an object is missing or damaged, `FactoryError` if it cannot be written.
     """
     finished = store.read_records()
-    wanted = frozenset((finished if shard else store.key.sources) if names is None else names)
-    entries = {name: entry for name, entry in finished.items() if name in wanted}
-    if not wanted or (partial and not entries):
-        raise BuildError("nothing to pack", f"{store.folder} has no objects", "compile the kernels first")
+    expected = frozenset((finished if shard else store.key.sources) if names is None else names)
+    entries = {name: entry for name, entry in finished.items() if name in expected}
+    if not expected or (partial and not entries):
+        raise BuildError("no objects to pack", str(store.folder), "compile the kernels first")
     if not partial:
-        require_complete(wanted, entries)
-    manifest = make_archive_manifest(store.key, set_id, shard, entries.values(), wanted)
+        require_complete(expected, entries)
+    manifest = make_archive_manifest(store.key, set_id, shard, entries.values(), expected)
     path = folder / manifest.file_name
-    with _written(path), atomic_path(path) as written, written.open("wb") as file, open_writer(file) as packed:
+    with (
+        _report_write_errors(path),
+        atomic_path(path) as written,
+        written.open("wb") as file,
+        open_writer(file) as packed,
+    ):
         content = manifest.to_bytes()
         write_member(packed, MANIFEST_NAME, len(content), [content])
+        # equal contents are stored once, but every object is verified
         for first, *others in manifest.group_by_content():
-            write_member(packed, f"objects/{first.sha256}", first.size, _object(store, first))
+            write_member(packed, f"objects/{first.sha256}", first.size, _read_object(store, first))
             for entry in others:
-                deque(_object(store, entry), maxlen=0)
+                deque(_read_object(store, entry), maxlen=0)
     return path
 
 
-def require_complete(wanted: Collection[str], have: Container[str], note: str = "") -> None:
-    """Raise `IncompleteSetError`, with a note for its end, if a set or shard is not whole."""
-    missing = sorted(source for source in wanted if source not in have)
+def require_complete(expected: Collection[str], have: Container[str], note: str = "") -> None:
+    """Raise `IncompleteSetError`, which ends with `note`, if a source has no object."""
+    missing = sorted(source for source in expected if source not in have)
     if missing:
-        which = f"{len(missing)} of {len(wanted)} sources have no object: {shorten_names(missing)}{note}"
+        which = f"{len(missing)} of {len(expected)} sources have no object: {shorten_names(missing)}{note}"
         raise IncompleteSetError(
-            "kernel set is not whole", which, "compile what is missing, by the same command as before"
+            "incomplete kernel set",
+            which,
+            "run the same compile commands again: they compile only missing kernels",
         )
 
 
-def _object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
-    """The content of an object, checked at its end."""
+def _read_object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
+    """Yield the content of an object. Raises `BuildError` at its end if it does not match the journal."""
     digest, size = hashlib.sha256(), 0
     try:
         with store.object_path(entry.source).open("rb") as file:
@@ -110,91 +117,95 @@ def _object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
                     break
                 yield piece
     except FileNotFoundError:
-        why = "it is gone"
+        why = "missing"
     else:
         if size == entry.size and digest.hexdigest() == entry.sha256:
             return
-        why = f"its journal says {entry.size} bytes and sha256 {entry.sha256[:12]}..."
-    raise BuildError("corrupt object", f"{store.object_path(entry.source)} ({why})", f"compile {entry.source} again")
+        why = f"the journal has {entry.size} bytes and sha256 {entry.sha256[:12]}..."
+    raise BuildError("damaged object", f"{store.object_path(entry.source)} ({why})", f"compile {entry.source} again")
 
 
 def read_archive_manifest(path: Path) -> ArchiveManifest:
-    """What an archive says of itself; its objects are not read. Raises `InputError` if it is no kernel archive."""
-    with _opened(path) as tape:
-        return _manifest(tape, path)
+    """Read the manifest of an archive, but not its objects. Raises `InputError` if it is not a kernel archive."""
+    with _open_archive(path) as stream:
+        return _read_manifest(stream, path)
 
 
-def _manifest(tape: ArchiveStream, path: Path) -> ArchiveManifest:
-    name, size = tape.read_header()
+def _read_manifest(stream: ArchiveStream, path: Path) -> ArchiveManifest:
+    name, size = stream.read_header()
     if name != MANIFEST_NAME:
-        raise DamagedStreamError(f"it begins with {name}, not with {MANIFEST_NAME}")
-    if size > _LARGEST_MANIFEST:
-        raise DamagedStreamError(f"its manifest has {size} bytes, more than {_LARGEST_MANIFEST}")
-    return parse_archive_manifest(b"".join(tape.read_content(size)), str(path))
+        raise DamagedStreamError(f"its first member is {name}, not {MANIFEST_NAME}")
+    if size > _MAX_MANIFEST_BYTES:
+        raise DamagedStreamError(f"its manifest has {size} bytes, the limit is {_MAX_MANIFEST_BYTES}")
+    return parse_archive_manifest(b"".join(stream.read_content(size)), str(path))
 
 
-def _refuse_bomb(manifest: ArchiveManifest, path: Path) -> None:
-    unpacked = manifest.totals["size"]  # on disk, where sources of one content have a file each
-    if unpacked > _MOST_TIMES * path.stat().st_size + _ALWAYS:
-        raise DamagedStreamError(f"it would unpack to {unpacked} bytes, more than {_MOST_TIMES} times its size")
+def _require_sane_size(manifest: ArchiveManifest, path: Path) -> None:
+    unpacked = manifest.totals["size"]  # in a store equal contents have a file each
+    if unpacked > _MAX_RATIO * path.stat().st_size + _ALWAYS_ALLOWED_BYTES:
+        raise DamagedStreamError(f"it would unpack to {unpacked} bytes, over {_MAX_RATIO} times its size")
 
 
 def verify_archive(path: Path) -> ArchiveManifest:
-    """What an archive says of itself, after all of it was read. Raises `InputError` if any of it is damaged."""
-    with _opened(path) as tape:
-        manifest = _manifest(tape, path)
-        _refuse_bomb(manifest, path)
-        for same in manifest.group_by_content():
-            if not _read(tape, same[0], len):
-                raise DamagedStreamError(f"the object of {same[0].source} is not what its sha256 says")
-        tape.read_end()
+    """Read and verify all of an archive, and return its manifest. Raises `InputError` if anything is damaged."""
+    with _open_archive(path) as stream:
+        manifest = _read_manifest(stream, path)
+        _require_sane_size(manifest, path)
+        for duplicates in manifest.group_by_content():
+            if not _read_object_into(stream, duplicates[0], len):
+                raise DamagedStreamError(f"the object of {duplicates[0].source} does not match its sha256")
+        stream.read_end()
     return manifest
 
 
 def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
-    """Put the objects of an archive into the store of its key below `kernels`; what is there already stays.
+    """Put the objects of an archive into the store of its key below `kernels`; existing objects stay.
 
-    Raises `InputError` if the archive is cut short, damaged or something else; the objects before that are in the store
-    and are good. Raises `FactoryError` if there is no room.
+    Raises `InputError` if the archive is truncated, damaged or something else: the objects before the damage are in
+    the store, and are good. Raises `FactoryError` if they cannot be written.
     """
-    with _opened(path) as tape:
-        manifest = _manifest(tape, path)
-        _refuse_bomb(manifest, path)
+    with _open_archive(path) as stream:
+        manifest = _read_manifest(stream, path)
+        _require_sane_size(manifest, path)
         store = Store(kernels, manifest.set_key)
         damaged: list[str] = []
-        with _written(store.folder), scratch_dir(store.folder) as scratch:
+        with _report_write_errors(store.folder), scratch_dir(store.folder) as scratch:
             store.create()
             known = store.read_records()
-            for same in manifest.group_by_content():
-                new = [entry for entry in same if not _is_there(store, known.get(entry.source), entry)]
-                if not _take(tape, store, same[0], new, scratch / "object"):
+            for duplicates in manifest.group_by_content():
+                new = [entry for entry in duplicates if not _has_object(store, known.get(entry.source), entry)]
+                if not _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
                     damaged += [entry.source for entry in new]
-        tape.read_end()
+        stream.read_end()
     return UnpackResult(store, tuple(sorted(damaged)))
 
 
-def _is_there(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -> bool:
-    kept = store.object_path(entry.source)
-    return known is not None and known.sha256 == entry.sha256 and kept.is_file() and file_sha256(kept) == entry.sha256
+def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -> bool:
+    stored = store.object_path(entry.source)
+    return (
+        known is not None and known.sha256 == entry.sha256 and stored.is_file() and file_sha256(stored) == entry.sha256
+    )
 
 
-def _read(tape: ArchiveStream, first: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
-    """Hand on the next content, which must be that of `first` by name and size; whether it is by sha256, too."""
-    name, size = tape.read_header()
+def _read_object_into(stream: ArchiveStream, first: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
+    """Pass the next content, which must have the name and size of `first`, to `sink`; whether its sha256 matches."""
+    name, size = stream.read_header()
     if (name, size) != (f"objects/{first.sha256}", first.size):
-        expected = f"objects/{first.sha256} of {first.size} bytes, as its manifest says"
-        raise DamagedStreamError(f"{name} of {size} bytes stands in it instead of {expected}")
+        expected = f"objects/{first.sha256} of {first.size} bytes"
+        raise DamagedStreamError(f"it has {name} of {size} bytes where its manifest has {expected}")
     digest = hashlib.sha256()
-    for piece in tape.read_content(size):
+    for piece in stream.read_content(size):
         digest.update(piece)
         sink(piece)
     return digest.hexdigest() == first.sha256
 
 
-def _take(tape: ArchiveStream, store: Store, first: ObjectRecord, new: Sequence[ObjectRecord], written: Path) -> bool:
-    """Read the next content, and keep it as the objects of `new` if it is what the manifest says; whether it was."""
+def _unpack_object(
+    stream: ArchiveStream, store: Store, first: ObjectRecord, new: Sequence[ObjectRecord], written: Path
+) -> bool:
+    """Read the next content, and save it as the objects of `new` if its sha256 matches; whether it does."""
     with written.open("wb") as file:
-        if not _read(tape, first, file.write):
+        if not _read_object_into(stream, first, file.write):
             return False
     for entry in new[1:]:
         store.save_object(written, entry)
@@ -205,13 +216,13 @@ def _take(tape: ArchiveStream, store: Store, first: ObjectRecord, new: Sequence[
 
 
 def shorten_names(names: Sequence[str]) -> str:
-    """The first of these names and how many more there are, for an error."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    """The first names, and the number of the others, for an error."""
+    more = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    return ", ".join(names[:_MAX_SHOWN_NAMES]) + more
 
 
 def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[Path, ...]:
-    """The archives of a set in a folder, of whatever key, whole sets and shards, by name; or the `partial` ones."""
+    """Find the complete, or the `partial`, archives of a set and its shards in a folder, of any key, sorted by name."""
     unfinished = re.escape(PARTIAL_SUFFIX) if partial else ""
     name = re.compile(
         rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{unfinished}{re.escape(ARCHIVE_SUFFIX)}"
@@ -220,12 +231,12 @@ def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[
 
 
 def is_shard_archive(path: Path) -> bool:
-    """Whether the archive of that name is of a shard."""
+    """Whether the name of an archive is that of a shard."""
     return _SHARD_NAME in path.name
 
 
 def drop_redundant_shards(archives: Sequence[Path]) -> tuple[Path, ...]:
-    """Those of these archives that bring something: a shard brings nothing beside the whole set of its key."""
+    """These archives without shards of a key whose whole set is among them."""
     whole = {path.name.removesuffix(ARCHIVE_SUFFIX) for path in archives if not is_shard_archive(path)}
     return tuple(
         path for path in archives if not is_shard_archive(path) or path.name.partition(_SHARD_NAME)[0] not in whole
@@ -233,13 +244,15 @@ def drop_redundant_shards(archives: Sequence[Path]) -> tuple[Path, ...]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[ArchiveStream]:
-    hint = "fetch it again, or pack it again"
+def _open_archive(path: Path) -> Iterator[ArchiveStream]:
+    hint = "download it again, or compile it again"
     try:
         with path.open("rb") as file:
             yield ArchiveStream(file)
     except FileNotFoundError:
-        raise InputError("no such kernel archive", str(path), "see `wheelfactory kernels --help`") from None
+        raise InputError(
+            "no such kernel archive", str(path), "check the path; `wheelfactory kernels SET` makes an archive"
+        ) from None
     except DamagedStreamError as error:
         raise InputError("damaged kernel archive", f"{path}: {error}", hint) from None
     except OSError as error:
@@ -247,10 +260,12 @@ def _opened(path: Path) -> Iterator[ArchiveStream]:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Turns what goes wrong while writing into an error that says where."""
+def _report_write_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` while writing into a `FactoryError` that names the path."""
     try:
         yield
     except OSError as error:
         which = f"{error.filename or path} ({error.strerror})"
-        raise FactoryError("cannot write kernels", which, "make room, then run the same command again") from None
+        raise FactoryError(
+            "cannot write kernels", which, "free disk space, then run the same command again"
+        ) from None

@@ -1,8 +1,8 @@
-"""Finished kernel sets, kept where later runs and other machines find them again by name.
+"""Archive hosts: where complete kernel sets are stored by name, for later runs and other machines.
 
-An archive holds compiled code that ends up in wheels. A shelf says that it is byte for byte what was put there, not
-that it is good: whoever may write to it decides what is linked. So only what is complete is put, what is there is never
-replaced, and only the job that joins a set puts anything.
+An archive holds compiled code that is linked into wheels. A host guarantees only that an archive is byte for byte what
+was uploaded, so everyone with write access to it is trusted. To keep that access small, only the job that merges a set
+uploads it, only complete sets are uploaded, and an archive is never replaced.
 """
 
 from __future__ import annotations
@@ -20,105 +20,104 @@ from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX
 
-_RECORD = "SHA256SUMS"
-_RECORDED = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re.escape(ARCHIVE_SUFFIX)})\n")
+_CHECKSUM_FILE = "SHA256SUMS"
+_CHECKSUM_LINE = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re.escape(ARCHIVE_SUFFIX)})\n")
 
 
 class ArchiveHost(Protocol):
-    """A place for archives, each under a name of its own (`kernel_set.kept_name`)."""
+    """Stores each archive under its own name (`kernel_set.stored_set_name`)."""
 
     def has(self, name: str) -> bool:
-        """Whether an archive is kept under a name, all of it."""
+        """Whether the host has a complete archive of this name."""
 
     def upload(self, name: str, archive: Path) -> None:
-        """Keep an archive under a name; nothing to do if the same bytes are there.
+        """Store an archive under a name; do nothing if the host already has the same bytes.
 
-        Raises `PublishError` if others are.
+        Raises `PublishError` if it has other bytes under that name.
         """
 
     def download(self, name: str, folder: Path) -> Path | None:
-        """Copy what is kept under a name into a folder, under its own file name; None if nothing is.
+        """Copy the archive of a name into a folder, and return its path; None if the host has none.
 
-        It is there whole or not at all, and has the sha256 that was recorded when it was put. Raises `PublishError` if
-        it is damaged where it is kept.
+        The copy is complete and its sha256 is verified. Raises `PublishError` if the host's archive is damaged.
         """
 
 
 @dataclass(frozen=True)
 class DirectoryArchiveHost:
-    """A shelf in a directory: ``kernels/<name>/`` has the archive, and SHA256SUMS, which is what makes it kept."""
+    """A directory with ``kernels/<name>/``: the archive, and SHA256SUMS, which is written last and completes it."""
 
     folder: Path
 
     def has(self, name: str) -> bool:
-        """See `Shelf.has`."""
-        return self._recorded(name) is not None
+        """See `ArchiveHost.has`."""
+        return self._find_record(name) is not None
 
     def upload(self, name: str, archive: Path) -> None:
-        """See `Shelf.put`."""
-        kept, digest, place = self._recorded(name), file_sha256(archive), self._place(name)
-        if kept == (digest, archive.name):
+        """See `ArchiveHost.upload`."""
+        stored, digest, archive_folder = self._find_record(name), file_sha256(archive), self._archive_folder(name)
+        if stored == (digest, archive.name):
             return
-        if kept:
-            hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --download)"
-            raise PublishError("another archive is on the shelf", f"{place / kept[1]} is not {archive}", hint)
-        _copy(archive, place / archive.name, digest)
-        write_atomic(place / _RECORD, f"{digest}  {archive.name}\n".encode())
+        if stored:
+            hint = "a stored archive is never replaced: use it (wheelfactory kernels SET --download)"
+            which = f"{archive_folder / stored[1]} differs from {archive}"
+            raise PublishError("the archive host has another archive of this name", which, hint)
+        _copy(archive, archive_folder / archive.name, digest)
+        write_atomic(archive_folder / _CHECKSUM_FILE, f"{digest}  {archive.name}\n".encode())
 
     def download(self, name: str, folder: Path) -> Path | None:
-        """See `Shelf.take`."""
-        kept = self._recorded(name)
-        if kept is None:
+        """See `ArchiveHost.download`."""
+        stored = self._find_record(name)
+        if stored is None:
             return None
-        digest, file_name = kept
-        _copy(self._place(name) / file_name, folder / file_name, digest)
+        digest, file_name = stored
+        _copy(self._archive_folder(name) / file_name, folder / file_name, digest)
         return folder / file_name
 
-    def _place(self, name: str) -> Path:
+    def _archive_folder(self, name: str) -> Path:
         return self.folder / "kernels" / name
 
-    def _recorded(self, name: str) -> tuple[str, str] | None:
-        """sha256 and file name of the archive; None if none was put, or not to the end, or it is gone."""
-        record = self._place(name) / _RECORD
-        found = _RECORDED.fullmatch(record.read_text(encoding="utf-8", errors="replace")) if record.is_file() else None
+    def _find_record(self, name: str) -> tuple[str, str] | None:
+        """sha256 and file name of the archive; None if it is missing or its upload was interrupted."""
+        record = self._archive_folder(name) / _CHECKSUM_FILE
+        text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
+        found = _CHECKSUM_LINE.fullmatch(text)
         return (found[1], found[2]) if found and (record.parent / found[2]).is_file() else None
 
 
 def _copy(archive: Path, copy: Path, digest: str) -> None:
-    """Copy an archive whole or not at all. Raises `PublishError` if the copy is not what it should be."""
+    """Copy an archive atomically. Raises `PublishError` if the copy's sha256 is wrong."""
     with atomic_path(copy) as written:
         shutil.copyfile(archive, written)
         if file_sha256(written) != digest:
-            hint = "remove its folder from the shelf, and keep the set again: kernels SET --merge --upload"
-            raise PublishError("not what was put on the shelf", f"{archive}: its sha256 is not {digest[:12]}...", hint)
+            hint = "remove its folder, and upload the set again: wheelfactory kernels SET --merge --upload"
+            which = f"{archive}: its sha256 is not {digest[:12]}..."
+            raise PublishError("damaged archive on the archive host", which, hint)
 
 
-def upload_set(shelf: ArchiveHost, name: str, archive: Path) -> None:
-    """Put the archive of a whole set on a shelf, unless one is there already.
-
-    That one serves wheels, and another compile of the same objects has other costs in it, so other bytes. Raises what
-    `Shelf.put` raises.
-    """
-    if shelf.has(name):
-        logger.info("already on the shelf, and left as it is: %s", name)
+def upload_set(host: ArchiveHost, name: str, archive: Path) -> None:
+    """Upload the archive of a complete set, unless the host already has one. Raises as `ArchiveHost.upload`."""
+    # The stored one is as good, but never equal: a manifest holds measured costs, which differ between compiles.
+    if host.has(name):
+        logger.info("already stored, and not replaced: %s", name)
     else:
-        shelf.upload(name, archive)
+        host.upload(name, archive)
 
 
-def download_set(shelf: ArchiveHost, name: str, set_id: str, folder: Path) -> Path:
-    """Take the archive of a kernel set from a shelf into a folder; its path there.
+def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Path:
+    """Download the archive of a kernel set into a folder, and return its path.
 
-    Raises `FactoryError` if it is not kept, `InputError` if what is kept is no archive of the whole set, and what
-    `Shelf.take` raises. The folder then has what it had.
+    Raises `FactoryError` if the host has none, `InputError` if its archive is not a complete one of this set, and as
+    `ArchiveHost.download`. After an error the folder is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with scratch_dir(folder) as scratch:
-        taken = shelf.download(name, scratch)
-        if taken is None:
+        archive = host.download(name, scratch)
+        if archive is None:
             hint = f"compile it: wheelfactory kernels {set_id} --shard I/N, then --merge --upload"
-            raise FactoryError("kernel set is not on the shelf", name, hint)
-        manifest = read_archive_manifest(taken)
-        if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, taken.name) or manifest.is_partial:
-            hint = "find out who put it there; take nothing from this shelf before that"
-            raise InputError("not the kernel set that was asked for", f"{name} has {taken.name}", hint)
-        return taken.replace(folder / taken.name)
+            raise FactoryError("no archive of this kernel set on the archive host", name, hint)
+        manifest = read_archive_manifest(archive)
+        if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, archive.name) or manifest.is_partial:
+            hint = "someone else may have write access to this host; do not use it before you know who uploaded that"
+            raise InputError("unexpected archive on the archive host", f"{name} has {archive.name}", hint)
+        return archive.replace(folder / archive.name)

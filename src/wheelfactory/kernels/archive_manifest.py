@@ -1,4 +1,4 @@
-"""The manifest of a kernel archive: of which set, which objects of it, how they were compiled and what they cost."""
+"""The manifest of a kernel archive: its kernel set, its objects, how each was compiled and what it cost."""
 
 from __future__ import annotations
 
@@ -13,43 +13,41 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
 
-_LARGEST = (1 << 33) - 1
-"""Bytes of an object: what the size field of a tar header holds, 11 octal digits."""
-_DEEPEST = 8
-"""Levels of the parts of a key; ours have 2."""
+_MAX_OBJECT_BYTES = (1 << 33) - 1
+"""The size field of a tar header has 11 octal digits."""
+_MAX_KEY_DEPTH = 8
+"""Nesting levels of key parts; ours have 2."""
 _SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
-_NAMES = {"format", "set", "key", "shard", "wanted", "totals", "parts", "sources", "objects"}
-
+_FIELDS = {"format", "set", "key", "shard", "wanted", "totals", "parts", "sources", "objects"}
 
 ARCHIVE_SUFFIX = ".tar.zst"
-"""Of the name of an archive."""
 PARTIAL_SUFFIX = ".partial"
-"""Stands before that if sources are left to compile."""
+"""Precedes `ARCHIVE_SUFFIX` in the name of an archive that lacks some objects."""
 
 
 def shard_suffix(shard: str | None) -> str:
-    """How a shard such as ``2/8`` stands in the name of its archive: ``.shard-2-of-8``; nothing for a whole set."""
+    """The part of an archive's name for a shard: ``.shard-2-of-8`` for ``2/8``, empty for a whole set."""
     return f".shard-{shard.replace('/', '-of-')}" if shard else ""
 
 
 @dataclass(frozen=True)
 class ArchiveManifest:
-    """What a kernel archive says of itself."""
+    """The content of ``manifest.json`` in a kernel archive."""
 
     set_id: str
-    """The name of the kernel set for people; the key is what counts."""
+    """The readable name of the kernel set. Only the key identifies it."""
     set_key: SetKey
-    """With the names of all sources of the set; a shard has objects of some of them."""
+    """Lists the sources of the whole set, also in the archive of a shard."""
     shard: str | None
     """Such as ``2/8``; None for a whole set."""
     expected: tuple[str, ...]
-    """Names of the sources of the shard, sorted; of all sources for a whole set."""
+    """Sorted names of the sources that a complete archive has objects for: of the shard, or of the whole set."""
     objects: Mapping[str, ObjectRecord]
-    """The objects of this archive, by source."""
+    """By source."""
 
     @property
     def is_partial(self) -> bool:
-        """Whether sources of the shard, or of the set, have no object in it: the time was up before."""
+        """Whether objects are missing because the compile ran out of time."""
         return len(self.objects) < len(self.expected)
 
     @property
@@ -59,9 +57,9 @@ class ArchiveManifest:
 
     @property
     def totals(self) -> dict[str, float]:
-        """What all objects cost together: bytes, each counted however often its content occurs, CPU seconds, MiB.
+        """Sums over all objects: ``size`` in bytes (equal contents count each time) and ``cpu_s`` in CPU seconds.
 
-        ``peak_mib`` is the most that one compile needed, ``cached`` counts the objects that a compiler cache had.
+        ``peak_mib`` is the maximum over the compiles; ``cached`` counts the objects that came from a compiler cache.
         """
         entries = self.objects.values()
         return {
@@ -80,13 +78,13 @@ class ArchiveManifest:
         )
 
     def group_by_content(self) -> Iterator[tuple[ObjectRecord, ...]]:
-        """The objects of each distinct content, in the order in which the archive has them."""
+        """Yield the objects that share each distinct content, in archive order."""
         entries = sorted(self.objects.values(), key=lambda entry: (entry.sha256, entry.source))
         for _, group in groupby(entries, key=lambda entry: entry.sha256):
             yield tuple(group)
 
     def to_bytes(self) -> bytes:
-        """As it stands in the archive: the same objects give the same bytes."""
+        """Serialize to JSON; the same objects give the same bytes."""
         objects = {source: asdict(entry) for source, entry in self.objects.items()}
         for costs in objects.values():
             del costs["source"]
@@ -95,6 +93,7 @@ class ArchiveManifest:
             "set": self.set_id,
             "key": self.key,
             "shard": self.shard,
+            # the key of format 1: a new name would make every published archive unreadable
             "wanted": self.expected if self.shard else None,
             "totals": self.totals,
             "parts": self.set_key.parts,
@@ -105,67 +104,68 @@ class ArchiveManifest:
 
 
 def make_archive_manifest(
-    key: SetKey, set_id: str, shard: str | None, entries: Iterable[ObjectRecord], wanted: Iterable[str]
+    key: SetKey, set_id: str, shard: str | None, entries: Iterable[ObjectRecord], expected: Iterable[str]
 ) -> ArchiveManifest:
-    """The manifest of these objects of a set, or of a shard of it with the sources `wanted`.
+    """Make the manifest of these objects of a set, or of one shard with the sources `expected`.
 
-    Raises `InputError` for a name that cannot be, and `BuildError` for objects.
+    Raises `InputError` for an invalid set id, `BuildError` if an archive cannot hold the objects.
     """
     if not _SET_ID.fullmatch(set_id):
-        raise InputError("not a name for a kernel set", ascii(set_id), "use letters, digits and . _ + -")
+        raise InputError("invalid kernel set id", ascii(set_id), "use letters, digits and . _ + -")
     objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
     sources = tuple(sorted(set(key.sources)))
-    names = sources if shard is None else tuple(sorted(set(wanted)))
+    names = sources if shard is None else tuple(sorted(set(expected)))
     manifest = ArchiveManifest(set_id, SetKey(key.parts, sources), shard, names, objects)
     try:
-        _require_sound(manifest)
+        _require_packable(manifest)
     except ValueError as error:
-        raise BuildError("objects that cannot be packed", str(error), "remove them, and compile them again") from None
+        hint = "remove them from the cache, and compile them again"
+        raise BuildError("cannot pack objects", str(error), hint) from None
     return manifest
 
 
 def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
-    """A manifest from its JSON. Raises `InputError` with `place` if it is none, or its key is not that of its parts."""
+    """Parse and verify the JSON of a manifest. Raises `InputError`, with `place` for the reader, if it is invalid."""
     try:
         return _manifest(json.loads(data))
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else error
-        hint = "pack it again, by the same version of wheelfactory"
+        hint = "pack it again with this version of wheelfactory"
         raise InputError("damaged kernel manifest", f"{place}: {why}", hint) from None
 
 
 def _manifest(document: Any) -> ArchiveManifest:
-    """Raises `ValueError` at the first thing that is odd: whoever made it may have put in millions."""
+    """Raises `ValueError` at the first problem only: a hostile manifest could have millions of them."""
     key = SetKey.from_document(document)
-    if document.keys() != _NAMES:
-        raise ValueError("it does not say what a manifest says, or more")
-    if not _is_shallow(key.parts, _DEEPEST):
-        raise ValueError("its parts are nested too deeply")
+    if document.keys() != _FIELDS:
+        raise ValueError(f"its fields are not {', '.join(sorted(_FIELDS))}")
+    if not _is_shallow(key.parts, _MAX_KEY_DEPTH):
+        raise ValueError("its key parts are nested too deeply")
     if list(key.sources) != sorted(set(key.sources)):
-        raise ValueError("its sources are not sorted, or one is there twice")
+        raise ValueError("its sources are not sorted and unique")
     set_id, shard = document["set"], document["shard"]
     if not isinstance(set_id, str) or not _SET_ID.fullmatch(set_id):
-        raise ValueError("the name of its set cannot be one")
+        raise ValueError("its kernel set id is invalid")
     if shard is not None and not (isinstance(shard, str) and str(Shard.parse(shard)) == shard):
-        raise ValueError("its shard is not written such as 2/8")
-    wanted = _wanted(document["wanted"], shard, key.sources)
-    manifest = ArchiveManifest(set_id, key, shard, wanted, _objects(document["objects"], frozenset(wanted)))
-    _require_sound(manifest)
+        raise ValueError("its shard is not of the form 2/8")
+    expected = _parse_expected(document["wanted"], shard, key.sources)
+    manifest = ArchiveManifest(set_id, key, shard, expected, _parse_objects(document["objects"], frozenset(expected)))
+    _require_packable(manifest)
     if document["totals"] != manifest.totals:
-        raise ValueError("its totals are not those of its objects")
+        raise ValueError("its totals are not the sums over its objects")
     return manifest
 
 
-def _wanted(document: Any, shard: str | None, sources: tuple[str, ...]) -> tuple[str, ...]:
+def _parse_expected(document: Any, shard: str | None, sources: tuple[str, ...]) -> tuple[str, ...]:
     if shard is None:
         if document is not None:
-            raise ValueError("it is of a whole set, and names the sources of a shard")
+            raise ValueError("it lists shard sources, but is the archive of a whole set")
         return sources
     known = frozenset(sources)
     if not isinstance(document, list) or not all(isinstance(name, str) and name in known for name in document):
-        raise ValueError("it does not name the sources of its shard")
+        raise ValueError("its list of shard sources is invalid")
     if document != sorted(set(document)):
-        raise ValueError("the sources of its shard are not sorted, or one is there twice")
+        raise ValueError("its shard sources are not sorted and unique")
     return tuple(document)
 
 
@@ -174,22 +174,21 @@ def _is_shallow(value: Any, levels: int) -> bool:
     return levels >= 0 and all(_is_shallow(item, levels - 1) for item in items)
 
 
-def _objects(document: Any, sources: frozenset[str]) -> dict[str, ObjectRecord]:
+def _parse_objects(document: Any, sources: frozenset[str]) -> dict[str, ObjectRecord]:
     if not isinstance(document, dict):
-        raise ValueError("it has no objects by source")
+        raise ValueError("its objects are not a JSON object keyed by source")
     found: dict[str, ObjectRecord] = {}
     for source, costs in document.items():
         entry = ObjectRecord.from_document({**costs, "source": source}) if isinstance(costs, dict) else None
         if entry is None or source not in sources:
-            raise ValueError(f"no object of the set: {source[:100]!a}")
+            raise ValueError(f"an object is invalid or not of this set: {source[:100]!a}")
         found[source] = entry
     return found
 
 
-def _require_sound(manifest: ArchiveManifest) -> None:
-    """Raise `ValueError` if an archive cannot have these objects."""
-    for same in manifest.group_by_content():
-        if len({entry.size for entry in same}) > 1:
-            raise ValueError(f"one content has two sizes: {same[0].source}")
-        if same[0].size > _LARGEST:
-            raise ValueError(f"{same[0].source} has {same[0].size} bytes, more than {_LARGEST}")
+def _require_packable(manifest: ArchiveManifest) -> None:
+    for duplicates in manifest.group_by_content():
+        if len({entry.size for entry in duplicates}) > 1:
+            raise ValueError(f"two sizes for one sha256: {duplicates[0].source}")
+        if duplicates[0].size > _MAX_OBJECT_BYTES:
+            raise ValueError(f"{duplicates[0].source} has {duplicates[0].size} bytes, the limit is {_MAX_OBJECT_BYTES}")

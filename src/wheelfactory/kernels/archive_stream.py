@@ -1,7 +1,7 @@
-"""A tar inside zstandard, read once from front to end: plain files with one plain header each, and nothing else.
+"""A tar stream inside zstandard, written and read once from start to end.
 
-Less than what tar can say, because a reader of all of it follows links, takes names of any length into memory, and
-makes devices. Sources: POSIX.1-1988 (ustar) for the header, RFC 8878 for zstandard.
+A strict subset of tar: regular files with one plain header each, so that a hostile archive cannot create links or
+devices, or exhaust memory by long names. Sources: POSIX.1-1988 (ustar) for the header, RFC 8878 for zstandard.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import IO
 import zstandard
 
 _BLOCK = 512
-"""Bytes of a tar header, and of what contents are filled up to."""
+"""Bytes of a tar header; contents are padded to a multiple of it."""
 _END = bytes(2 * _BLOCK)
-_PIECE = 1 << 11
-"""Bytes handed to the decompressor at once; zstd's densest block makes 128 KiB of 4, so this makes 64 MiB at most."""
+_CHUNK = 1 << 11
+"""Bytes handed to the decompressor at once. zstd's densest block makes 128 KiB of 4 bytes: 64 MiB at most a chunk."""
 _WINDOW_LOG = 27
-"""Of the zstd window, for writer and reader, in powers of two: objects of one set resemble each other."""
+"""log2 of the zstd window in bytes, for writer and reader. Large, because objects of one set resemble each other."""
 _LEVEL = 9
-_KINDS = {
+_TYPE_NAMES = {
     tarfile.LNKTYPE: "a hard link",
     tarfile.SYMTYPE: "a symbolic link",
     tarfile.CHRTYPE: "a device",
@@ -32,12 +32,12 @@ _KINDS = {
 
 
 class DamagedStreamError(Exception):
-    """What is wrong with the tape, in words that follow its name."""
+    """What is wrong with the archive; a clause that follows its name."""
 
 
 @contextmanager
 def open_writer(file: IO[bytes]) -> Iterator[zstandard.ZstdCompressionWriter]:
-    """A tape for `write_member`, with its end behind the last; the same bytes for the same members."""
+    """Open a stream for `write_member`, and write the end marker on exit. The same members give the same bytes."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, write_checksum=True
     )
@@ -47,7 +47,7 @@ def open_writer(file: IO[bytes]) -> Iterator[zstandard.ZstdCompressionWriter]:
 
 
 def write_member(tape: zstandard.ZstdCompressionWriter, name: str, size: int, content: Iterable[bytes]) -> None:
-    """Put a content of `size` bytes on a tape: no owner, no time, for all to read."""
+    """Write a file of `size` bytes: no owner, no time, readable by everyone."""
     member = tarfile.TarInfo(name)
     member.size = size
     tape.write(member.tobuf(tarfile.USTAR_FORMAT))
@@ -57,66 +57,66 @@ def write_member(tape: zstandard.ZstdCompressionWriter, name: str, size: int, co
 
 
 class ArchiveStream:
-    """The reader. What it raises is `DamagedStreamError`, or `OSError` for a file that cannot be read."""
+    """Reads an archive. Every method raises `DamagedStreamError`, or `OSError` if the file cannot be read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._inflater = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG).decompressobj()
-        self._ready = memoryview(b"")
+        self._buffer = memoryview(b"")
 
     def read_header(self) -> tuple[str, int]:
-        """Name and bytes of the next member, whose content is to be read by `content` before the next."""
-        block = self._exactly(_BLOCK)
+        """Read the next header: name and size in bytes. Call `read_content` before the next `read_header`."""
+        block = self._read_exactly(_BLOCK)
         if not any(block):
             raise DamagedStreamError("it ends before its last member")
         try:
             found = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
         except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise DamagedStreamError(f"it is no tar archive inside ({error})") from None
+            raise DamagedStreamError(f"it contains no valid tar archive ({error})") from None
         name = ascii(found.name[:200])[1:-1]
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise DamagedStreamError(f"{name} is {_KINDS.get(found.type, 'of a kind that is not taken')}")
+            raise DamagedStreamError(f"{name} is {_TYPE_NAMES.get(found.type, 'of an unsupported type')}")
         if found.size < 0:
-            raise DamagedStreamError(f"{name} has a size below 0")
+            raise DamagedStreamError(f"{name} has a negative size")
         return name, found.size
 
     def read_content(self, size: int) -> Iterator[memoryview]:
-        """The next `size` bytes, in pieces, and past what fills them up."""
-        yield from self._pieces(size)
-        if any(self._exactly(-size % _BLOCK)):
-            raise DamagedStreamError("there is something between its members")
+        """Yield the next `size` bytes in pieces, and skip the padding behind them."""
+        yield from self._read_pieces(size)
+        if any(self._read_exactly(-size % _BLOCK)):
+            raise DamagedStreamError("it has data between its members")
 
     def read_end(self) -> None:
-        """Read the end. Raises `DamagedStreamError` if there is more, or less."""
-        if self._exactly(len(_END)) != _END:
-            raise DamagedStreamError("there is something behind its last member")
+        """Read the end marker, and require that nothing follows it."""
+        if self._read_exactly(len(_END)) != _END:
+            raise DamagedStreamError("it has data behind its last member")
         while not self._inflater.eof:
-            self._more()
-        if self._ready or self._inflater.unused_data or self._file.read(1):
-            raise DamagedStreamError("there is something behind its end")
+            self._decompress_chunk()
+        if self._buffer or self._inflater.unused_data or self._file.read(1):
+            raise DamagedStreamError("it has data behind its end")
 
-    def _exactly(self, size: int) -> bytes:
-        return b"".join(self._pieces(size))
+    def _read_exactly(self, size: int) -> bytes:
+        return b"".join(self._read_pieces(size))
 
-    def _pieces(self, size: int) -> Iterator[memoryview]:
+    def _read_pieces(self, size: int) -> Iterator[memoryview]:
         while size:
-            if not self._ready:
-                self._more()
-            piece = self._ready[:size]
-            self._ready = self._ready[len(piece) :]
+            if not self._buffer:
+                self._decompress_chunk()
+            piece = self._buffer[:size]
+            self._buffer = self._buffer[len(piece) :]
             size -= len(piece)
             yield piece
 
-    def _more(self) -> None:
+    def _decompress_chunk(self) -> None:
         if self._inflater.eof:
             raise DamagedStreamError("it ends before its last member")
-        packed = self._file.read(_PIECE)
+        packed = self._file.read(_CHUNK)
         if not packed:
             raise DamagedStreamError("it was cut short")
         try:
             made = self._inflater.decompress(packed)
         except zstandard.ZstdError as error:
-            raise DamagedStreamError(f"its zstandard stream is damaged or none ({error})") from None
-        if self._ready and made:
-            raise DamagedStreamError("there is something behind its last member")
-        self._ready = memoryview(made)
+            raise DamagedStreamError(f"it is not a valid zstandard stream ({error})") from None
+        if self._buffer and made:
+            raise DamagedStreamError("it has data behind its last member")
+        self._buffer = memoryview(made)

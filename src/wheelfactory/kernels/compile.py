@@ -1,4 +1,4 @@
-"""Kernel set -> compiled objects, all or one shard, as an archive."""
+"""Compile a kernel set, or one shard of it, into an archive."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
 
 WHOLE_SET = Shard(1, 1)
-"""All of a set, as one shard."""
+"""A whole set, as its only shard."""
 
 
 def compile_kernels(
     executor: Executor,
     kernel_set: KernelSet,
-    wanted: CompileScope,
+    scope: CompileScope,
     folder: Path,
     part: ProgressPart,
     *,
@@ -45,77 +45,79 @@ def compile_kernels(
     environ: Mapping[str, str],
     cache: Path,
 ) -> Path:
-    """Compile a shard of a kernel set and pack its objects into `folder`; gives the archive.
+    """Compile a shard of a kernel set, pack its objects into `folder`, and return the archive.
 
-    If that is there already, nothing runs. Else setup.py runs as for a cell of the set, up to the link. What the store
-    or a partial archive in `folder` has is not compiled again, so what was interrupted goes on where it was. Raises
-    `BuildError` if it cannot be compiled here or a compile fails, `RunAgainError` if the time is up; what there is then
-    is packed as a partial archive.
+    Does nothing if the archive exists. Otherwise runs setup.py as for a cell of the set, up to the link. Objects in the
+    store or in a partial archive in `folder` are not compiled again, so an interrupted compile resumes. Raises
+    `BuildError` if it cannot be compiled here or a compile fails, and `RunAgainError` if it runs out of time, after
+    packing the finished objects as a partial archive.
     """
-    shard, kernels = wanted.shard or WHOLE_SET, store_folder(cache)
+    shard, kernels = scope.shard or WHOLE_SET, store_folder(cache)
     shard_name = None if shard == WHOLE_SET else str(shard)
     archive = find_complete_archive(folder, kernel_set.id, shard_name, kernels)
     if archive is None:
-        taken = unpack_partial_archives(folder, kernel_set.id, shard_name, kernels)
-        cell = executor.choose_cheapest(kernel_set.cells)  # any of them gives the same kernels
+        resumed = unpack_partial_archives(folder, kernel_set.id, shard_name, kernels)
+        cell = executor.choose_cheapest(kernel_set.cells)  # every cell of the set gives the same kernels
         recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
         release = matrix.flash_attn[cell.flash_attn]
         source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
-        place = executor.prepare_host(cell, part)
+        build_host = executor.prepare_host(cell, part)
         with scratch_dir(cache) as scratch:
-            setup = SetupRun(recipe, source, place, scratch)
-            handed = setup_env(
+            setup = SetupRun(recipe, source, build_host, scratch)
+            extras = setup_env(
                 setup,
                 kernel_set.id,
-                replace(wanted, shard=shard),
+                replace(scope, shard=shard),
                 cache=cache,
                 appended=environ.get(APPEND_VARIABLE),
                 planned=list_planned_sources(cell.flash_attn, release, cache, environ),
             )
             log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-            report, late = _compile(setup, handed, kernels, log, part)
-        store = Store.open(kernels, report.key)
-        log_ignored_archives(taken, store.key)
-        archive = _packed(store, kernel_set.id, folder, shard_name, report.sources, late)
+            result, time_error = _compile(setup, extras, kernels, log, part)
+        store = Store.open(kernels, result.key)
+        log_ignored_archives(resumed, store.key)
+        archive = _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
     remove_partial_archive(archive)
     return archive
 
 
 def _compile(
-    setup: SetupRun, handed: SetupExtras, kernels: Path, log: Path, part: ProgressPart
+    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, part: ProgressPart
 ) -> tuple[CompileResult, RunAgainError | None]:
-    """Run setup.py up to the link, which our ninja refuses: the compile's report, and the error if the time was up.
+    """Run setup.py up to the link, where our ninja fails on purpose.
 
-    Raises as `compile_kernels`, but not if time was up while it compiled.
+    Returns the result, with the `RunAgainError` if it ran out of time while compiling. Raises as `compile_kernels`.
     """
     try:
         try:
-            run_setup(setup, log, handed, part)
+            run_setup(setup, log, extras, part)
         except BuildError:
-            report = read_outcome(setup, kernels, log)
-            if report is None or report.state != SHARD_DONE:
+            result = read_outcome(setup, kernels, log)
+            if result is None or result.state != SHARD_DONE:
                 raise
-            return report, None
+            return result, None
     except RunAgainError as error:
-        report = read_interrupted_result(setup)
-        if report is None:
+        result = read_interrupted_result(setup)
+        if result is None:
             raise
-        return report, error
-    raise BuildError("no kernels were compiled", log.stem, "its setup.py does not generate any")
+        return result, error
+    raise BuildError(
+        "setup.py compiled no kernels", log.stem, "this flash-attn release generates none for these settings"
+    )
 
 
-def _packed(
-    store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str], late: RunAgainError | None
+def _pack_result(
+    store: Store, set_id: str, folder: Path, shard: str | None, names: Collection[str], time_error: RunAgainError | None
 ) -> Path:
-    """The archive of what a compile left. Raises `RunAgainError` that names it, if it is a partial one."""
+    """Pack the objects of a compile. Raises `RunAgainError`, which names the archive, if it is partial."""
     done = store.read_records().keys() & set(names)
-    if late is None or len(done) == len(names):
+    if time_error is None or len(done) == len(names):
         return pack_archive(store, set_id, folder, shard, names)
     if not done:
-        raise late
+        raise time_error
     path = pack_archive(store, set_id, folder, shard, names, partial=True)
     raise RunAgainError(
-        late.what,
-        f"{len(done)} of {len(names)} kernels are compiled, and packed as {path}",
-        "run the same command again, here or on another machine that has this file in its --dest",
+        time_error.what,
+        f"{len(done)} of {len(names)} kernels are compiled and packed: {path}",
+        "run the same command again, here or on another machine with this file in its --dest",
     )

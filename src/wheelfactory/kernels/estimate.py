@@ -1,6 +1,6 @@
-"""Sources, archs and what compiles cost -> what a kernel set will take on given runners, and which limits it meets.
+"""Estimate the time, memory and disk that compiling a kernel set takes on given runners, and check their limits.
 
-All of it is predicted: nothing is compiled, and every number is as good as the costs it comes from.
+Nothing is compiled: every number is as good as the cost model behind it.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
 
 JOB_HOURS = 6.0
-"""What GitHub gives a job on a hosted runner (docs, usage limits)."""
+"""Time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)."""
 ASSET_BYTES = 1 << 31
 """A release asset must be smaller; one of exactly 2 GiB is refused (GitHub's docs, and discussion 61733)."""
 RUNNER_DISK_GB = 14.0
-"""Guaranteed on ubuntu-24.04 (GitHub's docs). An image comes on top where it is not on another disk."""
+"""Guaranteed on ubuntu-24.04 (GitHub's docs). A container image may be on the same disk."""
 ARGUMENT_KIB = 128.0
-"""One argument must be shorter (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
+"""Limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 OBJECT_COPIES, SOURCE_COPIES = 2, 2
-"""An object is in the folder of the build and in the store, a source beside what hipify makes of it; the compiler cache
-packs objects about as an archive does."""
+"""An object is in the build folder and in the store; a source is there twice because hipify copies it. The compiler
+cache, which compresses as well as an archive does, is counted as a second archive."""
 ARCHIVE_RATIO = 0.26
-"""Bytes of an archive for each byte of objects: zstandard at level 9 made 0.21 to 0.26 of each of four objects, 0.19 of
+"""Archive bytes per object byte: zstandard at level 9 made 0.21 to 0.26 of each of four objects, 0.19 of
 the four together and 0.03 to 0.10 of the API objects (2.8.3, gfx942, Debian's clang 21)."""
 
 _MIB, _GIB, _GB = 1 << 20, 1 << 30, 1000**3
 _LINK_FOLDER = 160
-"""Characters to allow for the folder in an object's path: torch hands the linker absolute ones. Ours have 110."""
+"""Characters to allow for the folder of an object: torch passes absolute paths to the linker. Ours have 110."""
 _LINK_ENVIRONMENT = 24 << 10
-"""Bytes to allow at a link for the environment and the seven objects of the binding: a generous guess."""
+"""Bytes to allow at the link for the environment and the seven binding objects: a generous guess."""
 
 
 @dataclass(frozen=True)
 class Runners:
-    """The machines that compile: how many, and what each has."""
+    """The machines that compile: their number, and the resources of each."""
 
     count: int = 20
-    """Hosted jobs that a free account may run at once (GitHub's docs)."""
+    """Parallel hosted jobs of a free account (GitHub's docs)."""
     cores: int = 4
     memory_gib: float = 16.0
     disk_gb: float = RUNNER_DISK_GB
@@ -49,7 +49,7 @@ class Runners:
 
 @dataclass(frozen=True)
 class ResourceLimit:
-    """Something that must stay below a limit, in `unit`."""
+    """An estimated value and the limit that it must stay below, in `unit`."""
 
     name: str
     value: float
@@ -58,36 +58,36 @@ class ResourceLimit:
 
     @property
     def passed(self) -> bool:
-        """Whether it does; what is exactly at a limit does not."""
+        """Whether the value is below the limit; an equal one is not."""
         return self.value < self.limit
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a kernel set will take; times in seconds."""
+    """The resources that a kernel set will take; times in seconds."""
 
     sources: int
     shard_cpu_s: tuple[float, ...]
-    """CPU time of each shard, predicted."""
+    """CPU time of each shard."""
     longest_shard_s: float
     """Wall time of the slowest shard on its runner."""
     wall_s: float
     """Wall time of all shards on all runners."""
     jobs: int
-    """Compiles at once on a runner, so that the heaviest of all could meet in its memory."""
+    """Parallel compiles on a runner, few enough that the heaviest fit into its memory together."""
     peak_mib: int
-    """What those take together."""
+    """Memory of the heaviest `jobs` compiles together."""
     object_bytes: int
     archive_bytes: int
     disk_bytes: int
-    """Objects, archive, and the sources with what is generated from them."""
+    """Objects, archive, sources and generated files."""
     limits: tuple[ResourceLimit, ...]
     predicted_from: str
-    """What the predictions come from, in words."""
+    """The basis of the predictions, as text."""
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of all compiles."""
+        """Total CPU time."""
         return sum(self.shard_cpu_s)
 
     @property
@@ -104,14 +104,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CostModel:
-    """What is known about costs: `ledger` to predict by, and `cutting`, by which every machine cuts the same shards."""
+    """Known compile costs: `ledger` for predictions, `shard_ledger` for cutting shards, the same on every machine."""
 
     ledger: Ledger
     shard_ledger: Ledger
 
     @property
     def description(self) -> str:
-        """Where predictions come from."""
+        """The basis of the predictions, as text."""
         compiler = self.ledger.main_compiler
         count = sum(entry.compiler == compiler for entry in self.ledger.measurements)
         return (
@@ -123,21 +123,21 @@ def estimate_set(
     sources: Sequence[str],
     source_bytes: int,
     archs: tuple[str, ...],
-    knowledge: CostModel,
+    cost_model: CostModel,
     runners: Runners,
     *,
     shards: int | None,
     budget_s: float,
 ) -> Estimate:
-    """What compiling these sources, which take `source_bytes` with what they are generated from, will take.
+    """Estimate compiling these sources, whose tree has `source_bytes`, in `shards` shards.
 
-    In `shards`, or in as few as end within `budget_s`. Raises `ValueError` if one compile alone takes longer.
+    None for as few shards as end within `budget_s` each. Raises `ValueError` if one compile alone takes longer.
     """
-    compiler = knowledge.ledger.main_compiler
-    costs = {source: predict_cost(knowledge.ledger, source, archs, compiler) for source in sources}
+    compiler = cost_model.ledger.main_compiler
+    costs = {source: predict_cost(cost_model.ledger, source, archs, compiler) for source in sources}
     jobs, peak_mib = fit_jobs(costs.values(), runners)
     times = {source: cost.cpu_s for source, cost in costs.items()}
-    cutting = shard_costs(knowledge.shard_ledger, sources, archs)
+    cutting = shard_costs(cost_model.shard_ledger, sources, archs)
     count = shards or min_shard_count(cutting, budget_s, jobs, predicted=times)
     parts = [[times[source] for source in part] for part in cut_shards(cutting, count)]
     walls = [wall_time(part, jobs) for part in parts]
@@ -162,16 +162,16 @@ def estimate_set(
         archive_bytes=archive_bytes,
         disk_bytes=disk_bytes,
         limits=limits,
-        predicted_from=knowledge.description,
+        predicted_from=cost_model.description,
     )
 
 
 def fit_jobs(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
-    """How many compiles a build comes to run at once on a runner, and the MiB that the heaviest of them take.
+    """The parallel compiles that a build settles at on a runner, and the MiB that the heaviest of them take together.
 
-    As many as a build starts with, and half as many as long as the heaviest would not fit together: then Linux kills
-    one, and the build goes on with half. One at least, even where that is more than there is.
+    At least one, even if that one does not fit.
     """
+    # simulates a build: whenever the heaviest do not fit together, Linux kills one and the build halves its jobs
     heaviest = sorted((cost.job_mib for cost in costs), reverse=True)
     jobs = min(default_jobs(runners.cores, runners.memory_gib), len(heaviest))
     while jobs > 1 and sum(heaviest[:jobs]) > runners.memory_gib * 1024:
@@ -180,7 +180,7 @@ def fit_jobs(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
 
 
 def check_link_limits(sources: Collection[str]) -> tuple[ResourceLimit, ResourceLimit]:
-    """Whether the objects of all sources can be named in the one command that links them."""
+    """Check that the command that links the objects of all sources is not too long."""
     folder = "/" + "f" * (_LINK_FOLDER - 1)
     paths = [f"{folder}/{source}.o" for source in sources]
     total = link_argument_bytes(paths, _LINK_ENVIRONMENT)

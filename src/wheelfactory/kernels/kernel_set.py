@@ -1,4 +1,4 @@
-"""Kernel sets: the cells whose CK kernels are the same compiled code, and the one name of each set."""
+"""Kernel sets: groups of cells that share the same compiled CK kernels, and the names of these sets."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
 
 CACHE_VERSION = 1
-"""To be raised when kernels come out differently though the matrix is the same: the factory hands other flags to the
-compiler, or an image was changed under its tag. What was kept of them is then refused, and can never be replaced."""
+"""Increment when the same matrix gives other kernels: the factory passes other flags, or an image changed under its
+tag. Stored sets with the old version would be refused by their key, and a stored archive is never replaced."""
 
 
 @dataclass(frozen=True)
 class KernelSet:
     """CK kernels compiled once, and the cells that link them.
 
-    The generated sources include neither torch nor Python, so what is left is the release, the ROCm whose compiler
-    and flags they get, the archs, and the C++ ABI, which names symbols that pass a `std::string`.
+    The generated sources include neither torch nor Python. Their objects depend on the release, on ROCm's compiler and
+    flags, on the archs, and on the C++ ABI, which changes the names of symbols that pass a `std::string`.
     """
 
     flash_attn: str
@@ -30,17 +30,17 @@ class KernelSet:
     archs: tuple[str, ...]
     cxx11_abi: bool
     cells: tuple[Cell, ...]
-    """In the order of the matrix; any of them, so the first, can tell setup.py how to compile the set."""
+    """In matrix order. Running setup.py for any one of them compiles the set."""
 
     @property
     def id(self) -> str:
-        """The name of the set, such as ``fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11``."""
+        """Such as ``fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11``."""
         abi = "cxx11" if self.cxx11_abi else "precxx11"
         return f"fa{self.flash_attn}-rocm{self.rocm}-{'_'.join(self.archs)}-{abi}"
 
 
 def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet, ...]:
-    """The sets that the CK cells among these need, in the order of each set's first cell."""
+    """Group the CK cells into kernel sets, in the order of each set's first cell."""
     shared: dict[tuple[str, str, tuple[str, ...], bool], list[Cell]] = {}
     for cell in cells:
         if cell.backend is Backend.CK:
@@ -50,24 +50,27 @@ def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet,
 
 
 def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
-    """The set with this id. Raises `InputError` that names the known ones."""
+    """The set with this id. Raises `InputError` if there is none."""
     by_id = {kernel_set.id: kernel_set for kernel_set in sets}
     if text not in by_id:
-        raise InputError("no such kernel set", text, f"known: {', '.join(by_id) or 'none, no CK cell is selected'}")
+        hint = (
+            "run `wheelfactory plan` to list the kernel sets" if sets else "no CK cell is selected, so there are none"
+        )
+        raise InputError("unknown kernel set", text, hint)
     return by_id[text]
 
 
 STORED_SET_PREFIX = "kernels-"
-"""How the names of kept sets begin; on GitHub they are tags, and no release of wheels has such a one."""
+"""Prefix of the names of stored sets. On GitHub these names are tags, and no release of wheels has such a tag."""
 
 
 def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:
-    """The name under which a set is kept for later runs: ``kernels-<set id>-<12 hex digits>``.
+    """The name under which archive hosts store a set: ``kernels-<set id>-<12 hex digits>``.
 
-    The digits stand for what decides the objects and is known before a compiler is: the pin of the sources, and the
-    ROCm release and distribution of the images, or of the `slim` one. What this does not know of, the key of the
-    archive does: it is refused then, and never linked.
+    The digits are a hash over everything that decides the objects and is known without starting a compiler: the pin of
+    the sources, and the ROCm release and distribution of the images, or of the `slim` image.
     """
+    # Not complete, and need not be: an archive whose key differs from the compiler's is refused, never linked.
     rocm = matrix.rocm[kernel_set.rocm]
     images = (rocm.slim,) if slim and rocm.slim else same_compiler_images(rocm.images)
     systems = sorted({(".".join(map(str, rocm_release(image))) or image.tag, image.distribution) for image in images})

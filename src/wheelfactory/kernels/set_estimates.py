@@ -1,4 +1,4 @@
-"""Kernel sets -> what each will take, from its release's sources and what compiles cost, for people and programs."""
+"""Estimate kernel sets from the sources of their releases, and render the estimates as text and JSON."""
 
 from __future__ import annotations
 
@@ -20,119 +20,127 @@ from wheelfactory.matrix.facts import FlashAttn
 _HOUR = 3600
 
 EstimateOrReason: TypeAlias = "Estimate | str"
-"""What a kernel set will take, or why that cannot be told."""
+"""The estimate of a kernel set, or why there is none."""
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """How kernel sets are to be cut, and for which machines; the budget is that of a shard, in hours."""
+    """How to cut kernel sets into shards, and for which machines."""
 
     runners: Runners
     shards: int | None
+    """Number of shards; None for as few as fit the budget."""
     budget_h: float
+    """Maximum wall time of a shard, in hours."""
 
 
 def read_cost_model(given: Path | None, own: Path) -> CostModel:
-    """What to predict by and to cut by.
-
-    A machine's own ledger is for its own predictions: another machine has another one and would cut other shards.
-    """
+    """The cost model of the ledger `given`, else of this machine's `own`. Raises `InputError` if `given` is missing."""
+    # A machine's own ledger only predicts: machines with different ledgers would cut different shards.
     if given is None:
         return CostModel(Ledger.read(own), Ledger())
     if not given.is_file():
-        raise InputError("no such file", str(given), "name a ledger with --ledger FILE, or leave the option out")
+        raise InputError("no such file", str(given), "name an existing ledger (--ledger FILE), or omit the option")
     ledger = Ledger.read(given)
     return CostModel(ledger, ledger)
 
 
 def estimate_sets(
     sets: Sequence[KernelSet],
-    knowledge: CostModel,
-    wish: Sharding,
+    cost_model: CostModel,
+    sharding: Sharding,
     *,
     releases: Mapping[str, FlashAttn],
     cache: Path,
     environ: Mapping[str, str],
 ) -> list[EstimateOrReason]:
-    """The outlook of each set. Raises `InputError` if the budget of a shard is too small for one compile."""
+    """Estimate each set. Raises `InputError` if the budget of a shard is too small for one compile."""
 
     @functools.cache
-    def census_of(version: str) -> SourceList | str:
-        """The sources of a release, or why they cannot be had."""
+    def sources_of(version: str) -> SourceList | str:
+        """The sources of a release, or why they cannot be fetched."""
         try:
             return list_sources(version, releases[version], cache, clean_environ(environ))
         except SourceError as error:
             return "; ".join(filter(None, str(error).splitlines()))
 
     @functools.cache
-    def outlook_of(version: str, archs: tuple[str, ...]) -> EstimateOrReason:
-        census, runners, budget_s = census_of(version), wish.runners, wish.budget_h * 3600
-        if isinstance(census, str):
-            return census
+    def estimate_of(version: str, archs: tuple[str, ...]) -> EstimateOrReason:
+        source_list, runners, budget_s = sources_of(version), sharding.runners, sharding.budget_h * 3600
+        if isinstance(source_list, str):
+            return source_list
         try:
             return estimate_set(
-                census.sources, census.total_bytes, archs, knowledge, runners, shards=wish.shards, budget_s=budget_s
+                source_list.sources,
+                source_list.total_bytes,
+                archs,
+                cost_model,
+                runners,
+                shards=sharding.shards,
+                budget_s=budget_s,
             )
         except ValueError as error:
             raise InputError(
-                "no number of shards is enough for", f"--budget {wish.budget_h:g}: {error}", "give a shard more hours"
+                "budget too small for one compile",
+                f"--budget {sharding.budget_h:g}: {error}",
+                "give a shard more hours",
             ) from None
 
-    return [outlook_of(kernel_set.flash_attn, kernel_set.archs) for kernel_set in sets]
+    return [estimate_of(kernel_set.flash_attn, kernel_set.archs) for kernel_set in sets]
 
 
-def render_estimate(kernel_set: KernelSet, forecast: EstimateOrReason, runners: Runners) -> Iterator[str]:
-    """The block of one kernel set."""
+def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: Runners) -> Iterator[str]:
+    """Render the text block of one kernel set."""
     cells = len(kernel_set.cells)
     yield kernel_set.id
     yield f"  cells      {cells}"
-    if isinstance(forecast, str):
-        yield f"  no forecast, the sources cannot be had: {forecast}"
+    if isinstance(estimate, str):
+        yield f"  no estimate, cannot fetch the sources: {estimate}"
         return
-    compiles, hours = forecast.sources, forecast.cpu_s / _HOUR
+    compiles, hours = estimate.sources, estimate.cpu_s / _HOUR
     yield f"  sources    {compiles:,}"
-    yield f"  shards     {len(forecast.shards)}, the largest {forecast.imbalance:.3f} times the mean"
-    yield f"  predicted  from the {forecast.predicted_from}"
+    yield f"  shards     {len(estimate.shards)}, the largest {estimate.imbalance:.3f} times the mean"
+    yield f"  predicted  from the {estimate.predicted_from}"
     yield f"  CPU        {hours:.1f} h once; {cells} times {hours:.1f} h = {cells * hours:.1f} h if each cell compiled"
     yield f"  compiles   {compiles:,} once; {cells * compiles:,} if each cell compiled"
-    yield f"  wall       {forecast.wall_s / _HOUR:.2f} h on {runners.count} x {runners.cores} cores"
-    yield f"  memory     {forecast.peak_mib / 1024:.1f} GiB for {forecast.jobs} compiles at once"
+    yield f"  wall       {estimate.wall_s / _HOUR:.2f} h on {runners.count} x {runners.cores} cores"
+    yield f"  memory     {estimate.peak_mib / 1024:.1f} GiB for {estimate.jobs} compiles at once"
     yield (
-        f"  disk       {forecast.disk_bytes / 1e9:.2f} GB, of which objects {forecast.object_bytes / 1e9:.2f} "
-        f"and archive {forecast.archive_bytes / 1e9:.2f}"
+        f"  disk       {estimate.disk_bytes / 1e9:.2f} GB, of which objects {estimate.object_bytes / 1e9:.2f} "
+        f"and archive {estimate.archive_bytes / 1e9:.2f}"
     )
-    for limit in forecast.limits:
-        held = f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"
-        yield f"  {'pass' if limit.passed else 'FAIL'}       {held}"
+    for limit in estimate.limits:
+        check = f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"
+        yield f"  {'pass' if limit.passed else 'FAIL'}       {check}"
 
 
-def estimate_to_json(kernel_set: KernelSet, forecast: EstimateOrReason, wish: Sharding) -> dict[str, Any]:
-    """The same as JSON; ``shards`` can be an axis of a GitHub matrix.
+def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding: Sharding) -> dict[str, Any]:
+    """Render an estimate as JSON; ``shards`` can be an axis of a GitHub matrix.
 
-    A set whose sources cannot be had has shards only where their number was given.
+    Without an estimate, there are shards only if their number was given.
     """
     names = {"id": kernel_set.id, "cells": [cell.id for cell in kernel_set.cells]}
-    if isinstance(forecast, str):
-        count = wish.shards or 0
+    if isinstance(estimate, str):
+        count = sharding.shards or 0
         numbered = [str(Shard(index, count)) for index in range(1, count + 1)]
-        return {**names, "shards": numbered, "unavailable": forecast}
+        return {**names, "shards": numbered, "unavailable": estimate}
     return {
         **names,
-        "sources": forecast.sources,
-        "shards": list(forecast.shards),
-        "imbalance": round(forecast.imbalance, 4),
-        "predicted-from": forecast.predicted_from,
-        "cpu-hours": round(forecast.cpu_s / _HOUR, 2),
-        "cpu-hours-per-cell": round(forecast.cpu_s / _HOUR * len(kernel_set.cells), 2),
-        "wall-hours": round(forecast.wall_s / _HOUR, 3),
-        "longest-shard-hours": round(forecast.longest_shard_s / _HOUR, 3),
-        "runners": wish.runners.count,
-        "jobs": forecast.jobs,
-        "peak-mib": forecast.peak_mib,
-        "object-bytes": forecast.object_bytes,
-        "archive-bytes": forecast.archive_bytes,
-        "disk-bytes": forecast.disk_bytes,
+        "sources": estimate.sources,
+        "shards": list(estimate.shards),
+        "imbalance": round(estimate.imbalance, 4),
+        "predicted-from": estimate.predicted_from,
+        "cpu-hours": round(estimate.cpu_s / _HOUR, 2),
+        "cpu-hours-per-cell": round(estimate.cpu_s / _HOUR * len(kernel_set.cells), 2),
+        "wall-hours": round(estimate.wall_s / _HOUR, 3),
+        "longest-shard-hours": round(estimate.longest_shard_s / _HOUR, 3),
+        "runners": sharding.runners.count,
+        "jobs": estimate.jobs,
+        "peak-mib": estimate.peak_mib,
+        "object-bytes": estimate.object_bytes,
+        "archive-bytes": estimate.archive_bytes,
+        "disk-bytes": estimate.disk_bytes,
         "limits": [
-            {**asdict(limit), "value": round(limit.value, 4), "passed": limit.passed} for limit in forecast.limits
+            {**asdict(limit), "value": round(limit.value, 4), "passed": limit.passed} for limit in estimate.limits
         ],
     }

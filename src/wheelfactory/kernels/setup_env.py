@@ -1,6 +1,6 @@
-"""What setup.py is handed so that kernels are compiled once, and what is heard of it afterwards.
+"""Prepare the environment in which setup.py compiles kernels through the factory, and read the compile's result.
 
-setup.py finds the launcher where it looks for a compiler and our ninja where it looks for ninja (see `compiler`).
+setup.py finds the launcher where it looks for a compiler, and our ninja where it looks for ninja (see `compiler`).
 """
 
 from __future__ import annotations
@@ -28,81 +28,80 @@ from wheelfactory.kernels.timeline import render_trace
 
 @dataclass(frozen=True)
 class CompileScope:
-    """What of a kernel set is wanted, and within which time."""
+    """Which part of a kernel set to compile, and until when."""
 
     archives: Path | None = None
-    """A folder of kernel archives to take objects from, one of which must be of the set."""
+    """A folder of kernel archives to take objects from. At least one must be of the set."""
     shard: Shard | None = None
-    """Compile only this, and link nothing."""
+    """Compile only this shard, and do not link; None to compile everything and link."""
     shard_ledger: Path | None = None
-    """The ledger by which shards are cut, the same on every machine; None for the seed table alone."""
+    """The ledger to cut shards by, which must be the same on every machine; None for the seed table alone."""
     deadline: float | None = None
-    """Seconds since 1970 at which every compile should have ended."""
+    """Seconds since 1970. No compile starts that would end later."""
 
 
 FULL_SCOPE = CompileScope()
-"""Every kernel, from the store or the compiler, and the link."""
 
 
 def store_folder(cache: Path) -> Path:
-    """Where the stores of all kernel sets are."""
+    """The folder of all kernel set stores."""
     return cache / "kernels"
 
 
 def ledger_path(cache: Path) -> Path:
-    """Where every compile leaves what it cost."""
+    """The file to which every compile appends its cost."""
     return cache / "ledger.jsonl"
 
 
 def setup_env(
     setup: SetupRun,
     set_id: str,
-    wanted: CompileScope,
+    scope: CompileScope,
     *,
     cache: Path,
     appended: str | None,
     planned: tuple[str, ...] = (),
 ) -> SetupExtras:
-    """What makes setup.py compile through the factory; `appended` are the flags that hipcc itself adds (`APPEND_VARIABLE`).
+    """Write what a compile through the factory needs, and return what to add to the run of setup.py.
 
-    `planned` are the names of the sources that the compile must have, empty for any.
-    Raises `InputError` for an unusable archive.
+    `appended` is the value of `APPEND_VARIABLE`; `planned` are the source names that the build must compile, empty for
+    any. Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
-    place, kept, ccache_folder = setup.build_host, store_folder(cache), cache / "ccache"
-    order = CompileRequest(
-        ninja=str(place.ninja),
-        kernels=str(kept),
+    build_host, stores, ccache_folder = setup.build_host, store_folder(cache), cache / "ccache"
+    request = CompileRequest(
+        ninja=str(build_host.ninja),
+        kernels=str(stores),
         ledger=str(ledger_path(cache)),
-        result_file=str(_report_path(setup)),
+        result_file=str(_result_path(setup)),
         jobs=setup.recipe.jobs,
-        ccache=place.ccache,
+        ccache=build_host.ccache,
         ccache_dir=str(ccache_folder),
-        shard=str(wanted.shard or ""),
-        shard_ledger=str(wanted.shard_ledger or ""),
-        deadline=wanted.deadline,
-        archive_keys=tuple(_unpacked(kept, set_id, wanted.archives)) if wanted.archives else (),
+        shard=str(scope.shard or ""),
+        shard_ledger=str(scope.shard_ledger or ""),
+        deadline=scope.deadline,
+        archive_keys=tuple(_unpack_archives(stores, set_id, scope.archives)) if scope.archives else (),
         planned_sources=planned,
     )
-    written = setup.scratch / "order.json"
-    order.write(written)
+    request_file = setup.scratch / "request.json"
+    request.write(request_file)
     bin_folder = setup.scratch / "bin"
-    _write_ninja(bin_folder, place.python)
-    hipcc = shlex.quote(f"{place.machine.rocm_path}/bin/hipcc")
+    _write_ninja(bin_folder, build_host.python)
+    hipcc = shlex.quote(f"{build_host.machine.rocm_path}/bin/hipcc")
     environ = {
-        REQUEST_VARIABLE: str(written),
-        "PYTORCH_NVCC": f"{_python_program(place.python, launcher.__file__)} {hipcc}",
-        "PATH": f"{bin_folder}:{place.environ['PATH']}",
+        REQUEST_VARIABLE: str(request_file),
+        "PYTORCH_NVCC": f"{_python_program(build_host.python, launcher.__file__)} {hipcc}",
+        "PATH": f"{bin_folder}:{build_host.environ['PATH']}",
         **({APPEND_VARIABLE: appended} if appended else {}),
     }
-    for folder in (kept, ccache_folder):
+    for folder in (stores, ccache_folder):
         folder.mkdir(parents=True, exist_ok=True)
     ledger_path(cache).touch()
-    reads = (PACKAGE_DIR, *((wanted.shard_ledger,) if wanted.shard_ledger else ()))
-    return SetupExtras(environ, reads, (kept, ccache_folder, ledger_path(cache)), wanted.deadline)
+    reads = (PACKAGE_DIR, *((scope.shard_ledger,) if scope.shard_ledger else ()))
+    return SetupExtras(environ, reads, (stores, ccache_folder, ledger_path(cache)), scope.deadline)
 
 
 def _write_ninja(folder: Path, python: Path) -> None:
-    """Make a folder for PATH in which ``ninja`` is ours."""
+    """Make a folder for PATH with our ``ninja``."""
     folder.mkdir()
     program = folder / "ninja"
     program.write_text(f'#!/bin/sh\nexec {_python_program(python, our_ninja.__file__)} "$@"\n', encoding="utf-8")
@@ -110,16 +109,17 @@ def _write_ninja(folder: Path, python: Path) -> None:
 
 
 def _python_program(python: Path, file: str | None) -> str:
-    """A program of `compiler`, as a shell starts it: without the packages of that Python, which it does not need."""
+    """The shell command that starts a program of `compiler`."""
+    # -I -S: the packages of the build's Python could shadow what the program imports
     return f"{shlex.quote(str(python))} -ISB {shlex.quote(str(Path(str(file)).resolve()))}"
 
 
-def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, object]]:
-    """The keys of the archives of a set, their objects now in the store. Raises `BuildError` if there are none."""
+def _unpack_archives(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, object]]:
+    """Unpack the archives of a set into the store, and yield their keys. Raises `BuildError` if there are none."""
     archives = find_archives(folder, set_id)
     if not archives:
         hint = f"make one: wheelfactory kernels {set_id}; or build without --kernels"
-        raise BuildError("no kernel archive", f"of {set_id} in {folder}", hint)
+        raise BuildError("no archive of this kernel set", f"{set_id} in {folder}", hint)
     for archive in drop_redundant_shards(archives):
         done = unpack_archive(archive, kernels)
         if done.damaged:
@@ -128,32 +128,32 @@ def _unpacked(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, ob
 
 
 def read_interrupted_result(setup: SetupRun) -> CompileResult | None:
-    """How far a compile came that was ended; None if that was before it compiled, or it was refused."""
+    """The result of a compile that was ended at its deadline; None if it had not started or was refused."""
     with suppress(BuildError):
-        return CompileResult.read(_report_path(setup))
+        return CompileResult.read(_result_path(setup))
     return None
 
 
 def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | None:
-    """What became of the compile; None if it did not come so far. Leaves its timeline beside the log.
+    """Read the result of a compile, and write its timeline beside the log; None if it did not start.
 
-    Raises `BuildError` with the reason if it was refused, `RunAgainError` if the time was up.
+    Raises `BuildError` with the reason if it was refused, `RunAgainError` if it ran out of time.
     """
-    report = CompileResult.read(_report_path(setup))
-    if report is None:
+    result = CompileResult.read(_result_path(setup))
+    if result is None:
         return None
     entries = [
-        entry for entry in Store.open(kernels, report.key).read_records().values() if entry.start >= report.started
+        entry for entry in Store.open(kernels, result.key).read_records().values() if entry.start >= result.started
     ]
     if entries:
         timeline = log.with_suffix(".trace.json")
         write_atomic(timeline, render_trace(entries).encode())
         logger.info("timeline of %d compiles in %s", len(entries), timeline)
-    if report.state == TIME_UP:
-        which = f"{report.reused + report.compiled} of {len(report.sources)} kernels are compiled"
+    if result.state == TIME_UP:
+        which = f"{result.reused + result.compiled} of {len(result.sources)} kernels are compiled"
         raise RunAgainError("the time is up", which, "run the same command again")
-    return report
+    return result
 
 
-def _report_path(setup: SetupRun) -> Path:
-    return setup.scratch / "report.json"
+def _result_path(setup: SetupRun) -> Path:
+    return setup.scratch / "result.json"

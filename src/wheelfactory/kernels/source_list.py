@@ -1,7 +1,7 @@
-"""A release -> the names of the kernel sources that its setup.py generates, found by running upstream's generator.
+"""List the kernel sources that a release's setup.py generates, by running upstream's generator.
 
-The names and number of sources change with each release; nothing here lists them. setup.py is read, not run, since
-it would import torch.
+The names and number of sources change with each release, so nothing here lists them. setup.py is parsed, not run,
+because it would import torch.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 
 SOURCE_LIST_FORMAT = 1
-"""Of a kept census."""
+"""Format number of a cached source list."""
 GENERATOR = "generate.py"
 COMPILED_PATTERN = "fmha_*wd*.cpp"
-"""What setup.py compiles of the folder that the generator fills (its glob, all releases from 2.6.3 to 2.8.3)."""
+"""The generated files that setup.py compiles (its own glob, in every release from 2.6.3 to 2.8.3)."""
 
 
 @dataclass(frozen=True)
@@ -35,67 +35,71 @@ class SourceList:
     """The kernel sources of a release."""
 
     sources: tuple[str, ...]
-    """Names without extension, sorted: setup.py and hipify give them others, ``.cu`` and ``.hip``."""
+    """Sorted names without extension: setup.py and hipify change it to ``.cu`` and ``.hip``."""
     total_bytes: int
-    """What the unpacked sources take with all that is generated from them."""
+    """Disk space of the unpacked sources and everything generated from them."""
 
 
 def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> SourceList:
-    """The kernel sources of a flash-attn release, kept in `cache` for each content of its sources.
+    """List the kernel sources of a flash-attn release, cached in `cache` by the identity of its sources.
 
-    `environ` is for git, PyPI and the generator: a clean one, as setup.py would get. Raises `SourceError` if the
-    sources cannot be had, or if setup.py does not say how it calls the generator.
+    `environ` is the clean environment for git, PyPI and the generator. Raises `SourceError` if the sources cannot be
+    fetched, or the generator commands cannot be read from setup.py.
     """
-    known = _read(_place(cache, release.source_pin)) if release.sdist or (release.git and release.git.commit) else None
-    if known:
-        return known
+    cached = (
+        _read_list(_list_path(cache, release.source_pin))
+        if release.sdist or (release.git and release.git.commit)
+        else None
+    )
+    if cached:
+        return cached
     source = fetch_source(version, release, cache / "sources", environ)
-    census = _count(version, source, cache, environ)
-    write_source_list(census, source.identity, cache)
-    return census
+    source_list = _generate_sources(version, source, cache, environ)
+    write_source_list(source_list, source.identity, cache)
+    return source_list
 
 
 def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names that a build of a release must have, for its compile to compare; empty where they cannot be listed.
+    """The names of the kernel sources that a build of a release must compile; empty if they cannot be listed.
 
-    `environ` is that of the factory. Raises nothing: what is wrong with sources, the build itself says best.
+    `environ` is the factory's own environment. Raises nothing: the build itself reports a problem with its sources.
     """
     try:
         return list_sources(version, release, cache, clean_environ(environ)).sources
     except SourceError as error:
-        logger.info("not compared with what plan lists: %s", error)
+        logger.info("cannot list the kernel sources, so the build is not compared with them: %s", error)
         return ()
 
 
-def write_source_list(census: SourceList, identity: str, cache: Path) -> None:
-    """Keep a census for sources of this identity (``sha256:...`` or ``commit:...``)."""
-    document = {"format": SOURCE_LIST_FORMAT, "bytes": census.total_bytes, "sources": census.sources}
-    write_atomic(_place(cache, identity), json.dumps(document, indent=1).encode() + b"\n")
+def write_source_list(source_list: SourceList, identity: str, cache: Path) -> None:
+    """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``)."""
+    document = {"format": SOURCE_LIST_FORMAT, "bytes": source_list.total_bytes, "sources": source_list.sources}
+    write_atomic(_list_path(cache, identity), json.dumps(document, indent=1).encode() + b"\n")
 
 
-def _place(cache: Path, identity: str) -> Path:
-    return cache / "census" / f"{identity.replace(':', '-')}.json"
+def _list_path(cache: Path, identity: str) -> Path:
+    return cache / "source-lists" / f"{identity.replace(':', '-')}.json"
 
 
-def _read(path: Path) -> SourceList | None:
-    """A kept census; None if there is none, or something else in its place."""
+def _read_list(path: Path) -> SourceList | None:
+    """Read a cached list; None if it is missing, damaged or of another format."""
     try:
         document = json.loads(path.read_bytes())
-        known, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
+        is_current, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    sound = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
-    return SourceList(tuple(sources), size) if known and sound and sources else None
+    is_valid = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
+    return SourceList(tuple(sources), size) if is_current and is_valid and sources else None
 
 
-def _count(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:
+def _generate_sources(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:
     logger.info("generating the kernel sources of flash-attn %s", version)
     with scratch_dir(cache) as scratch:
         tree = unpack_source(source, scratch / "tree")
         generated = tree / "build"
         generated.mkdir(exist_ok=True)  # setup.py makes it too
         for command in parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version):
-            hint = "the generator is upstream's own; see whether the sources are whole"
+            hint = "the generator is part of the sources: check that they are complete"
             capture(command, failure=SourceError, environ=environ, cwd=tree, hint=hint)
         names = sorted(path.stem for path in generated.iterdir() if fnmatchcase(path.name, COMPILED_PATTERN))
         if not names:
@@ -104,9 +108,9 @@ def _count(version: str, source: Source, cache: Path, environ: Mapping[str, str]
 
 
 def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...], ...]:
-    """The commands with which a setup.py runs the generator, in order, where no environment variable changes them.
+    """Parse the commands with which a setup.py runs the generator, in order, with default environment variables.
 
-    Raises `SourceError` if there is none, or one whose arguments are not plain text.
+    Raises `SourceError` if there is none, or if an argument is computed.
     """
     try:
         found = tuple(_commands(ast.parse(setup)))
@@ -114,19 +118,19 @@ def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...],
             raise _NotPlainError(f"setup.py never runs {GENERATOR}")
     except (SyntaxError, _NotPlainError) as error:
         raise SourceError(
-            "cannot tell which kernel sources are generated by flash-attn",
+            "cannot list the kernel sources of flash-attn",
             f"{version}: {error}",
-            "its setup.py is newer than this program knows",
+            "its setup.py calls the generator in a new way: kernels/source_list.py must learn it",
         ) from None
     return found
 
 
 class _NotPlainError(Exception):
-    """What only running setup.py would tell."""
+    """An argument is known only when setup.py runs."""
 
 
 def _commands(tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """The words of each ``subprocess.run([...])`` or ``os.system("...")`` that names the generator."""
+    """The arguments of each ``subprocess.run([...])`` or ``os.system("...")`` that names the generator."""
     names = {
         target.id: node.value
         for node in ast.walk(tree)
@@ -147,7 +151,7 @@ def _commands(tree: ast.Module) -> Iterator[tuple[str, ...]]:
 
 
 def _text(node: ast.expr, names: Mapping[str, ast.expr]) -> str:
-    """The text of an expression: a literal, an f-string of such, a name assigned one, or a variable's default."""
+    """Evaluate a literal, an f-string, an assigned name, or the default of an environment variable to text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -155,7 +159,9 @@ def _text(node: ast.expr, names: Mapping[str, ast.expr]) -> str:
     if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
         return _text(node.value, names)
     if isinstance(node, ast.Name) and node.id in names:
-        others = {name: value for name, value in names.items() if name != node.id}  # a name defined by itself ends
+        others = {
+            name: value for name, value in names.items() if name != node.id
+        }  # so a name that is defined by itself does not recurse for ever
         return _text(names[node.id], others)
     if ast.unparse(node) == "sys.executable":
         return sys.executable

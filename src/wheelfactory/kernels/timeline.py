@@ -1,4 +1,4 @@
-"""A compile, afterwards -> trace events: what ran when, and the memory of it, for Perfetto or chrome://tracing.
+"""Timeline of a finished compile as trace events, for Perfetto or chrome://tracing: compiles and memory.
 
 The format is that of ninjatracing and clang's ``-ftime-trace`` (Trace Event Format, Google): complete events with times
 in microseconds, and a counter.
@@ -17,7 +17,7 @@ from wheelfactory.kernels.compiler.store import ObjectRecord
 
 
 def render_trace(entries: Iterable[ObjectRecord]) -> str:
-    """The compiles as a JSON document of trace events; times count from the first start."""
+    """Render the compiles as a JSON document of trace events; times count from the first start."""
     ordered = sorted(entries, key=lambda entry: (entry.start, entry.end, entry.source))
     begin = ordered[0].start if ordered else 0.0
     spans = [(entry, round((entry.start - begin) * 1e6), round((entry.end - begin) * 1e6)) for entry in ordered]
@@ -26,7 +26,7 @@ def render_trace(entries: Iterable[ObjectRecord]) -> str:
 
 
 def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
-    """An event for each, on as few threads as ran at once; one that ends before it starts takes no time."""
+    """An event for each compile, on as few threads as ran at once. A negative duration (clock change) becomes 0."""
     running: list[tuple[int, int]] = []
     free: list[int] = []
     for entry, start, end in spans:
@@ -47,7 +47,7 @@ def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[s
 
 
 def _memory(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
-    """The MiB of all that runs from a time on, each counted with its peak: an upper bound."""
+    """The sum of the peak MiB of all running compiles, an upper bound, at each change."""
     changes: Counter[int] = Counter()
     for entry, start, end in spans:
         if end > start:

@@ -134,7 +134,7 @@ def test_memory_that_is_too_little_for_the_build_is_told_as_that(bench: Bench) -
     """Less than importing torch takes, which the factory does to write down what a wheel was built with."""
     done = bench.run(SLOW.id, "--memory", "0.05")
     assert done.returncode == 4
-    assert "killed for want of memory" in done.stderr
+    assert "killed for lack of memory" in done.stderr
     assert "hint: out of memory: the container had 0.1 GiB; give it more (--memory)" in done.stderr
 
 

@@ -93,19 +93,19 @@ def test_a_known_cause_of_a_failure_is_told_with_its_remedy(ended: Ended) -> Non
 @tells_want_of_memory
 def test_a_build_that_takes_more_memory_than_it_has_is_told_to_want_memory(ended: Ended) -> None:
     error = ended(TAKES_MEMORY)
-    assert "killed for want of memory" in error.which
+    assert "killed for lack of memory" in error.which
     assert error.hint.startswith("out of memory: the container had 0.2 GiB; give it more (--memory)")
 
 
 @tells_want_of_memory
 def test_so_is_one_whose_compiler_was_killed_for_it_while_setup_py_lived_on(ended: Ended) -> None:
     error = ended(CHILD_TAKES_MEMORY)
-    assert "(exit status 1; a process was killed for want of memory)" in error.which
+    assert "(exit status 1; a process was killed for lack of memory)" in error.which
     assert find_hint(error).startswith("out of memory: the container had 0.2 GiB")
 
 
 def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(ended: Ended) -> None:
-    """A compile that was killed for want of memory is tried again, so that alone does not end a build."""
+    """A compile that was killed for lack of memory is tried again, so that alone does not end a build."""
     killed = CHILD_TAKES_MEMORY.partition("if ")[0] + f"subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}])\n"
     error = ended(killed + COMPILE_FAILS)
     assert "(exit status 1" in error.which

@@ -87,9 +87,9 @@ def test_the_block_of_images_says_which_fits(disk_gb: float, verdicts: list[str]
     head, *lines = render_image_estimates(outlooks(disk_gb), disk_gb)
     assert head == f"images, on a disk of {disk_gb} GB"
     assert [line[:11].strip() for line in lines] == verdicts
-    assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 2.0 GB beside it")
+    assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 2.0 GB more for the build")
     assert lines[1].endswith(
-        f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB beside it"
+        f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB more for the build"
     )
 
 

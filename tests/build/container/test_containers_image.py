@@ -91,8 +91,8 @@ def test_a_tag_that_the_registry_does_not_have_is_told_with_the_way_to_find_anot
 @pytest.mark.parametrize(
     ("status", "what", "cure"),
     [
-        (401, "the registry does not give the image", "docker login"),
-        (429, "the registry lets nobody pull so often", "docker login"),
+        (401, "the registry denies access to the image", "docker login"),
+        (429, "pull limit of the registry reached", "docker login"),
     ],
 )
 def test_a_registry_that_refuses_is_told_with_its_reason(
@@ -113,7 +113,7 @@ def test_a_layer_that_is_cut_once_comes_all_the_same(engine: Engine, registry: P
 def test_a_network_that_is_lost_for_good_is_told_as_that(engine: Engine) -> None:
     with running_pull_registry(next(NUMBERS)) as registry:
         gone = image(registry)
-    with pytest.raises(BuildError, match="the network was lost") as lost:
+    with pytest.raises(BuildError, match="network failure") as lost:
         pull_image(engine, gone, silent)
     assert "run the same command again when it is back" in lost.value.hint
 
@@ -134,7 +134,7 @@ def test_so_is_one_of_which_only_the_layer_is_another(engine: Engine, registry: 
 def test_an_image_for_which_there_is_no_room_is_refused_before_the_registry_is_asked(
     engine: Engine, registry: PullRegistry, tmp_path: Path
 ) -> None:
-    with pytest.raises(BuildError, match="no room for the image") as refused:
+    with pytest.raises(BuildError, match="no disk space for the image") as refused:
         pull_image(replace(engine, storage=tmp_path), image(registry, disk="9999 GB"), silent)
     assert "takes 9999 GB" in refused.value.which and str(tmp_path) in refused.value.which
     assert "--slim" in refused.value.hint
@@ -158,7 +158,7 @@ def test_a_step_that_fails_is_told_with_its_last_lines_and_the_place_of_the_log(
     engine: Engine, base: str, tmp_path: Path
 ) -> None:
     wanted = dockerfile(base, "seq 1000 && echo E: Unable to locate package ccache && exit 100")
-    with pytest.raises(BuildError, match="cannot make the image") as failed:
+    with pytest.raises(BuildError, match="cannot build the image") as failed:
         build_image(engine, wanted, tmp_path / "logs/image.log", silent)
     assert wanted.tag in failed.value.which
     assert "Unable to locate package ccache" in failed.value.which and "100" in failed.value.which
@@ -182,7 +182,7 @@ def test_the_steps_of_an_image_are_counted_while_it_is_made(engine: Engine, base
         assert build_image(engine, wanted, tmp_path / "image.log", lambda *step: told.append(step)) == wanted.tag
     finally:
         engine.client.images.remove(wanted.tag)
-    assert told == [(0, 2, "making the image"), (1, 2, "making the image")]
+    assert told == [(0, 2, "building the image"), (1, 2, "building the image")]
 
 
 def test_the_image_of_a_cell_has_the_name_that_its_dockerfile_says(cell_image: str, matrix_file: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_compiler_that_does_not_know_an_arch_is_refused_before_anything_is_com
     project.hipcc.write_text(project.hipcc.read_text().replace('*" -### "* |', f'*" -### "*) {unknown} ;;'))
     code, _ = project.run()
     assert code == NOT_LINKED
-    assert "the compiler cannot make code for" in (project.root / "report.json").read_text()
+    assert "unsupported by this compiler" in (project.root / "result.json").read_text()
     assert project.compiled() == []
 
 
@@ -65,11 +65,11 @@ def test_other_kernels_than_were_planned_are_refused_with_their_names_before_any
 ) -> None:
     planned = (*KERNELS[1:], *(f"fmha_fwd_d256_fp16_{number}" for number in range(7)))
     code, said = project.run(project.order(planned=planned))
-    refused = json.loads((project.root / "report.json").read_text())
+    refused = json.loads((project.root / "result.json").read_text())
     assert code == NOT_LINKED
-    assert refused["what"] == "the build compiles other kernels than `wheelfactory plan` lists"
+    assert refused["what"] == "this build and `wheelfactory plan` list different kernels"
     named = ", ".join(f"fmha_fwd_d256_fp16_{number}" for number in range(5))
-    assert refused["which"] == f"7 missing: {named}, ...; 1 surplus: {KERNELS[0]}"
+    assert refused["which"] == f"7 missing: {named}, ...; 1 unplanned: {KERNELS[0]}"
     assert "OPT_DIM" in refused["hint"]
     assert f"error: {refused['what']}: {refused['which']}" in said
     assert project.compiled() == []
@@ -86,7 +86,7 @@ def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_
     assert all(second.output(name).read_bytes() == project.output(name).read_bytes() for name in KERNELS)
 
 
-def test_kernels_are_compiled_without_what_is_torchs_and_bindings_untouched(project: Project) -> None:
+def test_torchs_flags_are_dropped_for_kernels_but_not_for_bindings(project: Project) -> None:
     link_order(project)
     lines = {Path(line.partition(" -c ")[2].split()[0]).stem: line for line in project.log.read_text().splitlines()}
     binding = lines.pop(BINDING)
@@ -99,19 +99,19 @@ def test_kernels_are_compiled_without_what_is_torchs_and_bindings_untouched(proj
         assert "-Icsrc/ck/include" in line
 
 
-def test_for_a_compiler_that_runs_away_on_early_inlining_it_is_taken_back_in_kernels_alone(tmp_path: Path) -> None:
+def test_early_inlining_is_disabled_for_kernels_of_a_compiler_that_blows_up(tmp_path: Path) -> None:
     pair = "-mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false"
     project = make_project(tmp_path, flags=pair)
     code, said = project.run()
     assert code == 0, said
-    assert "wheelfactory: clang version 19.0.0 runs away on" in said
+    assert "wheelfactory: clang version 19.0.0 inlines without end with" in said
     lines = project.log.read_text().splitlines()
     told = {f"{BINDING}.hip" in line: "-amdgpu-early-inline-all=true" in line for line in lines}
     assert told == {True: True, False: False}
     assert len([line for line in lines if "-amdgpu-early-inline-all=false" in line]) == len(KERNELS)
 
 
-def test_status_lines_say_how_far_it_is(project: Project) -> None:
+def test_status_lines_show_the_progress(project: Project) -> None:
     _, said = project.run()
     lines = [line for line in said.splitlines() if line.startswith("[")]
     assert len(lines) == len(KERNELS) + 1
@@ -119,7 +119,7 @@ def test_status_lines_say_how_far_it_is(project: Project) -> None:
     assert "left, peak" in lines[0]
 
 
-def test_every_compile_leaves_what_it_cost(project: Project) -> None:
+def test_every_compile_records_its_cost(project: Project) -> None:
     project.run(HIPCC_DOES="sleep 0.01; head -c 20000000 /dev/zero | sha256sum > /dev/null")
     ledger = Ledger.read(project.kernels / "ledger.jsonl")
     assert sorted(entry.source for entry in ledger.measurements) == sorted(KERNELS)
@@ -128,9 +128,7 @@ def test_every_compile_leaves_what_it_cost(project: Project) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_what_objects_of_a_store_have_cost_elsewhere_is_known_but_for_those_out_of_a_cache(
-    project: Project, cached: bool
-) -> None:
+def test_costs_of_stored_objects_count_unless_they_came_from_a_compiler_cache(project: Project, cached: bool) -> None:
     link_order(project)
     store, dear = project.store(), KERNELS[-2]
     entries = [
@@ -178,7 +176,7 @@ def forget(project: Project) -> None:
 
 
 @pytest.mark.parametrize("hit", ["direct_cache_hit", "preprocessed_cache_hit"])
-def test_what_a_compiler_cache_has_is_not_compiled_and_not_measured(project: Project, tmp_path: Path, hit: str) -> None:
+def test_hits_of_the_compiler_cache_are_not_measured(project: Project, tmp_path: Path, hit: str) -> None:
     order = project.order(ccache=make_ccache(tmp_path, hit))
     assert project.run(order)[0] == 0
     measured = Ledger.read(project.kernels / "ledger.jsonl")
@@ -194,9 +192,7 @@ def test_what_a_compiler_cache_has_is_not_compiled_and_not_measured(project: Pro
 
 
 @pytest.mark.parametrize("what", ["the compiler", "its environment"])
-def test_what_a_compiler_cache_has_of_another_compiler_is_not_taken(
-    project: Project, tmp_path: Path, what: str
-) -> None:
+def test_cached_objects_of_another_compiler_are_not_used(project: Project, tmp_path: Path, what: str) -> None:
     order = project.order(ccache=make_ccache(tmp_path, "direct_cache_hit"))
     project.run(order)
     project.log.unlink()
@@ -229,10 +225,10 @@ def test_shards_together_are_the_whole_set_and_nothing_twice(project: Project, c
 def test_more_shards_than_kernels_are_refused(project: Project) -> None:
     code, _ = project.run(project.order(shard=f"1/{len(KERNELS) + 1}"))
     assert code == NOT_LINKED
-    assert "more shards than kernels" in (project.root / "report.json").read_text()
+    assert "more shards than kernels" in (project.root / "result.json").read_text()
 
 
-def test_a_shard_is_cut_the_same_whatever_this_machine_has_measured(project: Project, tmp_path: Path) -> None:
+def test_this_machines_measurements_do_not_change_shards(project: Project, tmp_path: Path) -> None:
     project.run(project.order(shard="1/2"))
     first = project.report().sources
     other = make_project(tmp_path / "other")
@@ -241,7 +237,7 @@ def test_a_shard_is_cut_the_same_whatever_this_machine_has_measured(project: Pro
     assert other.report().sources == first
 
 
-def test_a_shard_is_cut_by_the_ledger_that_was_named(project: Project, tmp_path: Path) -> None:
+def test_the_shard_ledger_decides_how_shards_are_cut(project: Project, tmp_path: Path) -> None:
     dear, *others = KERNELS
     costs = {**dict.fromkeys(others, 1.0), dear: 1000.0}
     lines = (Measurement(name, ("gfx942",), "c1", cpu_s, 500, 1000).to_line() for name, cpu_s in costs.items())
@@ -274,7 +270,7 @@ def test_a_change_gives_another_key_and_compiles_all(project: Project, what: str
     assert project.report().key != before
 
 
-def test_what_python_leaves_beside_the_headers_changes_nothing(project: Project) -> None:
+def test_pyc_files_beside_the_headers_do_not_change_the_key(project: Project) -> None:
     link_order(project)
     key = project.report().key
     left = project.root / "csrc/ck/include/__pycache__/generate.cpython-311.pyc"
@@ -316,7 +312,7 @@ def test_a_variable_that_the_compiler_reads_is_in_the_key(project: Project, name
     assert project.report().key != key
 
 
-def test_the_folder_of_rocm_and_its_variables_are_not(tmp_path: Path) -> None:
+def test_the_rocm_folder_is_not_in_the_key(tmp_path: Path) -> None:
     one, other = make_project(tmp_path / "a"), make_project(tmp_path / "b")
     for project in (one, other):
         code, said = project.run(ROCM_PATH=str(project.hipcc.parent.parent), HIP_PATH=str(project.hipcc.parent.parent))
@@ -324,11 +320,11 @@ def test_the_folder_of_rocm_and_its_variables_are_not(tmp_path: Path) -> None:
     assert one.report().key == other.report().key == keys_of([one])[0]
 
 
-def test_a_kernel_that_reads_what_the_launcher_drops_is_refused(project: Project) -> None:
+def test_a_kernel_that_uses_a_dropped_macro_is_refused(project: Project) -> None:
     (project.root / f"build/{KERNELS[0]}.hip").write_text("#ifdef TORCH_EXTENSION_NAME\n#endif\n")
     code, _ = project.run()
     assert code == NOT_LINKED
-    refused = json.loads((project.root / "report.json").read_text())
+    refused = json.loads((project.root / "result.json").read_text())
     assert refused["which"] == f"TORCH_EXTENSION_NAME in {KERNELS[0]}"
     assert project.compiled() == []
 
@@ -336,7 +332,7 @@ def test_a_kernel_that_reads_what_the_launcher_drops_is_refused(project: Project
 # resume
 
 
-def test_after_a_failure_what_was_compiled_is_not_compiled_again(project: Project) -> None:
+def test_after_a_failure_finished_objects_are_reused(project: Project) -> None:
     code, said = project.run(project.order(jobs=1), HIPCC_DOES='case $source in *d64*) echo "boom" >&2; exit 3 ;; esac')
     assert code not in (0, NOT_LINKED)
     assert "boom" in said
@@ -350,7 +346,7 @@ def test_after_a_failure_what_was_compiled_is_not_compiled_again(project: Projec
     assert {name for name in project.compiled() if project.compiled().count(name) > 1}.isdisjoint(before)
 
 
-def test_after_a_kill_what_was_finished_is_not_compiled_again_and_nothing_goes_on(project: Project) -> None:
+def test_after_a_kill_finished_objects_are_reused_and_no_compile_runs_on(project: Project) -> None:
     process = project.start(project.order(), HIPCC_DOES="sleep 0.2")
     while len(list(project.kernels.glob("*/objects/*.o"))) < 2:
         time.sleep(0.02)
@@ -384,8 +380,8 @@ def test_a_damaged_object_is_compiled_again_and_never_linked(project: Project, h
     assert code == 0, said
     assert sorted(project.compiled()) == sorted([KERNELS[0], BINDING])
     assert project.output(KERNELS[0]).read_bytes() == good
-    assert "wheelfactory: 1 kept objects are missing or damaged" in said
-    assert "in no archive" not in said
+    assert "wheelfactory: 1 stored objects are missing or damaged" in said
+    assert "no given archive" not in said
 
 
 def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_path: Path) -> None:
@@ -398,14 +394,14 @@ def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_pat
     code, said = other.run()
     first.communicate(timeout=60)
     assert code == 0
-    assert "another build compiles this kernel set: waiting for it" in said
+    assert "waiting for another build that compiles this kernel set" in said
     assert sorted([*project.compiled(), *other.compiled()]) == sorted([*KERNELS, BINDING, BINDING])
 
 
 # time that is up
 
 
-def test_when_the_time_is_up_it_ends_cleanly_and_the_next_run_goes_on(project: Project) -> None:
+def test_at_the_deadline_it_stops_cleanly_and_the_next_run_resumes(project: Project) -> None:
     # not enough for the 114 s of fmha_bwd_api, and enough for the 29 s of the next
     code, _ = project.run(project.order(deadline=time.time() + 80))
     assert code not in (0, NOT_LINKED)
@@ -418,13 +414,13 @@ def test_when_the_time_is_up_it_ends_cleanly_and_the_next_run_goes_on(project: P
     assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
 
 
-def test_a_time_in_which_nothing_can_be_compiled_is_refused_as_it_would_be_every_time(project: Project) -> None:
+def test_a_deadline_too_short_for_one_compile_is_an_error(project: Project) -> None:
     code, _ = project.run(project.order(deadline=time.time() + 5))
     assert code == NOT_LINKED
-    assert "the time is too short" in (project.root / "report.json").read_text()
+    assert "too little time to compile one kernel" in (project.root / "result.json").read_text()
 
 
-def test_an_error_of_the_compiler_is_told_as_such_even_if_the_time_is_up_too(project: Project) -> None:
+def test_a_compile_error_counts_more_than_the_deadline(project: Project) -> None:
     project.run(project.order(deadline=time.time() + 80), HIPCC_DOES="exit 3")
     assert project.report().state == FAILED
 
@@ -435,31 +431,32 @@ def test_an_error_of_the_compiler_is_told_as_such_even_if_the_time_is_up_too(pro
 def test_an_archive_of_another_key_is_refused_before_anything_is_compiled(project: Project) -> None:
     code, _ = project.run(project.order(given=({"compiler": "another"},)))
     assert code == NOT_LINKED
-    refused = json.loads((project.root / "report.json").read_text())
-    assert refused["what"] == "kernel archive of another key"
+    refused = json.loads((project.root / "result.json").read_text())
+    assert refused["what"] == "the kernel archive was compiled differently"
     assert "compiler" in refused["which"]
     assert project.compiled() == []
 
 
-def test_what_no_archive_has_is_said_before_it_is_compiled(project: Project) -> None:
+def test_kernels_missing_in_all_archives_are_logged_before_they_are_compiled(project: Project) -> None:
     project.run(project.order(shard="1/2"))
     key = project.store().key
     code, said = project.run(project.order(given=(key.parts,)))
     assert code == 0
-    assert f"wheelfactory: {len(KERNELS) - project.report().reused} of {len(KERNELS)} kernels are in no archive" in said
-    assert said.index("in no archive") < said.index("/min, ")
+    missing = len(KERNELS) - project.report().reused
+    assert f"wheelfactory: compiling {missing} of {len(KERNELS)} kernels that no given archive contains" in said
+    assert said.index("no given archive") < said.index("/min, ")
 
 
 # what is not ours
 
 
-def test_a_question_to_ninja_is_answered_by_ninja(project: Project) -> None:
+def test_queries_go_to_the_real_ninja(project: Project) -> None:
     code, said = project.run(None, "--version")
     assert code == 0
     assert said.startswith("1.")
 
 
-def test_a_build_without_generated_kernels_is_ninjas_own(project: Project) -> None:
+def test_a_build_without_kernels_goes_to_the_real_ninja(project: Project) -> None:
     (project.build / "build.ninja").write_text("rule touch\n  command = touch $out\nbuild other.o: touch\n")
     code, said = project.run(None, "-v")
     assert code == 0, said
@@ -475,7 +472,7 @@ def test_kernels_with_different_flags_are_refused_and_two_of_them_named(project:
     )
     code, _ = project.run()
     assert code == NOT_LINKED
-    refused = json.loads((project.root / "report.json").read_text())
+    refused = json.loads((project.root / "result.json").read_text())
     assert refused["what"] == "kernels of one set are compiled with different flags"
     assert refused["which"] == f"{KERNELS[0]} and {KERNELS[2]}"
     assert "wheelfactory.kernels.compiler.edges" in refused["hint"]

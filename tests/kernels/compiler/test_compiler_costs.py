@@ -49,28 +49,27 @@ def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0)
     return measured(source, seed.cpu_s * cpu, round(seed.peak_mib * memory), round(seed.size * size))
 
 
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [
-        ("fmha_fwd_d32_fp16_batch_b128x64x16x32x32x32_r2x1x1", ("fwd", 32)),
-        ("fmha_fwd_splitkv_d256_bf16_group_b64x128x32", ("fwd_splitkv", 256)),
-        ("fmha_fwd_splitkv_combine_d128_fp8_batch_b32_unused_npad", ("fwd_splitkv_combine", 128)),
-        ("fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_pagedkv", ("fwd_appendkv", 64)),
-        ("fmha_bwd_d128_bf16_batch_b16x128x128", ("bwd", 128)),
-        ("fmha_bwd_convert_dq_d256_fp16_b64x64_group", ("bwd_convert_dq", 256)),
-        ("fmha_bwd_dot_do_o_d64_fp16_batch_o2_npad", ("bwd_dot_do_o", 64)),
-        ("fmha_fwd_api", ("fwd_api", None)),
-        ("fmha_fwd_splitkv_api", ("fwd_splitkv_api", None)),
-        ("fmha_batch_prefill_d192_fp8", ("batch_prefill", 192)),
-        ("flash_api", ("", None)),
-        ("fmha_fwd_d192x128_bf16", ("fwd", 192)),
-        ("fmha_bwd_api_gfx9", ("bwd_api", None)),
-        (f"fmha_fwd_d{'9' * 5000}_fp16", ("", None)),
-        ("", ("", None)),
-    ],
-)
-def test_a_name_tells_the_kind_and_the_head_dim(source: str, kind: tuple[str, int | None]) -> None:
-    assert parse_kernel_kind(source) == kind
+KINDS: dict[str, tuple[str, int | None]] = {
+    "fmha_fwd_d32_fp16_batch_b128x64x16x32x32x32_r2x1x1": ("fwd", 32),
+    "fmha_fwd_splitkv_d256_bf16_group_b64x128x32": ("fwd_splitkv", 256),
+    "fmha_fwd_splitkv_combine_d128_fp8_batch_b32_unused_npad": ("fwd_splitkv_combine", 128),
+    "fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_pagedkv": ("fwd_appendkv", 64),
+    "fmha_bwd_d128_bf16_batch_b16x128x128": ("bwd", 128),
+    "fmha_bwd_convert_dq_d256_fp16_b64x64_group": ("bwd_convert_dq", 256),
+    "fmha_bwd_dot_do_o_d64_fp16_batch_o2_npad": ("bwd_dot_do_o", 64),
+    "fmha_fwd_api": ("fwd_api", None),
+    "fmha_fwd_splitkv_api": ("fwd_splitkv_api", None),
+    "fmha_batch_prefill_d192_fp8": ("batch_prefill", 192),
+    "flash_api": ("", None),
+    "fmha_fwd_d192x128_bf16": ("fwd", 192),
+    "fmha_bwd_api_gfx9": ("bwd_api", None),
+    f"fmha_fwd_d{'9' * 5000}_fp16": ("", None),
+    "": ("", None),
+}
+
+
+def test_kind_and_head_dim_are_parsed_from_a_name() -> None:
+    assert {source: parse_kernel_kind(source) for source in KINDS} == KINDS
 
 
 def test_without_measurements_the_seed_table_is_all() -> None:
@@ -84,12 +83,12 @@ def test_time_is_nearly_linear_in_archs_and_memory_flat() -> None:
     assert three.peak_mib == one.peak_mib
 
 
-def test_a_head_dim_that_was_not_measured_costs_what_the_dearest_of_its_kind_does() -> None:
+def test_an_unmeasured_head_dim_costs_as_much_as_the_most_expensive_of_its_kind() -> None:
     assert seed_cost("fmha_fwd_d192_fp16_batch", 1) == SEED_COSTS["fwd"][256]
     assert seed_cost(COMBINE, 1) == SEED_COSTS["fwd_splitkv_combine"][128]
 
 
-def test_a_kind_that_was_not_measured_costs_what_the_dearest_kernel_does() -> None:
+def test_an_unmeasured_kind_costs_as_much_as_the_most_expensive_kernel() -> None:
     kernels = [cost for kind, costs in SEED_COSTS.items() if not kind.endswith("_api") for cost in costs.values()]
     cost = seed_cost(UNKNOWN, 1)
     assert cost.cpu_s == max(known.cpu_s for known in kernels) == 39
@@ -98,12 +97,12 @@ def test_a_kind_that_was_not_measured_costs_what_the_dearest_kernel_does() -> No
 
 
 @pytest.mark.parametrize("source", ["fmha_fwd_pagedkv_api", "a name of another form"])
-def test_what_may_be_an_api_costs_what_the_dearest_api_does(source: str) -> None:
+def test_a_possible_api_costs_as_much_as_the_most_expensive_api(source: str) -> None:
     assert seed_cost(source, 1).cpu_s == SEED_COSTS["bwd_api"][0].cpu_s == 114
     assert seed_cost(source, 1).peak_mib == 1198, "memory of a kernel, which is more"
 
 
-def test_what_this_compiler_took_for_a_source_is_what_it_will_take() -> None:
+def test_a_measurement_of_the_same_source_and_compiler_is_the_prediction() -> None:
     ledger = Ledger((measured(FWD, 60, 2000, 5), measured(FWD, 40, 1000, 7), measured(FWD, 50, 1500, 9)))
     assert predict_cost(ledger, FWD, ONE, CLANG) == Cost(50, 2000, 7), "median, median, and the most memory of all"
 
@@ -114,7 +113,7 @@ def test_another_list_of_archs_is_scaled_by_its_number() -> None:
     assert predict_cost(ledger, FWD, ("gfx90a",), CLANG) == Cost(10, 900, 1000)
 
 
-def test_other_sources_are_the_seed_as_this_compiler_relates_to_it() -> None:
+def test_other_sources_cost_the_seed_times_the_compilers_ratio() -> None:
     ledger = Ledger((times(FWD, 1, 2, 3), times(BWD, 4, 3, 6), times(COMBINE, 2, 1, 4)))
     seed = seed_cost("fmha_bwd_d32_x", 3)
     cost = predict_cost(ledger, "fmha_bwd_d32_x", THREE, CLANG)
@@ -123,17 +122,17 @@ def test_other_sources_are_the_seed_as_this_compiler_relates_to_it() -> None:
     assert cost.size == pytest.approx(4 * seed.size, rel=1e-3), "the median"
 
 
-def test_light_compiles_make_no_room_for_heavy_ones() -> None:
+def test_light_compiles_do_not_lower_the_memory_of_heavy_ones() -> None:
     ledger = Ledger((times(FWD, 0.5, 0.5),))
     assert predict_cost(ledger, BWD, ONE, CLANG).peak_mib == seed_cost(BWD, 1).peak_mib
     assert predict_cost(ledger, BWD, ONE, CLANG).cpu_s == pytest.approx(seed_cost(BWD, 1).cpu_s / 2)
 
 
-def test_sources_that_the_seed_only_guesses_do_not_tell_what_a_compiler_is_like() -> None:
+def test_sources_of_unmeasured_kinds_do_not_change_the_ratio() -> None:
     assert predict_cost(Ledger((times(UNKNOWN, 9, 9, 9),)), BWD, ONE, CLANG) == seed_cost(BWD, 1)
 
 
-def test_what_another_compiler_took_says_nothing() -> None:
+def test_measurements_of_other_compilers_are_ignored() -> None:
     ledger = Ledger((measured(FWD, compiler=OTHER), times(BWD, 7, 7, 7)))
     assert predict_cost(ledger, FWD, ONE, OTHER).cpu_s == 50
     assert predict_cost(ledger, FWD, ONE, CLANG).cpu_s == pytest.approx(7 * seed_cost(FWD, 1).cpu_s)
@@ -197,23 +196,16 @@ FOREIGN: list[dict[str, object]] = [
 """What makes a measurement something else."""
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00"),
-        LINE[:-9],
-        LINE[:-2] + LINE,
-        *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN),
-    ],
-)
-def test_a_line_that_is_torn_or_foreign_is_ignored(line: str) -> None:
-    assert ledger_of([LINE, line, LINE]) == Ledger((measured(FWD),) * 2)
+def test_truncated_and_foreign_lines_are_ignored() -> None:
+    texts = ("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00", LINE[:-9], LINE[:-2] + LINE)
+    bad = [*texts, *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN)]
+    assert [line for line in bad if ledger_of([LINE, line, LINE]) != Ledger((measured(FWD),) * 2)] == []
 
 
-def test_a_ledger_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_a_missing_ledger_is_empty(tmp_path: Path) -> None:
     assert Ledger.read(tmp_path / "ledger.jsonl") == NOTHING
 
 
-def test_a_ledger_with_bytes_that_are_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+def test_a_ledger_with_invalid_utf_8_is_read(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(LINE.encode() + b"\xff\xfe\n" + LINE.encode())
     assert Ledger.read(tmp_path / "ledger.jsonl") == Ledger((measured(FWD),) * 2)

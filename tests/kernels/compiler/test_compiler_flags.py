@@ -47,8 +47,10 @@ def flags(*texts: str, tame: bool = False) -> list[str]:
 # which compiles are kernels
 
 
-@pytest.mark.parametrize("extension", ["hip", "cu", "cpp"])
-@pytest.mark.parametrize("name", ["fmha_fwd_d64_fp16", "fmha_bwd_api", "fmha_fwd_splitkv_combine_d32_bf16"])
+@pytest.mark.parametrize(
+    ("name", "extension"),
+    [("fmha_fwd_d64_fp16", "hip"), ("fmha_bwd_api", "cu"), ("fmha_fwd_splitkv_combine_d32_bf16", "cpp")],
+)
 def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
     source = f"/w/build/{name}.{extension}"
     assert find_kernel_source(["-O3", "-c", source, "-o", f"{name}.o"]) == source
@@ -68,7 +70,7 @@ def test_a_generated_source_is_a_kernel(name: str, extension: str) -> None:
         pytest.param(["-c", "-I/w/build/fmha_fwd.hip", "a.hip"], id="an option with such a path"),
     ],
 )
-def test_anything_else_is_not(arguments: list[str]) -> None:
+def test_other_sources_are_not_kernels(arguments: list[str]) -> None:
     assert find_kernel_source(arguments) is None
 
 
@@ -79,7 +81,7 @@ def test_two_torches_and_pythons_give_the_same_flags() -> None:
     assert flags(HEADERS, TORCH_2_5, KERNEL) == flags(HEADERS, KERNEL, TORCH_2_9)
 
 
-def test_what_reaches_a_kernel_stays_in_its_order() -> None:
+def test_flags_that_reach_a_kernel_keep_their_order() -> None:
     assert flags(KERNEL) == shlex.split(KERNEL)
 
 
@@ -104,15 +106,15 @@ def test_the_folder_of_the_sources_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "text", ["-I/opt/rocm-other/include", f"-I{ROOT}-2/include", "-isystem /usr/include", "-iquote /a"]
 )
-def test_headers_that_are_neither_the_releases_nor_rocms_are_left_out(text: str) -> None:
+def test_only_header_folders_of_the_release_and_rocm_are_kept(text: str) -> None:
     assert flags(text) == []
 
 
-def test_the_value_of_an_option_that_is_not_known_stays_behind_it() -> None:
+def test_an_unknown_option_keeps_its_value() -> None:
     assert flags("--offload-arch gfx942 -imacros x.h -O3") == ["--offload-arch", "gfx942", "-imacros", "x.h", "-O3"]
 
 
-def test_source_output_and_depfile_are_no_flags() -> None:
+def test_source_output_and_depfile_are_dropped() -> None:
     assert flags(f"-c {SOURCE} -o a.o -MD -MF a.d -O3") == ["-O3"]
 
 
@@ -126,7 +128,7 @@ def test_the_pair_is_one_only_if_both_are_there() -> None:
     assert not has_runaway_flags(shlex.split(calls))
 
 
-def test_tamed_early_inlining_is_off_and_all_else_as_it_was() -> None:
+def test_disabling_early_inlining_changes_no_other_flag() -> None:
     wild, tame = flags(KERNEL), flags(KERNEL, tame=True)
     different = [(one, other) for one, other in zip(wild, tame, strict=True) if one != other]
     assert different == [("-amdgpu-early-inline-all=true", "-amdgpu-early-inline-all=false")]
@@ -135,7 +137,7 @@ def test_tamed_early_inlining_is_off_and_all_else_as_it_was() -> None:
 # flags of the environment
 
 
-def test_what_hipcc_would_add_by_itself_is_split_as_a_shell_does() -> None:
+def test_appended_flags_are_split_as_by_a_shell() -> None:
     environ = {"HIPCC_COMPILE_FLAGS_APPEND": "-O1 -D'A=b c'", "HIPCC_LINK_FLAGS_APPEND": "-s"}
     assert appended_flags(environ) == ["-O1", "-DA=b c"]
     assert appended_flags({}) == []

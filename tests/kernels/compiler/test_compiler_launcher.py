@@ -52,25 +52,21 @@ def test_it_ends_as_the_compiler_ends(work: Work) -> None:
     assert work.launch() == (-signal.SIGKILL, "")
 
 
-def test_a_compiler_that_is_not_there_is_told_by_name(work: Work) -> None:
-    assert work.launch() == (127, f"error: cannot run: {work.hipcc}: No such file or directory\n")
+def test_a_missing_compiler_is_an_error_with_its_name(work: Work) -> None:
+    assert work.launch() == (127, f"error: cannot start the compiler: {work.hipcc}: No such file or directory\n")
 
 
 @pytest.mark.parametrize(
     ("tame", "given", "early"), [(True, PAIR, "false"), (False, PAIR, "true")], ids=["runs away", "a compiler that can"]
 )
-def test_early_inlining_is_taken_back_where_it_is_told(
-    tame: bool, given: tuple[str, ...], early: str, work: Work
-) -> None:
+def test_early_inlining_is_disabled_on_request(tame: bool, given: tuple[str, ...], early: str, work: Work) -> None:
     argv = [str(work.hipcc), *given, "-c", str(work.source), "-o", "it.o"]
     command, _ = compile_command(argv, str(work.source), {}, disable_early_inline=tame)
     assert command[2] == f"-amdgpu-early-inline-all={early}"
 
 
 @pytest.mark.parametrize(("llvm", "given", "early"), [(17, PAIR, "true"), (21, PAIR, "false"), (21, PAIR[:2], "true")])
-def test_by_itself_it_asks_the_compiler_for_its_version(
-    llvm: int, given: tuple[str, ...], early: str, work: Work
-) -> None:
+def test_the_launcher_reads_the_compilers_version(llvm: int, given: tuple[str, ...], early: str, work: Work) -> None:
     work.does(f'case "$*" in *--version*) echo clang version {llvm}.1.0 ;; *) echo "$*" > {work.output} ;; esac')
     assert work.launch(*given) == (0, "")
     assert f"-amdgpu-early-inline-all={early}" in work.output.read_text()

@@ -68,7 +68,7 @@ def work(tmp_path: Path) -> Work:
     return Work(tmp_path)
 
 
-def test_a_kernel_is_kept_and_what_it_cost_is_recorded(work: Work) -> None:
+def test_a_kernel_is_saved_and_its_cost_recorded(work: Work) -> None:
     work.compile(LIGHT)
     kept = work.store.read_records()[LIGHT]
     assert (kept.archs, kept.size, kept.cached) == (("gfx942",), 7, False)
@@ -76,13 +76,13 @@ def test_a_kernel_is_kept_and_what_it_cost_is_recorded(work: Work) -> None:
     assert (measured.source, measured.compiler, measured.peak_mib) == (LIGHT, "c1", kept.peak_mib)
 
 
-def test_a_binding_is_compiled_as_torch_says_and_not_kept(work: Work) -> None:
+def test_a_binding_is_compiled_with_torchs_command_and_not_saved(work: Work) -> None:
     work.compile(BINDING)
     assert (work.folder / f"{BINDING}.o").exists()
     assert work.store.read_records() == {}
 
 
-def test_what_an_earlier_run_left_is_not_taken_for_an_object(work: Work) -> None:
+def test_objects_of_an_earlier_run_are_not_reused(work: Work) -> None:
     (work.folder / f"{LIGHT}.o").write_text("of another key")
     work.does("exit 3")
     work.compile(LIGHT)
@@ -101,17 +101,17 @@ def test_a_failure_is_printed_with_its_object_command_and_output(
     assert output == "boom"
 
 
-def test_one_that_took_longer_than_predicted_is_remembered(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_compile_raises_the_ratio(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PREDICTED_S, LIGHT, 0.1)
     work.does("sleep 0.5; echo object > $output")
     assert work.compile(LIGHT, HEAVY).slowest_ratio >= 5
 
 
-def test_one_that_took_less_says_nothing_of_the_others(work: Work) -> None:
+def test_a_fast_compile_does_not_lower_the_ratio(work: Work) -> None:
     assert work.compile(LIGHT).slowest_ratio == 1
 
 
-def test_what_would_not_end_in_time_is_not_started(work: Work) -> None:
+def test_a_compile_that_would_miss_the_deadline_is_not_started(work: Work) -> None:
     objects = work.compile(HEAVY, LIGHT, deadline=time.time() + 60)
     assert objects.late
     assert not objects.failed
@@ -132,7 +132,7 @@ def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monke
 
 
 @pytest.mark.parametrize(("free_bytes", "full"), [(MIN_FREE_BYTES - 1, True), (MIN_FREE_BYTES, False)])
-def test_a_compile_that_failed_without_room_to_write_failed_for_that(
+def test_a_failure_on_a_full_disk_is_attributed_to_the_disk(
     work: Work, free_bytes: int, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free_bytes))
@@ -140,14 +140,14 @@ def test_a_compile_that_failed_without_room_to_write_failed_for_that(
     assert work.compile(LIGHT).error == (f"{work.folder}: No space left on device" if full else "")
 
 
-def test_after_an_object_that_could_not_be_kept_no_other_is_compiled(
+def test_after_a_failed_save_no_other_compile_starts(
     work: Work, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def keep(store: Store, built: Path, entry: ObjectRecord) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
-    monkeypatch.setattr(Store, "keep", keep)
+    monkeypatch.setattr(Store, "save_object", keep)
     objects = work.compile(LIGHT, HEAVY)
     assert objects.error == f"{work.store.folder}: Disk quota exceeded"
-    assert capsys.readouterr().err == f"error: not kept: {LIGHT}: Disk quota exceeded\n"
+    assert capsys.readouterr().err == f"error: cannot save object: {LIGHT}: Disk quota exceeded\n"
     assert not (work.folder / f"{HEAVY}.o").exists()

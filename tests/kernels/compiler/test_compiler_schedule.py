@@ -1,4 +1,4 @@
-"""How many compiles run at once, and what becomes of one that is killed for want of memory."""
+"""How many compiles run at once, and what becomes of one that is killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_they_start_in_their_order(compile_all: Compile, tmp_path: Path) -> None
     assert (tmp_path / "order").read_text().split() == list("01234")
 
 
-def test_what_a_compile_prints_takes_and_ends_with_is_known(compile_all: Compile) -> None:
+def test_an_ended_compile_has_output_cost_and_status(compile_all: Compile) -> None:
     before = time.time()
     work = "head -c 20000000 /dev/zero | sha256sum > /dev/null"
     (ended,) = compile_all([f"echo out; echo err >&2; cat; {work}; exit 3"], 1)
@@ -63,17 +63,17 @@ def test_what_a_compile_prints_takes_and_ends_with_is_known(compile_all: Compile
     assert before - 1 < ended.start < ended.end < time.time() + 1
 
 
-def test_after_a_failure_what_runs_ends_and_nothing_more_is_started(compile_all: Compile) -> None:
+def test_after_a_failure_running_compiles_end_and_no_more_start(compile_all: Compile) -> None:
     ended = compile_all(["exit 3", "sleep 0.5", "touch third"], 2)
     assert {one.edge.name: one.code for one in ended} == {"0": 3, "1": 0}
 
 
-def test_one_that_may_not_start_is_left_out_and_the_next_takes_its_place(compile_all: Compile) -> None:
+def test_a_skipped_compile_is_replaced_by_the_next(compile_all: Compile) -> None:
     ended = compile_all(["true"] * 3, 1, left_out=["1"])
     assert [one.edge.name for one in ended] == ["0", "2"]
 
 
-def test_another_child_of_the_process_that_ends_is_no_compile(compile_all: Compile) -> None:
+def test_other_child_processes_are_ignored(compile_all: Compile) -> None:
     other = subprocess.Popen(["true"])
     (ended,) = compile_all(["sleep 0.5"], 1)
     assert (ended.edge.name, ended.code) == ("0", 0)
@@ -85,13 +85,14 @@ def test_after_a_kill_half_as_many_run_as_when_it_started(jobs: int, started_wit
     assert jobs_after_kill(jobs, started_with) == then
 
 
-def test_a_killed_compile_is_done_again_and_nothing_has_failed(
-    compile_all: Compile, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_compile_is_retried(compile_all: Compile, capsys: pytest.CaptureFixture[str]) -> None:
     ended = compile_all([KILLED_ONCE, *["sleep 0.2"] * 8], 4)
     assert sorted(one.edge.name for one in ended) == list("012345678")
     assert {one.code for one in ended} == {0}
-    assert "wheelfactory: 0 was killed for want of memory and is compiled again; 2 at once" in capsys.readouterr().out
+    assert (
+        "wheelfactory: 0 was killed for lack of memory: retrying it, with at most 2 compiles at once"
+        in capsys.readouterr().out
+    )
     assert most_at_once(sorted(ended, key=lambda one: one.start)[3:]) == 2
 
 
@@ -103,24 +104,24 @@ def test_a_driver_whose_compiler_was_killed_is_recognized_by_the_kernels_count(
     assert ended.code == 0
 
 
-def test_one_that_is_killed_again_though_it_ran_alone_ends_the_build_with_its_name(compile_all: Compile) -> None:
-    with pytest.raises(BuildError, match="killed for want of memory though it ran alone: 0, when it had") as caught:
+def test_a_compile_killed_while_alone_ends_the_build_with_its_name(compile_all: Compile) -> None:
+    with pytest.raises(BuildError, match="out of memory for one compile alone: 0, killed at") as caught:
         compile_all(["echo >> tries; kill -KILL $$"], 4)
     assert "--memory" in caught.value.hint
 
 
-def test_it_is_tried_with_ever_fewer_beside_it_before(tmp_path: Path, compile_all: Compile) -> None:
+def test_jobs_are_halved_before_a_compile_runs_alone(tmp_path: Path, compile_all: Compile) -> None:
     with pytest.raises(BuildError):
         compile_all(["echo >> tries; kill -KILL $$"], 4)
     assert len((tmp_path / "tries").read_text()) == 3, "with 4, with 2, and alone"
 
 
-def test_a_compile_that_needs_all_memory_once_is_tried_again_alone(compile_all: Compile) -> None:
+def test_a_compile_that_needs_all_memory_is_retried_alone(compile_all: Compile) -> None:
     (ended,) = compile_all([KILLED_ONCE], 1)
     assert ended.code == 0
 
 
-def test_who_stops_listening_leaves_no_compile_behind(tmp_path: Path) -> None:
+def test_closing_the_iterator_kills_all_compiles(tmp_path: Path) -> None:
     edges = [Edge("true", "0.hip", "0.o"), Edge("echo $$ > process; exec sleep 100", "1.hip", "1.o")]
     with closing(run_compiles(edges, 2, shell(tmp_path), lambda edge: True)) as compiles:
         assert next(compiles).edge.name == "0"

@@ -14,16 +14,15 @@ COSTS = st.dictionaries(st.text(max_size=4), st.floats(min_value=0.01, max_value
 COUNTS = st.integers(1, 12)
 
 
-@pytest.mark.parametrize(("text", "shard"), [("1/1", Shard(1, 1)), ("2/6", Shard(2, 6)), ("256/256", Shard(256, 256))])
-def test_a_shard_reads_as_it_is_written(text: str, shard: Shard) -> None:
-    assert Shard.parse(text) == shard
-    assert str(shard) == text
+def test_a_shard_is_parsed_as_it_is_written() -> None:
+    assert Shard.parse("2/6") == Shard(2, 6)
+    assert [str(Shard.parse(text)) for text in ("1/1", "2/6", "256/256")] == ["1/1", "2/6", "256/256"]
 
 
 @pytest.mark.parametrize(
     "text", ["", "1", "0/6", "7/6", "-1/6", "1/0", "1/6/6", " 1/6", "1/6\n", "1 / 6", "a/b", "\u0661/6", "1/1000000"]
 )
-def test_what_is_no_shard_is_refused(text: str) -> None:
+def test_an_invalid_shard_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="shard"):
         Shard.parse(text)
 
@@ -54,13 +53,13 @@ def test_each_shard_starts_with_its_longest(costs: dict[str, float], count: int)
         assert list(shard) == longest_first({name: costs[name] for name in shard})
 
 
-def test_the_longest_is_dealt_first_and_each_to_the_emptiest() -> None:
+def test_the_longest_goes_first_and_each_to_the_cheapest_shard() -> None:
     costs = {"a": 1.0, "b": 5.0, "c": 3.0, "d": 4.0}
     assert longest_first(costs) == ["b", "d", "c", "a"]
     assert cut_shards(costs, 2) == (("b", "a"), ("d", "c"))
 
 
-def test_equal_costs_are_dealt_in_the_order_of_the_alphabet() -> None:
+def test_equal_costs_are_assigned_alphabetically() -> None:
     assert cut_shards(dict.fromkeys("dbace", 1.0), 2) == (("a", "c", "e"), ("b", "d"))
 
 
@@ -94,7 +93,7 @@ def test_more_hours_or_more_cores_need_fewer_shards() -> None:
     assert min_shard_count(costs, 30_000, 1) == 1
 
 
-def test_what_is_predicted_must_fit_where_shards_are_cut_by_something_else() -> None:
+def test_predicted_times_must_fit_the_budget_when_shards_are_cut_by_other_costs() -> None:
     costs = {str(number): 30.0 for number in range(1000)}
     assert min_shard_count(costs, 3000, 1, predicted={name: 2 * cost for name, cost in costs.items()}) == 20
     alike = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}

@@ -85,7 +85,7 @@ def test_the_same_archive_again_changes_nothing(github: FakeGitHub, shelf: Archi
 def test_another_archive_does_not_replace_it(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
     shelf.upload(NAME, archive)
     archive.write_bytes(b"another")
-    with pytest.raises(PublishError, match="another archive is on the shelf"):
+    with pytest.raises(PublishError, match="the archive host has another archive of this name"):
         shelf.upload(NAME, archive)
     assert_kept(github, archive)
 

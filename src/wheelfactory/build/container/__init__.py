@@ -1,1 +1,1 @@
-"""Building in containers: the image of a cell, rendered on top of a base image that matrix.yaml names."""
+"""Builds in containers, whose images add a cell's Python and torch to a base image of matrix.yaml."""

@@ -1,4 +1,4 @@
-"""One container, which runs one program: made, followed, ended, removed."""
+"""Run one program in one container: create, follow its output, wait or kill, remove."""
 
 from __future__ import annotations
 
@@ -23,89 +23,88 @@ from wheelfactory.core.process import build_failure, deadline_error, deadline_ti
 from wheelfactory.core.progress import ProgressPart
 
 KILL_ATTEMPTS = 60
-"""How often a container is told to end at its deadline by an engine that does not answer, a second apart at least."""
+"""Attempts to kill a container at its deadline while the engine does not answer, at least a second apart."""
 
 KILLED_STATUS = 137
-"""Exit status of what was killed: 128 + SIGKILL."""
+"""Exit status of a killed process: 128 + SIGKILL."""
 
 GPU_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
-"""What a container needs of the amdgpu driver to use a GPU."""
+"""Device files of the amdgpu driver."""
 
-_ON_A_GPU: Mapping[str, Any] = {"cap_add": ["SYS_PTRACE"], "ipc_mode": "host"}
+_GPU_OPTIONS: Mapping[str, Any] = {"cap_add": ["SYS_PTRACE"], "ipc_mode": "host"}
 """AMD's documented options for its images, beside the devices, the group video and ``seccomp=unconfined``."""
 
 
 @dataclass(frozen=True)
 class ResourceShare:
-    """What of the machine a container may use."""
+    """The part of this machine that a container may use."""
 
     cores: float
     memory_gib: float
 
     def split(self, count: int) -> ResourceShare:
-        """An equal part of it, for one of `count`."""
+        """An equal part for each of `count` containers."""
         return ResourceShare(self.cores / count, self.memory_gib / count)
 
 
 def container_options(
-    engine: Engine, errand: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]
+    engine: Engine, command: BuildCommand, share: ResourceShare, run: Path, devices: Iterable[Path]
 ) -> dict[str, Any]:
-    """How the container of an errand is made: what it sees, may use and may do, in the SDK's words.
+    """The SDK's options for the container of a command: mounts, limits and permissions.
 
-    No network, no capability, no variable of this machine; `devices` are those of a GPU, if there is one. `run` is the
-    folder by which leftovers are told.
+    No network, no capabilities, no environment of this machine. `devices` are GPU device files; `run` is the run's
+    folder, which labels the container for cleanup.
     """
-    given, memory = [str(device) for device in devices], int(share.memory_gib * (1 << 30))
-    reads = [path for path in dict.fromkeys(errand.reads) if path not in errand.writes]
-    security = ["no-new-privileges", "label=disable"]  # the latter: SELinux would hide folders that are not its own
+    device_paths, memory = [str(device) for device in devices], int(share.memory_gib * (1 << 30))
+    reads = [path for path in dict.fromkeys(command.reads) if path not in command.writes]
+    security = ["no-new-privileges", "label=disable"]  # label=disable: SELinux would hide mounted folders
     return {
-        "command": list(errand.argv),
-        "environment": dict(errand.environ),
+        "command": list(command.argv),
+        "environment": dict(command.environ),
         "mounts": [
             *(Mount(str(path), str(path), type="bind", read_only=True) for path in reads),
-            *(Mount(str(path), str(path), type="bind") for path in errand.writes),
+            *(Mount(str(path), str(path), type="bind") for path in command.writes),
         ],
         "user": engine.user,
-        "working_dir": "/tmp",  # noqa: S108 - in the container, which nobody else uses
+        "working_dir": "/tmp",  # noqa: S108 - of the container, not of this machine
         "network_mode": "none",
         "cap_drop": ["ALL"],
         "labels": {RUN_LABEL: str(run)},
-        "security_opt": [*security, "seccomp=unconfined"] if given else security,
+        "security_opt": [*security, "seccomp=unconfined"] if device_paths else security,
         **engine.extra_options,
-        # as far as the engine can hold a container to its share; a rootless one may not
+        # a rootless engine may be unable to set limits
         **({"mem_limit": memory, "memswap_limit": memory} if engine.limits_memory else {}),
         **({"nano_cpus": int(share.cores * 1e9)} if engine.limits_cores else {}),
-        **(_on_a_gpu(given) if given else {}),
+        **(_gpu_options(device_paths) if device_paths else {}),
     }
 
 
-def _on_a_gpu(devices: Sequence[str]) -> dict[str, Any]:
-    """What gives a container a GPU. The groups are those of this machine that own the devices, by number, as the
-    image may have others of these names.
-    """
+def _gpu_options(devices: Sequence[str]) -> dict[str, Any]:
+    """The SDK's options for access to a GPU."""
+    # groups by number, because a group of the same name may have another number in the image
     nodes = [path for device in devices for path in (Path(device), *Path(device).glob("render*"))]
     owners = dict.fromkeys(str(node.stat().st_gid) for node in nodes if node.exists())
-    return {"devices": [f"{device}:{device}" for device in devices], "group_add": ["video", *owners], **_ON_A_GPU}
+    return {"devices": [f"{device}:{device}" for device in devices], "group_add": ["video", *owners], **_GPU_OPTIONS}
 
 
 def run_in_container(
-    engine: Engine, tag: str, run: Path, share: ResourceShare, errand: BuildCommand, part: ProgressPart
+    engine: Engine, tag: str, run: Path, share: ResourceShare, command: BuildCommand, part: ProgressPart
 ) -> str:
-    """Run a program in a container of an image; gives what it prints. Nothing of the container is left.
+    """Run a program in a new container of an image, return its stdout, and remove the container.
 
-    Raises `BuildError` that tells want of memory, an end from outside and a failed compile apart, `RunAgainError` at
-    the deadline.
+    Raises `BuildError`, which distinguishes lack of memory, a kill from outside and a failed program, and
+    `RunAgainError` at the deadline.
     """
-    name, printed = f"{Path(errand.argv[0]).name} in {tag}", bytearray()
+    name, printed = f"{Path(command.argv[0]).name} in {tag}", bytearray()
     devices = [device for device in GPU_DEVICES if device.exists()] if GPU_DEVICES[0].exists() else []
-    with errand.log.open("w", encoding="utf-8") as log:
-        log.write(f"+ {shlex.join(errand.argv)} # in {tag}\n")
+    with command.log.open("w", encoding="utf-8") as log:
+        log.write(f"+ {shlex.join(command.argv)} # in {tag}\n")
         log.flush()
         try:
-            with _container(engine, tag, container_options(engine, errand, share, run, devices)) as container:
+            with _container(engine, tag, container_options(engine, command, share, run, devices)) as container:
                 output = engine.client.api.attach(str(container.id), stream=True, demux=True)
                 container.start()
-                with deadline_timer(errand.deadline, partial(_kill, container)) as was_ended:
+                with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
                     last = log_output(_lines(output, printed), log, part)
                 status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
                 container.reload()
@@ -113,43 +112,41 @@ def run_in_container(
         except ENGINE_ERRORS as error:
             raise engine_error(error, name) from None
     if was_ended():
-        raise deadline_error(errand.name)
+        raise deadline_error(command.name)
     if status:
-        raise _failed(name, status, share if starved else None, errand.log, last)
+        raise _failed(name, status, share if starved else None, command.log, last)
     return printed.decode(errors="replace")
 
 
 def _failed(name: str, status: int, starved: ResourceShare | None, log: Path, last: list[str]) -> BuildError:
-    """The error for an exit status; `starved` is what the container had if a process in it was killed for more memory.
-
-    That need not be why it ended: such a compile is tried again, and another may have failed since; the log tells.
-    """
+    """The error for an exit status; `starved` is the container's share if Linux killed a process in it for memory."""
+    # That kill need not be the cause: the factory retries such a compile, and another may have failed since.
     killed, ending, hint = status == KILLED_STATUS, f"exit status {status}", ""
     if starved:
-        ending += ", killed for want of memory" if killed else "; a process was killed for want of memory"
+        ending += ", killed for lack of memory" if killed else "; a process was killed for lack of memory"
         hint = (
-            f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or compile less "
-            "at once (MAX_JOBS)"
+            f"out of memory: the container had {starved.memory_gib:.1f} GiB; give it more (--memory), or "
+            "reduce parallel compiles (MAX_JOBS)"
         )
     elif killed:
         ending += ", killed from outside"
         hint = (
-            "somebody killed the container, or this machine has no memory left (dmesg tells); run the same command "
-            "again: what was compiled is kept"
+            "someone killed the container, or this machine ran out of memory (see dmesg); run the same command again: "
+            "compiled kernels are kept"
         )
     failed = build_failure(name, ending, log, last)
-    if killed:  # of that its log tells nothing
+    if killed:  # the log does not show a kill
         return BuildError(failed.what, failed.which, f"{hint}; the full log is {log}")
     return BuildError(failed.what, failed.which, hint, log=log) if starved else failed
 
 
 @contextmanager
-def _container(engine: Engine, tag: str, wanted: Mapping[str, Any]) -> Iterator[Container]:
-    container = engine.client.containers.create(tag, **wanted)
+def _container(engine: Engine, tag: str, options: Mapping[str, Any]) -> Iterator[Container]:
+    container = engine.client.containers.create(tag, **options)
     try:
         yield container
     finally:
-        with suppress(*ENGINE_ERRORS):  # the engine is gone, or somebody was faster; the next run looks again
+        with suppress(*ENGINE_ERRORS):  # the engine or the container is gone; the next run cleans up
             container.remove(force=True, v=True)
 
 
@@ -157,7 +154,7 @@ def _kill(container: Container) -> None:
     for _ in range(KILL_ATTEMPTS):
         try:
             container.kill()
-        except APIError:  # it has just ended
+        except APIError:  # it has already ended
             return
         except ENGINE_ERRORS:
             time.sleep(1)
@@ -166,7 +163,7 @@ def _kill(container: Container) -> None:
 
 
 def _lines(output: Iterable[tuple[bytes | None, bytes | None]], printed: bytearray) -> Iterator[str]:
-    """The lines of stderr as they come; stdout is added to `printed`."""
+    """Yield the lines of stderr as they arrive, and append stdout to `printed`."""
     rest = b""
     for stdout, stderr in output:
         printed += stdout or b""

@@ -1,7 +1,6 @@
-"""Cell -> the Dockerfile of the image it is built in: a base image, with the cell's Python and torch and build tools.
+"""Render the Dockerfile of a cell's build image: a base image plus the cell's Python, torch and build tools.
 
-Which image a cell needs depends on its ROCm, torch and Python only: cells that differ in flash-attn or in the backend
-share one.
+The image depends on ROCm, torch and Python only, so cells that differ in flash-attn or backend share one.
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ from wheelfactory.core.digest import content_key
 from wheelfactory.matrix.facts import Image, Matrix
 
 UV_REQUIREMENT = "uv==0.13.8"
-"""What brings Pythons and installs into an image; which patch release of a Python it brings, its version says."""
+"""Installs Pythons and packages into images. Its version fixes the patch release of each Python."""
 
 _ENVIRONMENT = "/opt/build"
 _ROCM = "/opt/rocm"
-"""Where ROCm is made to be if it comes as Python packages: where everything looks that is not told."""
+"""Where the image links ROCm if it comes as Python packages: the default path that most tools use."""
 
 
 @dataclass(frozen=True)
 class Dockerfile:
-    """An image to be built: the Dockerfile, what it copies, and where in the image things will be."""
+    """A build image: its Dockerfile, its build context, and paths in it."""
 
     text: str
     files: Mapping[str, bytes]
     """The other files of the build context, by name."""
     python: str
-    """The interpreter to build with."""
+    """Path of the interpreter to build with."""
     rocm: str
-    """The folder of ROCm."""
+    """Path of ROCm."""
 
     @property
     def tag(self) -> str:
-        """The name of the image, by its content: ``wheelfactory/build:`` and 16 digits of the context's sha256."""
+        """The image's tag: ``wheelfactory/build:`` and 16 digits of the context's sha256."""
         return f"wheelfactory/build:{content_key(self.context())}"
 
     def context(self) -> bytes:
-        """The build context as docker's API takes it, a tar archive: the same bytes for the same content."""
+        """The build context as a tar archive for docker's API; the same content gives the same bytes."""
         members = {"Dockerfile": self.text.encode(), **self.files}
         archive = BytesIO()
         with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -61,17 +60,14 @@ class Dockerfile:
 
 
 def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dockerfile:
-    """The Dockerfile of a cell, with `slim` on the base without torch, where its ROCm has one.
-
-    The texts of the matrix are written as they are: by their forms (`matrix.forms`), neither docker nor a shell reads
-    more than a name in them.
-    """
+    """Render the Dockerfile of a cell; with `slim`, on the base image without torch if its ROCm has one."""
+    # Values of the matrix need no escaping: `matrix.forms` allows no characters that docker or a shell interprets.
     image, index = matrix.image(cell, slim=slim), matrix.rocm[cell.rocm].index
     version = image.python if cell.python == ANY_PYTHON else cell.python
     own_python, own_torch = version == image.python, _own_torch_fits(matrix, cell, image, version)
     python = image.python_path if own_torch else f"{_ENVIRONMENT}/bin/python"
     rocm = image.rocm_path or _ROCM
-    # in bases with torch, torch was built, so they have headers and venv
+    # base images with torch have headers and venv, because torch was built in them
     for_python = ["python3-venv"] + ["python3-dev"] * own_python if image.torch is None else []
     text = _template().render(
         base=image.reference,
@@ -97,11 +93,9 @@ def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dock
 
 
 def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bool:
-    """Whether a wheel built with the torch in the image works with the torch that users of the cell have.
-
-    AMD builds the torch of its images with the new C++ ABI, PyTorch built its own up to 2.5 with the old one (facts).
-    And ROCm must be there already: where it comes as Python packages, they are those of torch.
-    """
+    """Whether a wheel built with the image's torch works with the torch of the cell's users."""
+    # AMD builds its images' torch with the new C++ ABI, PyTorch built its own up to 2.5 with the old one (measured).
+    # Without ROCm in the image, ROCm comes as Python packages that torch's index has, together with torch.
     same = (image.torch, image.python) == (cell.torch, python)
     return same and image.rocm_path is not None and matrix.torch[cell.torch].cxx11_abi
 
@@ -110,7 +104,7 @@ def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bo
 def _template() -> Template:
     templates = Environment(
         loader=FileSystemLoader(DOCKER),
-        autoescape=select_autoescape(),  # leaves all but HTML as it is
+        autoescape=select_autoescape(),  # escapes HTML templates only
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

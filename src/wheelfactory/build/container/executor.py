@@ -1,4 +1,4 @@
-"""Cell -> its place in a container: the matrix's image, made ready for it, with a share of this machine."""
+"""The executor that builds cells in containers, each with its image and a share of this machine."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from wheelfactory.core.progress import ProgressPart, ignore_progress
 from wheelfactory.matrix.facts import Matrix
 
 MIN_CONTAINER_GIB = 4.0
-"""Memory below which a container is not worth starting beside others: three compiles of the largest kind measured
-(1.2 GiB each, facts) and the torch that setup.py imports."""
+"""Minimum memory of each parallel container: three compiles of the largest kind measured (1.2 GiB each), and the torch
+that setup.py imports."""
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class ContainerExecutor:
-    """Containers of one engine, for one run of the factory."""
+    """Builds cells in containers of one engine, for one run of the factory."""
 
     matrix: Matrix
     machine: Host
     cache: Path
     engine: Engine
     run: Path
-    """The folder that stands for the run."""
+    """The run's folder (see `leftovers.run_folder`)."""
     share: ResourceShare
-    """What each of its containers may use."""
+    """The resources of each container."""
     slim: bool = False
     _making: threading.Lock = field(default_factory=threading.Lock)
-    """Held while an image is made, so that cells of one image wait for it and do not make it twice."""
+    """Prevents parallel cells from building the same image twice."""
 
     @property
     def parallel_cells(self) -> int:
-        """As many as have a core and enough memory each."""
+        """Limited by one core and `MIN_CONTAINER_GIB` each."""
         return max(1, min(int(self.share.cores), int(self.share.memory_gib / MIN_CONTAINER_GIB)))
 
     def describe_host(self, cell: Cell) -> Host:
-        """The share of this machine, its GPUs, and the ROCm of the image."""
+        """A share of this machine, its GPUs, and the ROCm of the image."""
         return replace(
             self.machine,
             cores=max(1, int(self.share.cores)),
@@ -60,7 +60,7 @@ class ContainerExecutor:
         )
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
-        """One whose image is here, else one that is built with the torch in its base image, else the first."""
+        """A cell whose image exists, else one that uses its base image's torch, else the first."""
 
         def missing(cell: Cell) -> tuple[bool, bool]:
             dockerfile, image = self._dockerfile(cell), self.matrix.image(cell, slim=self.slim)
@@ -69,7 +69,7 @@ class ContainerExecutor:
         return min(cells, key=missing)
 
     def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
-        """The cell's image, pulled and made ready if it is not. Raises `BuildError` if that fails."""
+        """Build the cell's image if it is missing. Raises `BuildError` if that fails."""
         dockerfile = self._dockerfile(cell)
         if not has_image(self.engine, dockerfile.tag):
             with self._making:
@@ -83,20 +83,20 @@ class ContainerExecutor:
             ninja=python.parent / "ninja",
             ccache="ccache",
             environ={
-                "HOME": "/tmp",  # noqa: S108 - in the container; the caller's user has no home there
+                "HOME": "/tmp",  # noqa: S108 - of the container; the caller's user has no home there
                 "PATH": f"{python.parent}:{PurePosixPath(dockerfile.rocm)}/bin:{_SYSTEM_PATH}",
                 "ROCM_PATH": dockerfile.rocm,
-                "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - the same in every container, so wheels hold no other
+                "WORK_DIR": "/tmp/flash-attn",  # noqa: S108 - compilers embed it, so it is the same for all wheels
             },
             run=partial(run_in_container, self.engine, dockerfile.tag, self.run, self.share),
         )
 
     def find_gate_host(self, cell: Cell) -> BuildHost:
-        """Its place."""
+        """The cell's build host."""
         return self.prepare_host(cell, ignore_progress)
 
     def split(self, count: int) -> ContainerExecutor:
-        """One whose containers use an equal part each."""
+        """An executor whose containers have an equal part each."""
         return replace(self, share=self.share.split(count))
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class ContainerExecutor:
 def open_containers(
     engine: Engine, memory_gib: float | None = None, *, slim: bool = False, matrix: Matrix, machine: Host, cache: Path
 ) -> Iterator[ContainerExecutor]:
-    """The containers of one run, which has all of this machine or `memory_gib` of it; none is left afterwards."""
+    """Open an executor with all of this machine, or `memory_gib` of its memory; remove its containers on exit."""
     share = ResourceShare(float(machine.cores), memory_gib or machine.memory_gib)
     with run_folder(engine, cache) as run:
         yield ContainerExecutor(matrix, machine, cache, engine, run, share, slim)

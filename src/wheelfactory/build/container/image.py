@@ -1,4 +1,4 @@
-"""Base image + Dockerfile -> an image on this machine to build cells in; made once per content."""
+"""Pull a base image, and build the image of a Dockerfile once per content."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from wheelfactory.core.progress import ProgressPart, logger
 from wheelfactory.matrix.facts import Image
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-"""Docker paints what a step says on stderr red."""
+"""Docker colours the stderr of a build step red."""
 
 _STEP = re.compile(r"^(?:Step|STEP) (\d+)/(\d+)")
 
 
 def has_image(engine: Engine, reference: str) -> bool:
-    """Whether the engine has an image already. Raises `BuildError` if it cannot be asked."""
+    """Whether the engine has an image. Raises `BuildError` if the engine fails."""
     try:
         engine.client.images.get(reference)
     except ImageNotFound:
@@ -35,15 +35,15 @@ def has_image(engine: Engine, reference: str) -> bool:
 
 
 def pull_image(engine: Engine, image: Image, part: ProgressPart) -> None:
-    """Have the base image here; `part` is told how many bytes have come. Raises `BuildError`."""
+    """Pull a base image unless it exists, with progress in bytes. Raises `BuildError`."""
     if has_image(engine, image.reference):
         return
     free = engine.free_gb()
     if image.disk_gb and free is not None and free < image.disk_gb:
         raise BuildError(
-            "no room for the image",
-            f"{image.tag} takes {image.disk_gb} GB and {engine.storage} has {free:.0f} GB",
-            "make room (docker system prune), move the engine's storage, or take the slim image: --slim",
+            "no disk space for the image",
+            f"{image.tag} needs {image.disk_gb} GB, {engine.storage} has {free:.0f} GB",
+            "free disk space (docker system prune), move the engine's storage, or use the slim image: --slim",
         )
     logger.info("pulling %s", image.reference)
     name, _, digest = image.reference.partition("@")
@@ -53,7 +53,7 @@ def pull_image(engine: Engine, image: Image, part: ProgressPart) -> None:
         for event in engine.client.api.pull(repository, tag=digest or tag, stream=True, decode=True):
             if "error" in event:
                 raise engine_error(event["error"], image.reference)
-            _count(event, layers)
+            _update_layers(event, layers)
             if layers:
                 part(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling")
         engine.client.images.get(image.reference)
@@ -61,8 +61,8 @@ def pull_image(engine: Engine, image: Image, part: ProgressPart) -> None:
         raise engine_error(error, image.reference) from None
 
 
-def _count(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
-    """Take the bytes of a layer's download from an event; how long it is is known once it has begun."""
+def _update_layers(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
+    """Update a layer's (downloaded, total) bytes from an event; its total is known once its download starts."""
     detail = event.get("progressDetail") or {}
     if event.get("status") == "Downloading" and detail.get("total"):
         layers[event["id"]] = (int(detail["current"]), int(detail["total"]))
@@ -72,13 +72,13 @@ def _count(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
 
 
 def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: ProgressPart) -> str:
-    """Make the image of a Dockerfile unless it is there; gives its tag. Its output goes to `log`.
+    """Build the image of a Dockerfile unless it exists, with its output in `log`, and return its tag.
 
-    Raises `BuildError` with the last lines and the place of the log.
+    Raises `BuildError` with the last lines and the path of the log.
     """
     if has_image(engine, dockerfile.tag):
         return dockerfile.tag
-    logger.info("making the image %s, log in %s", dockerfile.tag, log)
+    logger.info("building the image %s, log in %s", dockerfile.tag, log)
     log.parent.mkdir(parents=True, exist_ok=True)
     last: deque[str] = deque(maxlen=LAST_LINES)
     try:
@@ -93,11 +93,11 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: Progres
         )
         with log.open("w", encoding="utf-8") as file:
             for event in events:
-                said = _COLOUR.sub("", str(event.get("stream") or event.get("error") or ""))
-                file.write(said)
-                last.extend(line for line in said.splitlines() if line.strip())
-                if match := _STEP.match(said):
-                    part(int(match[1]) - 1, int(match[2]), "making the image")
+                text = _COLOUR.sub("", str(event.get("stream") or event.get("error") or ""))
+                file.write(text)
+                last.extend(line for line in text.splitlines() if line.strip())
+                if match := _STEP.match(text):
+                    part(int(match[1]) - 1, int(match[2]), "building the image")
                 if "error" in event:
                     raise _failed(dockerfile.tag, str(event["error"]), list(last), log)
     except ENGINE_ERRORS as error:
@@ -108,6 +108,6 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: Progres
 def _failed(tag: str, error: str, last: list[str], log: Path) -> BuildError:
     known = engine_error(error, tag)
     tail = "\n".join(last)
-    what = "cannot make the image" if known.what.startswith("the container engine refused") else known.what
+    what = "cannot build the image" if known.what.startswith("the container engine refused") else known.what
     hint = known.hint if what == known.what else "a step of its Dockerfile failed"
     return BuildError(what, f"{tag}\n{tail}", f"{hint}; the full log is {log}")

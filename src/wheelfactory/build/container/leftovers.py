@@ -1,7 +1,7 @@
-"""Containers that outlive their run: prevented while it runs, found afterwards.
+"""Remove containers that outlive their run: by a watcher process, and at the start of the next run.
 
-``python -m wheelfactory.build.container.leftovers URL FOLDER`` cleans up after a run when its process has ended. Its
-stdin is a pipe that the run holds open and the kernel closes.
+The watcher is ``python -m wheelfactory.build.container.leftovers URL FOLDER``. Its stdin is a pipe that the run never
+writes to. Linux closes the pipe when the run ends, even by SIGKILL, and the watcher then cleans up.
 """
 
 from __future__ import annotations
@@ -17,45 +17,43 @@ from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.files import lock_folder, remove_scratch, scratch_dir
 
 RUN_LABEL = "wheelfactory.run"
-"""Of every container of ours: the folder that its run holds locked while it lives."""
+"""Label of every container: its run's folder, which the run keeps locked while it lives."""
 
 
 @contextmanager
 def run_folder(engine: Engine, cache: Path) -> Iterator[Path]:
-    """The folder that stands for a run; its containers are removed at the end, even if this process is killed.
-
-    A process of its own sees to that (`main`), which waits for this one to end.
+    """Open a folder that identifies a run. On exit, or if this process is killed, a watcher (`main`) removes the run's
+    containers.
     """
     remove_orphans(engine, cache)
     with (
         scratch_dir(cache) as folder,
         subprocess.Popen(
             [sys.executable, "-m", "wheelfactory.build.container.leftovers", engine.url, folder],
-            stdin=subprocess.PIPE,  # never written to: it ends when this process does
-            start_new_session=True,  # Ctrl-C is for this process; the other waits until it is done
+            stdin=subprocess.PIPE,  # the watcher waits for its end
+            start_new_session=True,  # so that Ctrl-C does not reach the watcher
         ),
     ):
         yield folder
 
 
 def remove_containers(engine: Engine, folder: Path) -> None:
-    """End and remove the containers of a run, running or not. Raises `BuildError` if the engine does not answer."""
+    """Remove all containers of a run, also running ones. Raises `BuildError` if the engine does not answer."""
     for container, _ in _labelled(engine, f"{RUN_LABEL}={folder}"):
         _remove(engine, container)
 
 
 def remove_orphans(engine: Engine, cache: Path) -> None:
-    """End and remove the containers of runs with this cache that are no more, as after a power cut.
-
-    Of runs with another cache, which may be somebody else's, nobody here can tell whether they live.
-    """
+    """Remove the containers of dead runs with this cache, as after a power cut."""
+    # Runs with another cache may belong to another user, whose folders this process cannot check.
     for container, folder in _labelled(engine, RUN_LABEL):
         if folder.parent == cache and _is_over(folder):
             _remove(engine, container)
 
 
 def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
-    """The containers with a label, and the folders of their runs; by one request, as any may go before a second."""
+    """The containers with a label, and the folders of their runs."""
+    # one request for all: a container may disappear before a second request about it
     try:
         found = engine.client.api.containers(all=True, filters={"label": label})
     except ENGINE_ERRORS as error:
@@ -64,25 +62,25 @@ def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
 
 
 def _remove(engine: Engine, container: str) -> None:
-    with suppress(*ENGINE_ERRORS):  # somebody was faster, or is at it; what is left the next run finds
+    with suppress(*ENGINE_ERRORS):  # another process is removing it; if not, the next run will
         engine.client.api.remove_container(container, force=True, v=True)
 
 
 def _is_over(folder: Path) -> bool:
-    """Whether nobody holds the folder of a run."""
+    """Whether a run has ended: no process locks its folder."""
     try:
         if folder.is_dir():
             with lock_folder(folder):
                 return True
-    except (FactoryError, OSError):  # held, or not ours to ask
+    except (FactoryError, OSError):  # locked, or owned by another user
         return False
     return True
 
 
 def main(url: str, folder: Path) -> None:
-    """Wait for the end of stdin, then remove the run's containers and the scratch folders that nobody holds."""
+    """Wait for the end of stdin, then remove the run's containers and unlocked scratch folders."""
     sys.stdin.buffer.read()
-    with suppress(FactoryError):  # the engine is gone, and nobody is left to be told
+    with suppress(FactoryError):  # the engine is gone, and there is no one to report to
         remove_containers(connect_engine({"DOCKER_HOST": url}), folder)
     remove_scratch(folder.parent)
 

@@ -1,4 +1,4 @@
-"""A survey -> objects: take what the store has, compile the rest in the order of its cost, keep each as it ends."""
+"""Compile a kernel set: reuse objects of the store, compile the rest in order of cost, save each as it ends."""
 
 from __future__ import annotations
 
@@ -29,116 +29,118 @@ from wheelfactory.kernels.compiler.shards import Shard, cut_shards, longest_firs
 from wheelfactory.kernels.compiler.store import Store
 
 
-def compile_set(order: CompileRequest, found: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
-    """Compile what an order wants of a kernel set, in the folder this runs in; how it ended.
+def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
+    """Compile the requested part of a kernel set in the current folder, and return the result.
 
-    Raises `BuildError` before anything is compiled, if what was compiled cannot be kept, or if memory is too short
-    for one compile alone; `OSError` if there is no compiler.
+    Raises `BuildError` if the request is refused, an object cannot be saved, or memory is too small for one compile
+    alone; `OSError` if the compiler cannot be started.
     """
-    if order.archive_keys:
-        require_matching_key(found.key, order.archive_keys)
-    if not order.shard:
-        outputs = [edge.output for edge in (*found.kernels.values(), *found.bindings)]
-        raise_link_limit(os.getppid(), outputs, environ)  # of setup.py, which starts the linker
-    selected = _selected(order, found)
-    store = Store(Path(order.kernels), found.key)
+    if request.archive_keys:
+        require_matching_key(inputs.key, request.archive_keys)
+    if not request.shard:
+        outputs = [edge.output for edge in (*inputs.kernels.values(), *inputs.bindings)]
+        raise_link_limit(os.getppid(), outputs, environ)  # the parent is setup.py, which starts the linker
+    selected = _selected(request, inputs)
+    store = Store(Path(request.kernels), inputs.key)
     store.create()
     with ExitStack() as held:
         held.enter_context(_alone(store))
-        missing = _take(store, found, selected)
-        report = CompileResult(
+        missing = _take(store, inputs, selected)
+        result = CompileResult(
             state=FAILED,
-            key=found.key.digest,
+            key=inputs.key.digest,
             sources=tuple(selected),
             reused=len(selected) - len(missing),
             compiled=0,
             started=time.time(),
         )
-        report.write(order)
-        for note in _notes(order, store, found, missing):
+        result.write(request)
+        for note in _notes(request, store, inputs, missing):
             print(f"{NOTICE_PREFIX}{note}", flush=True)
         if missing:
-            require_supported_archs(found.hipcc, found.archs, environ)
+            require_supported_archs(inputs.hipcc, inputs.archs, environ)
         else:
-            held.close()  # what is left is bindings, which no other build shares
-        ledger = _ledger(order, found, store)
+            held.close()  # only bindings are left, and no other build shares them
+        ledger = _ledger(request, inputs, store)
         predicted_s = {
-            name: predict_cost(ledger, name, found.archs, found.compiler.content).cpu_s for name in found.kernels
+            name: predict_cost(ledger, name, inputs.archs, inputs.compiler.content).cpu_s for name in inputs.kernels
         }
-        objects = ObjectCompiler(order, found, store, environ, predicted_s)
-        kernels = [found.kernels[name] for name in longest_first({name: predicted_s[name] for name in missing})]
-        objects.compile_edges([*kernels, *(() if order.shard else found.bindings)])
+        objects = ObjectCompiler(request, inputs, store, environ, predicted_s)
+        kernels = [inputs.kernels[name] for name in longest_first({name: predicted_s[name] for name in missing})]
+        objects.compile_edges([*kernels, *(() if request.shard else inputs.bindings)])
         compiled = len(set(missing) & set(store.read_records()))
-        return replace(report, state=_state(order, objects, missing, compiled), compiled=compiled)
+        return replace(result, state=_state(request, objects, missing, compiled), compiled=compiled)
 
 
 @contextmanager
 def _alone(store: Store) -> Iterator[None]:
-    """Hold a store, so that two builds do not compile one set twice; the kernel lets go when the process ends."""
+    """Lock a store, so that two builds do not compile one set twice. Linux unlocks it when the process ends."""
     descriptor = os.open(store.folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{NOTICE_PREFIX}another build compiles this kernel set: waiting for it", flush=True)
+            print(f"{NOTICE_PREFIX}waiting for another build that compiles this kernel set", flush=True)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def _state(order: CompileRequest, objects: ObjectCompiler, missing: Sequence[str], compiled: int) -> str:
-    """How it ended. Raises `BuildError` if the same command would end the same way."""
+def _state(request: CompileRequest, objects: ObjectCompiler, missing: Sequence[str], compiled: int) -> str:
+    """The state of the result. Raises `BuildError` if a rerun would fail in the same way."""
     if objects.error:
-        hint = "make room, and run the same command again: it goes on from here"
-        raise BuildError("cannot keep compiled kernels", objects.error, hint)
+        hint = "free disk space, then run the same command again: compiled kernels are kept"
+        raise BuildError("cannot save compiled kernels", objects.error, hint)
     if objects.failed:
         return FAILED
     if not objects.late:
-        return SHARD_DONE if order.shard else READY_TO_LINK
+        return SHARD_DONE if request.shard else READY_TO_LINK
     if missing and not compiled:
-        raise BuildError("the time is too short", f"for one more of {len(missing)} kernels", "give --budget more hours")
+        which = f"{len(missing)} kernels are missing"
+        raise BuildError("too little time to compile one kernel", which, "give more hours: --budget")
     return TIME_UP
 
 
-def _selected(order: CompileRequest, found: CompileInputs) -> list[str]:
-    """The names to have: all, or those of the shard, cut by what is the same on every machine."""
-    if not order.shard:
-        return sorted(found.kernels)
-    shard = Shard.parse(order.shard)
-    if shard.count > len(found.kernels):
-        raise BuildError("more shards than kernels", order.shard, f"cut into {len(found.kernels)} or fewer")
-    ledger = Ledger.read(Path(order.shard_ledger)) if order.shard_ledger else Ledger()
-    return list(cut_shards(shard_costs(ledger, found.kernels, found.archs), shard.count)[shard.index - 1])
+def _selected(request: CompileRequest, inputs: CompileInputs) -> list[str]:
+    """Source names of the request: all, or of the shard, which every machine cuts in the same way."""
+    if not request.shard:
+        return sorted(inputs.kernels)
+    shard = Shard.parse(request.shard)
+    if shard.count > len(inputs.kernels):
+        hint = f"there are {len(inputs.kernels)} kernels: use --shard I/N with a smaller N"
+        raise BuildError("more shards than kernels", request.shard, hint)
+    ledger = Ledger.read(Path(request.shard_ledger)) if request.shard_ledger else Ledger()
+    return list(cut_shards(shard_costs(ledger, inputs.kernels, inputs.archs), shard.count)[shard.index - 1])
 
 
-def _take(store: Store, found: CompileInputs, selected: Sequence[str]) -> list[str]:
-    """Put in place what the store has; the names of what it has not, or not as its journal says."""
+def _take(store: Store, inputs: CompileInputs, selected: Sequence[str]) -> list[str]:
+    """Copy stored objects into the build tree; return the names that are missing or damaged."""
     finished = store.read_records()
     return [
         name
         for name in selected
-        if name not in finished or not store.restore_object(finished[name], Path(found.kernels[name].output))
+        if name not in finished or not store.restore_object(finished[name], Path(inputs.kernels[name].output))
     ]
 
 
-def _notes(order: CompileRequest, store: Store, found: CompileInputs, missing: Sequence[str]) -> Iterator[str]:
-    if found.early_inline_disabled:
+def _notes(request: CompileRequest, store: Store, inputs: CompileInputs, missing: Sequence[str]) -> Iterator[str]:
+    if inputs.early_inline_disabled:
         pair = f"{EARLY_INLINE}=true with {FUNCTION_CALLS}=false"
-        yield f"{found.compiler.version} runs away on {pair}: kernels are compiled without early inlining"
+        yield f"{inputs.compiler.version} inlines without end with {pair}: compiling kernels without early inlining"
     damaged = sorted(set(missing) & set(store.read_records()))
     if damaged:
-        yield f"{len(damaged)} kept objects are missing or damaged and are compiled again: {damaged[0]}"
-    if order.archive_keys and len(missing) > len(damaged):
-        absent = f"{len(missing) - len(damaged)} of {len(found.kernels)} kernels"
-        yield f"{absent} are in no archive that was given, and are compiled here"
+        yield f"{len(damaged)} stored objects are missing or damaged, compiling them again: {damaged[0]}"
+    if request.archive_keys and len(missing) > len(damaged):
+        absent = f"{len(missing) - len(damaged)} of {len(inputs.kernels)} kernels"
+        yield f"compiling {absent} that no given archive contains"
 
 
-def _ledger(order: CompileRequest, found: CompileInputs, store: Store) -> Ledger:
-    """What was measured on this machine, and what the objects of the store have cost wherever they were compiled."""
+def _ledger(request: CompileRequest, inputs: CompileInputs, store: Store) -> Ledger:
+    """Measurements of this machine, and the costs of stored objects, which may come from other machines."""
     kept = (
-        Measurement(entry.source, entry.archs, found.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
+        Measurement(entry.source, entry.archs, inputs.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
         for entry in store.read_records().values()
         if not entry.cached and entry.cpu_s > 0 and entry.peak_mib > 0
     )
-    return Ledger((*Ledger.read(Path(order.ledger)).measurements, *kept))
+    return Ledger((*Ledger.read(Path(request.ledger)).measurements, *kept))

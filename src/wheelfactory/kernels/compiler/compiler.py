@@ -1,4 +1,4 @@
-"""Which compiler this is, by its content: a reinstalled one is the same, a changed one is not."""
+"""Identify the HIP compiler by its content, so that a reinstalled one is equal and a changed one is not."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.kernels.compiler.flags import rocm_root
 
 RUNAWAY_UPSTREAM = 18
-"""LLVM's first release in which early inlining without function calls explodes (llvm/llvm-project#86332: 8 times the
-memory); with 21 a kernel of head dim 128 did not end in 9.5 CPU minutes instead of 24 s (measured)."""
+"""LLVM's first release in which early inlining without function calls blows up (llvm/llvm-project#86332: 8 times the
+memory). With LLVM 21 a kernel of head dim 128 was not done after 9.5 CPU minutes instead of 24 s (measured)."""
 
 RUNAWAY_AMD = 23
-"""AMD's compilers keep the pass off that does it, until this version of theirs (ROCm/rocm-libraries#11183, August 2026;
+"""AMD's first version with the blow-up; earlier ones disable the inlining pass (ROCm/rocm-libraries#11183, August 2026;
 reported there, not measured here)."""
 
 _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
 _LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")
 _TOOLS = ("clang++", "lld", "clang-offload-bundler")
 _HIPCC = ("hipcc", "hipcc.bin", "hipcc.pl", "hipconfig*", "hipvars.pm")
-"""Beside a hipcc that is only a wrapper."""
+"""Files beside hipcc that make the command line, where hipcc itself is only a wrapper."""
 _BESIDE_TOOLS = (
     *("*.cfg", "../lib/clang/*/amdgcn/bitcode/*.bc", "../lib/clang/*/include/**/*"),  # the headers hold device code
-    *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is a shell around it
-    "../../*-linux-gnu/libLLVM.so.{llvm}*",  # Debian's place for it
+    *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is only a front end to it
+    "../../*-linux-gnu/libLLVM.so.{llvm}*",  # the same on Debian
 )
 
 
@@ -38,26 +38,26 @@ class Compiler:
     """A HIP compiler."""
 
     version: str
-    """What it says, such as ``AMD clang version 19.0.0git``."""
+    """As printed, such as ``AMD clang version 19.0.0git``."""
     llvm: int
-    """LLVM's major version; 0 if it does not say."""
+    """LLVM's major version; 0 if unknown."""
     amd: bool
-    """Whether it is AMD's own build."""
+    """Whether AMD built it."""
     content: str
-    """sha256 of what makes the objects: hipcc, clang, linker, bundler, device libraries and clang's own headers, and
-    the version of the C and C++ libraries whose headers it uses."""
+    """sha256 over everything that makes objects: hipcc, clang, linker, bundler, device libraries, clang's headers, and
+    the versions of the C and C++ libraries whose headers it uses."""
 
     @property
     def has_runaway_inlining(self) -> bool:
-        """Whether a compiler of this version runs away on upstream's pair of inlining flags (`flags.has_runaway_flags`).
+        """Whether upstream's pair of inlining flags (`flags.has_runaway_flags`) blows up in this compiler.
 
-        By the version alone: what a compiler does is not tried, and one that does not say its version is trusted.
+        Decided by its version alone, without a test compile. An unknown version counts as good.
         """
         return self.llvm >= (RUNAWAY_AMD if self.amd else RUNAWAY_UPSTREAM)
 
 
 def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
-    """The compiler behind a hipcc. Raises `OSError` if it cannot be run."""
+    """Read the compiler behind a hipcc. Raises `OSError` if it cannot be started."""
     done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", env=dict(environ))
     lines = [line.strip() for line in done.stdout.splitlines() if "version" in line]
     clang = next((line for line in lines if "clang version" in line), "")
@@ -75,19 +75,19 @@ def read_compiler(hipcc: str, environ: Mapping[str, str]) -> Compiler:
 
 
 def _host_libraries(hipcc: str, environ: Mapping[str, str]) -> list[str]:
-    """What the C and C++ headers say of their versions: the same compiler finds others on another system."""
+    """The version macros of the C and C++ headers: the same compiler finds other headers on another system."""
     command = [hipcc, "-x", "hip", "--cuda-host-only", "-include", "cstdlib", "-dM", "-E", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
     return sorted(line for line in done.stdout.splitlines() if _LIBRARY_VERSION.match(line))
 
 
-def _files(hipcc: Path, said: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:
-    """The files whose content decides what an object is, as far as this compiler has them."""
+def _files(hipcc: Path, version_text: str, llvm: int, environ: Mapping[str, str]) -> Iterator[Path]:
+    """The files of this compiler whose content can change an object."""
     rocm = Path(rocm_root(str(hipcc)))
     yield hipcc.resolve()
     for pattern in _HIPCC:
         yield from hipcc.resolve().parent.glob(pattern)
-    installed = re.search(r"^InstalledDir: (.+)$", said, re.MULTILINE)
+    installed = re.search(r"^InstalledDir: (.+)$", version_text, re.MULTILINE)
     candidates = [environ.get("HIP_CLANG_PATH", ""), str(rocm / "llvm/bin"), installed[1] if installed else ""]
     for folder in [Path(text) for text in candidates if text and Path(text, "clang++").exists()][:1]:
         yield from ((folder / tool).resolve() for tool in _TOOLS if (folder / tool).exists())

@@ -1,6 +1,6 @@
-"""What one compile of a kernel source costs: measured before, or predicted from what was.
+"""The cost of compiling a kernel source: measured earlier, or predicted from measurements.
 
-Predictions lean on a table of real compiles (`SEED`) until a ledger of this compiler's own is there.
+Predictions use a table of real compiles (`SEED_COSTS`) until the ledger has measurements of this compiler.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from statistics import median
 from wheelfactory.core.kernel_name import parse_kernel_name
 
 DRIVER_MIB = 100
-"""What hipcc and the clang driver hold beside the one large process of a compile (measured with `SEED`)."""
+"""Memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)."""
 CPU_PER_ARCH = 0.95
-"""CPU time that each further arch adds, as a part of the first: 2.82 to 3.01 times for three archs, four sources
-measured (Debian's clang 21). Archs are compiled one after another, so memory does not grow with them."""
+"""CPU time that each further arch adds, as a fraction of the first: 2.82 to 3.01 times for three archs (four sources,
+Debian's clang 21). Archs are compiled one after another, so memory does not grow with them."""
 SIZE_PER_ARCH = 0.315
-"""Bytes of an object that each further arch adds: 1.49 to 1.63 times for three archs, the same four sources."""
+"""Object size that each further arch adds, as a fraction of the first: 1.49 to 1.63 times for three archs."""
 
-_LARGEST = 1e15
-"""Of any unit of a measurement; a number of hundreds of digits would end the arithmetic with an error."""
+_MAX_MEASUREMENT = 1e15
+"""In any unit. An integer of hundreds of digits would raise OverflowError in float arithmetic."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a compile takes and gives: CPU seconds, MiB of its largest process, bytes of its object."""
+    """The cost of a compile: CPU seconds, MiB of its largest process, bytes of its object."""
 
     cpu_s: float
     peak_mib: int
@@ -38,7 +38,7 @@ class Cost:
 
     @property
     def job_mib(self) -> int:
-        """Memory to allow for a compile: that of its largest process and of what stands beside it."""
+        """MiB to allow for a compile: its largest process and the drivers beside it."""
         return self.peak_mib + DRIVER_MIB
 
 
@@ -75,15 +75,15 @@ SEED_COSTS: Mapping[str, Mapping[int, Cost]] = {
     "fwd_appendkv_api": {0: _cost(7.9, 0.32, 33)},
 }
 """By kind and head dim, for one arch: one source of each compiled with Debian's hipcc (clang 21.1.8) for gfx942, -O3
-and upstream's flags less early inlining, sources of flash-attn 2.8.3, November 2026. The times of the last three were
-taken on a busy machine and are divided by how much longer ``bwd_api`` took there (1.94). `parse_kernel_kind` names the kinds."""
+and upstream's flags without early inlining, sources of flash-attn 2.8.3, November 2026. The last three were timed on a
+busy machine; their times are divided by the slowdown of ``bwd_api`` there (1.94). Kinds: see `parse_kernel_kind`."""
 
 
 def parse_kernel_kind(source: str) -> tuple[str, int | None]:
-    """The kind of kernel and its head dim, from the name of a source without extension.
+    """Parse the kind of kernel and the head dim of Q from the name of a source without extension.
 
-    ``fmha_bwd_dot_do_o_d64_...`` is ``("bwd_dot_do_o", 64)``, ``fmha_fwd_api`` is ``("fwd_api", None)``; the head dim
-    is that of Q. The kind of a name of another form is empty.
+    ``fmha_bwd_dot_do_o_d64_...`` is ``("bwd_dot_do_o", 64)``, ``fmha_fwd_api`` is ``("fwd_api", None)``. The kind of an
+    unknown name is empty.
     """
     name = parse_kernel_name(source)
     if name is None:
@@ -94,10 +94,10 @@ def parse_kernel_kind(source: str) -> tuple[str, int | None]:
 
 
 def seed_cost(source: str, archs: int) -> Cost:
-    """The cost by `SEED`, for a number of archs.
+    """The cost by `SEED_COSTS`, for a number of archs.
 
-    A head dim that was not measured costs what the kind's dearest does; a kind that was not measured, as a future
-    release may bring, what the dearest kind of its sort (API or kernel) does.
+    An unmeasured head dim costs as much as the most expensive one of its kind. An unmeasured kind, which a future
+    release may add, costs as much as the most expensive kind of its sort (API or kernel).
     """
     return _seed_cost(*parse_kernel_kind(source), archs)
 
@@ -113,26 +113,26 @@ def _seed_cost(kind: str, dim: int | None, archs: int) -> Cost:
             else [known for known in SEED_COSTS if may_be_api or not known.endswith("_api")]
         )
         known = [cost for kind in kinds for cost in SEED_COSTS[kind].values()]
-        # the largest of each number, so that no source that it stands for costs more
+        # the maximum of each number, to estimate too much rather than too little
         cost = Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known))
     return _for_archs(cost, 1, archs)
 
 
-def _for_archs(cost: Cost, measured: int, wanted: int) -> Cost:
-    """What was measured with one number of archs, for another."""
-    cpu = (1 + CPU_PER_ARCH * (wanted - 1)) / (1 + CPU_PER_ARCH * (measured - 1))
-    size = (1 + SIZE_PER_ARCH * (wanted - 1)) / (1 + SIZE_PER_ARCH * (measured - 1))
+def _for_archs(cost: Cost, measured: int, archs: int) -> Cost:
+    """Scale a cost from one number of archs to another."""
+    cpu = (1 + CPU_PER_ARCH * (archs - 1)) / (1 + CPU_PER_ARCH * (measured - 1))
+    size = (1 + SIZE_PER_ARCH * (archs - 1)) / (1 + SIZE_PER_ARCH * (measured - 1))
     return Cost(cost.cpu_s * cpu, cost.peak_mib, round(cost.size * size))
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One compile that really ran; an object out of a compiler cache is none. Units are those of `Cost`."""
+    """One compile that really ran, not a hit of a compiler cache. Units as in `Cost`."""
 
     source: str
     archs: tuple[str, ...]
     compiler: str
-    """What identifies the compiler, as the journal's writer chose it; compared and never read."""
+    """`Compiler.content` of the compiler; only compared."""
     cpu_s: float
     peak_mib: int
     size: int
@@ -143,7 +143,7 @@ class Measurement:
 
     @classmethod
     def from_line(cls, line: str) -> Measurement | None:
-        """The inverse of `to_line`; None for a line that is cut short or something else."""
+        """Parse a line of `to_line`; None if it is truncated or something else."""
         try:
             document = json.loads(line)
             entry = cls(**{**document, "archs": tuple(document["archs"])})
@@ -151,23 +151,23 @@ class Measurement:
             return None
         texts = (entry.source, entry.compiler, *entry.archs)
         numbers = (entry.cpu_s, entry.peak_mib, entry.size)
-        sound = all(isinstance(text, str) for text in texts) and all(map(_is_amount, numbers)) and entry.archs
-        return entry if sound else None
+        is_valid = all(isinstance(text, str) for text in texts) and all(map(_is_amount, numbers)) and entry.archs
+        return entry if is_valid else None
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LARGEST
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _MAX_MEASUREMENT
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Measured compiles, in the order of their lines."""
+    """Measured compiles, in file order."""
 
     measurements: tuple[Measurement, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """The ledger of a file, without lines that are torn or something else; an empty one if there is no file.
+        """Read a ledger file without its damaged lines; empty if there is no file.
 
         Raises `OSError` if it cannot be read.
         """
@@ -178,16 +178,14 @@ class Ledger:
 
     @property
     def main_compiler(self) -> str:
-        """The compiler with most measurements; of several the first in the alphabet, and nothing in an empty ledger.
-
-        Whoever only forecasts or cuts has no compiler at hand, and must not choose by what its machine has.
-        """
+        """The compiler with the most measurements; the alphabetically first of several, empty in an empty ledger."""
+        # Estimates and shards must be the same on every machine, so they cannot use the compiler of this machine.
         counts = Counter(entry.compiler for entry in self.measurements)
         return min(counts, key=lambda compiler: (-counts[compiler], compiler), default="")
 
     @cached_property
     def by_source(self) -> Mapping[tuple[str, str], Mapping[tuple[str, ...], Cost]]:
-        """By compiler and source, then by archs: the median of what was measured, and the largest memory."""
+        """Measured costs by compiler and source, then by archs: medians, but the maximum of memory."""
         found: dict[tuple[str, str], dict[tuple[str, ...], list[Measurement]]] = defaultdict(lambda: defaultdict(list))
         for entry in self.measurements:
             found[entry.compiler, entry.source][entry.archs].append(entry)
@@ -195,10 +193,10 @@ class Ledger:
 
     @cached_property
     def ratios(self) -> Mapping[str, tuple[float, float, float]]:
-        """By compiler: its CPU time, memory and bytes over those of `SEED`.
+        """By compiler: its CPU time, memory and bytes divided by `SEED_COSTS`, from sources of measured kinds only.
 
-        The median for time and bytes; the largest for memory, and never less than one, because a few light compiles
-        must not make room for heavy ones. Sources that `SEED` only guesses do not count.
+        Medians for time and bytes. The maximum for memory, at least 1: a few light compiles must not make heavy ones
+        look cheap, since a build then runs too many at once.
         """
         found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
         for entry in self.measurements:
@@ -218,10 +216,10 @@ def _middle(entries: list[Measurement]) -> Cost:
 
 
 def predict_cost(ledger: Ledger, source: str, archs: tuple[str, ...], compiler: str) -> Cost:
-    """What compiling a source (its name without extension) for these archs will cost.
+    """Predict the cost of compiling a source (its name without extension) for these archs.
 
-    The first of: what this compiler took for it; what it took for another list of archs, by their number; `SEED`
-    times this compiler's `Ledger.ratios`; `SEED`.
+    Uses the first available of: a measurement of this compiler; one for another list of archs, scaled; `SEED_COSTS`
+    times this compiler's `Ledger.ratios`; `SEED_COSTS`.
     """
     known = ledger.by_source.get((compiler, source), {})
     if archs in known:
@@ -235,9 +233,9 @@ def predict_cost(ledger: Ledger, source: str, archs: tuple[str, ...], compiler: 
 
 
 def shard_costs(ledger: Ledger, sources: Iterable[str], archs: tuple[str, ...]) -> dict[str, float]:
-    """CPU seconds of each source to cut shards by: the same on every machine that is given the same ledger.
+    """CPU seconds of each source, for cutting shards: the same on every machine with the same ledger.
 
-    That is the ledger that a person named, or an empty one, never the one that a machine keeps for itself.
+    Pass the ledger that the user named, or an empty one, never the ledger of this machine.
     """
     compiler = ledger.main_compiler
     return {source: predict_cost(ledger, source, archs, compiler).cpu_s for source in sources}

@@ -1,4 +1,4 @@
-"""The build.ninja that torch wrote -> its compiles, and which kernel set they are: sources, archs, compiler and key."""
+"""Read the build.ninja that torch wrote, and identify the kernel set that it compiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wheelfactory.kernels.compiler.store import SetKey
 
 @dataclass(frozen=True)
 class Edge:
-    """One compile: the command line as ninja would give it to a shell, its source, its object."""
+    """One compile of a build.ninja: its shell command, its source and its object."""
 
     command: str
     source: str
@@ -33,55 +33,60 @@ class Edge:
 
     @property
     def name(self) -> str:
-        """The name of its source, without extension."""
+        """The name of the source without extension."""
         return kernel_name(self.source)
 
     @property
     def is_kernel(self) -> bool:
-        """Whether its source is a generated kernel."""
+        """Whether the source is a generated kernel."""
         return find_kernel_source(["-c", self.source]) is not None
 
     def arguments(self) -> list[str]:
-        """hipcc and its arguments. Raises `BuildError` if hipcc is not behind the launcher."""
+        """hipcc and its arguments. Raises `BuildError` if the launcher does not start hipcc."""
         words = shlex.split(self.command)
         if launcher.LAUNCHER_PATH in words:
             return words[words.index(launcher.LAUNCHER_PATH) + 1 :]
-        raise BuildError("the compiler is not started by the launcher", words[0], "unset what replaces PYTORCH_NVCC")
+        raise BuildError(
+            "the compiler is not started by the launcher",
+            words[0],
+            "unset variables that replace the compiler (PYTORCH_NVCC)",
+        )
 
     @property
     def pattern(self) -> str:
-        """The command without what differs from source to source."""
+        """The command with placeholders for source and object, to compare compiles by."""
         return self.command.replace(self.output, "OUTPUT").replace(self.source, "SOURCE")
 
 
 def read_edges(ninja: str, folder: Path) -> list[Edge]:
-    """The compiles of the build.ninja in a folder, as ninja itself understands it."""
-    said = subprocess.run([ninja, "-t", "compdb"], cwd=folder, stdout=subprocess.PIPE, check=True).stdout
+    """Read the compiles of the build.ninja in a folder, as ninja itself parses it."""
+    compdb = subprocess.run([ninja, "-t", "compdb"], cwd=folder, stdout=subprocess.PIPE, check=True).stdout
     return [
-        Edge(entry["command"], str(folder / entry["file"]), str(folder / entry["output"])) for entry in json.loads(said)
+        Edge(entry["command"], str(folder / entry["file"]), str(folder / entry["output"]))
+        for entry in json.loads(compdb)
     ]
 
 
 @dataclass(frozen=True)
 class CompileInputs:
-    """What is known before anything is compiled."""
+    """The compiles of a build, and the kernel set that they make."""
 
     kernels: Mapping[str, Edge]
-    """By the name of the source."""
+    """By source name."""
     bindings: tuple[Edge, ...]
     hipcc: str
     archs: tuple[str, ...]
     compiler: Compiler
     key: SetKey
     early_inline_disabled: bool
-    """Whether flags were taken back with which this compiler runs away."""
+    """Whether early inlining is disabled, because it blows up in this compiler."""
 
 
 def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> CompileInputs | None:
-    """What these compiles are; None if no generated kernel is among them.
+    """Identify the kernel set of these compiles; None if there are no kernels among them.
 
-    Raises `BuildError` if they are not compiled alike, or read what the key does not hold; `OSError` if there is no
-    compiler.
+    Raises `BuildError` if the kernels are not compiled alike, or read something that the key does not contain;
+    `OSError` if the compiler cannot be started.
     """
     kernels = [edge for edge in edges if edge.is_kernel]
     if not kernels:
@@ -98,7 +103,7 @@ def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> Compi
     compiler, rocm, root = read_compiler(hipcc, environ), rocm_root(hipcc), str(Path(first.source).parents[1])
     archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
     if not archs:
-        raise BuildError("no offload arch", first.name, "name one as --offload-arch=gfx942 does")
+        raise BuildError("no offload arch in the compile command", first.name, "set PYTORCH_ROCM_ARCH, such as gfx942")
     tamed = compiler.has_runaway_inlining and has_runaway_flags(arguments)
     flags = kernel_flags(arguments, root, rocm, disable_early_inline=tamed)
     return CompileInputs(

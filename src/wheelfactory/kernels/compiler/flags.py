@@ -1,19 +1,20 @@
-"""What upstream asks of hipcc -> what a generated kernel needs: the same words in every cell that shares it.
+"""Reduce upstream's hipcc command line to the flags that can reach a kernel, equal in every cell that shares it.
 
-Imported by the launcher, once an object, so it imports next to nothing itself.
+The launcher imports this module once per object, so it imports as little as possible.
 """
 
 from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # what typing has of that name; typing itself takes longer to import than all else here
+# a type checker takes it for typing.TYPE_CHECKING; importing that takes longer than this module
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 APPEND_VARIABLE = "HIPCC_COMPILE_FLAGS_APPEND"
-"""Flags that hipcc adds to its command line by itself, where no compiler cache sees them (measured: both ccache and
-sccache then serve wrong objects). The launcher puts them on the command line instead."""
+"""hipcc appends this variable to its command line, where no compiler cache sees it (measured: both ccache and sccache
+then return wrong objects). The launcher puts the flags on the command line instead."""
 
 COMPILER_ENVIRONMENT = (
     *("HIP_PATH", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "DEVICE_LIB_PATH", "HIP_PLATFORM", "HIP_COMPILER"),
@@ -21,11 +22,11 @@ COMPILER_ENVIRONMENT = (
     *("HCC_AMDGPU_TARGET", "ROCM_PATH", "CCC_OVERRIDE_OPTIONS", "CLANG_NO_DEFAULT_CONFIG"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
 )
-"""Variables by which hipcc or clang make another object of the same command line (hipcc's source, clang's manual)."""
+"""Variables that change the object of the same command line (sources: hipcc's code, clang's manual)."""
 
 HEADER_OPTIONS = ("-I", "-isystem", "-iquote", "-idirafter")
 OUTPUT_OPTIONS = ("-o", "-MF", "-MT", "-MQ")
-"""Options that name what a compile writes."""
+"""Options that name output files."""
 _WITH_VALUE = (
     *HEADER_OPTIONS,
     *OUTPUT_OPTIONS,
@@ -40,17 +41,17 @@ _WITH_VALUE = (
 )
 
 TORCH_ONLY = ("TORCH_", "PYBIND11_", "HIP_ENABLE_WARP_SYNC_BUILTINS")
-"""Beginnings of macros that torch gives to every source and no generated kernel reads: the name of the extension,
-pybind11's ABI, and a switch for `__*_sync` intrinsics, which CK does not use."""
+"""Prefixes of macros that torch defines for every source and no kernel reads: the extension's name, pybind11's ABI,
+and a switch for `__*_sync` intrinsics, which CK does not use."""
 
 EARLY_INLINE = "-amdgpu-early-inline-all"
 FUNCTION_CALLS = "-amdgpu-function-calls"
 
 
 def find_kernel_source(arguments: Sequence[str]) -> str | None:
-    """The path of the generated kernel that a command line compiles; None for a binding or anything else.
+    """The path of the generated kernel that a command line compiles; None if it compiles something else.
 
-    Upstream's setup.py takes all ``build/fmha_*wd*`` as generated sources, in every release.
+    In every release, upstream's setup.py treats ``build/fmha_*wd*`` as generated sources.
     """
     if "-c" not in arguments:
         return None
@@ -64,12 +65,12 @@ def _is_kernel(word: str) -> bool:
 
 
 def kernel_name(source: str) -> str:
-    """The name of a generated source: that of its file, without extension."""
+    """The file name of a source without extension."""
     return os.path.splitext(os.path.basename(source))[0]
 
 
 def source_root(source: str) -> str:
-    """The folder with setup.py, in whose folder ``build`` the source is."""
+    """The folder with setup.py; a generated source is in its subfolder ``build``."""
     return os.path.dirname(os.path.dirname(os.path.abspath(source)))
 
 
@@ -79,17 +80,18 @@ def rocm_root(hipcc: str) -> str:
 
 
 def has_runaway_flags(arguments: Sequence[str]) -> bool:
-    """Whether both flags are there that together send some compilers into endless inlining (see `compiler`)."""
+    """Whether a command line has the two flags that make some compilers inline without end (see `compiler`)."""
     return f"{EARLY_INLINE}=true" in arguments and f"{FUNCTION_CALLS}=false" in arguments
 
 
 def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_early_inline: bool) -> list[str]:
-    """The flags of a command line that can reach a generated kernel, in their order; no source, no output.
+    """The flags that can reach a generated kernel, in order, without source and output.
 
-    `arguments` are those after the compiler's name. Paths below `root` become relative to it, so that the same
-    sources elsewhere give the same words. Headers are kept where they are the release's own or those of `rocm`:
-    torch's and Python's folders differ in every cell, and no kernel includes one. `tame` takes back early inlining.
+    `arguments` exclude the compiler. Paths below `root` become relative, so that the same sources elsewhere give
+    the same flags.
     """
+    # Header folders of torch and Python are dropped: they differ in every cell, and no kernel includes one (`key`
+    # verifies that).
     kept: list[str] = []
     for option, value in split_options(arguments):
         if option in OUTPUT_OPTIONS or (not option and _is_kernel(value)):
@@ -104,14 +106,14 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_earl
         elif option == "-mllvm" and disable_early_inline and value == f"{EARLY_INLINE}=true":
             kept += [option, f"{EARLY_INLINE}=false"]
         elif value:
-            kept += [option, value] if option else [value]  # without one, of an option not known here, before it
+            kept += [option, value] if option else [value]  # a lone value belongs to an unknown option before it
         elif option not in ("-c", "-MD", "-MMD"):
             kept.append(option)
     return kept
 
 
 def split_options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Each option with its value, whether it is written in one word or two; a word that is no option has no option."""
+    """Split arguments into (option, value), written as one word or two; option is empty for other words."""
     words = iter(arguments)
     for word in words:
         if word in _WITH_VALUE:
@@ -125,12 +127,12 @@ def split_options(arguments: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _is_torch_only(macro: str) -> bool:
-    """``_GLIBCXX_USE_CXX11_ABI=1`` too: torch gave it until 2.7, and it is what the standard library has by itself."""
+    # torch set the ABI macro until 2.7; 1 is the default of the standard library, so it changes nothing
     return macro.startswith(TORCH_ONLY) or macro == "_GLIBCXX_USE_CXX11_ABI=1"
 
 
 def _header_folder(folder: str, root: str, rocm: str) -> str:
-    """The folder as the kernel is told it; empty if no kernel needs it."""
+    """The header folder as the kernel's command names it; empty if no kernel needs it."""
     path = os.path.abspath(os.path.join(root, folder))
     if path == root or path.startswith(root + os.sep):
         return os.path.relpath(path, root)
@@ -138,21 +140,18 @@ def _header_folder(folder: str, root: str, rocm: str) -> str:
 
 
 def appended_flags(environ: Mapping[str, str]) -> list[str]:
-    """The flags that hipcc would add by itself."""
+    """The flags that hipcc would append from the environment."""
     text = environ.get(APPEND_VARIABLE, "")
     if not text:
         return []
-    import shlex  # costs more than all else here, and is hardly ever needed
+    import shlex  # slower to import than this module, and rarely needed
 
     return shlex.split(text)
 
 
 def kernel_command(hipcc: str, flags: Sequence[str], source: str, output: str) -> list[str]:
-    """The command that compiles a kernel, to be run in its `source_root`.
-
-    clang makes a symbol of the words of the command line and the path of the source unless it is told an id; with the
-    name, which no two sources of a release share, the object is the same wherever and however it is compiled
-    (measured, byte for byte).
-    """
+    """The command that compiles a kernel; run it in the kernel's `source_root`."""
+    # Without -cuid, clang hashes the command line and the source path into a symbol. With the source's name, which is
+    # unique in a release, the object is the same in every folder (measured, byte for byte).
     relative = os.path.relpath(os.path.abspath(source), source_root(source))
     return [hipcc, *flags, f"-cuid={kernel_name(source)}", "-x", "hip", "-c", relative, "-o", output]

@@ -1,4 +1,4 @@
-"""Sources, headers, flags, compiler and environment -> the key of a kernel set, and in what two keys differ."""
+"""Compute the key of a kernel set from everything that can change its objects, and compare two keys."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from wheelfactory.kernels.compiler.flags import (
 from wheelfactory.kernels.compiler.store import SetKey
 
 ROCM_PLACEHOLDER = "ROCM"
-"""Stands in the key for the folder of ROCm, wherever that is: the compiler's content is in the key."""
+"""Replaces ROCm's folder in the key: the compiler counts by content, not by path."""
 
 FORBIDDEN_IN_KERNELS = re.compile(
     rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|__DATE__|__TIME__|__TIMESTAMP__"
     rb"|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
 )
-"""What a kernel must not read, since the launcher drops the flags behind it and the key does not hold the time."""
+"""Names that kernels must not use: the launcher drops these macros, and the key does not contain the time."""
 
 _LONGEST_VALUE = 48
-"""Characters of a value that is shown in an error; a digest is told apart by far fewer."""
+"""Maximum length of a value in an error."""
 
 
 def make_key(
@@ -43,9 +43,9 @@ def make_key(
     rocm: str,
     environ: Mapping[str, str],
 ) -> SetKey:
-    """The key of the set of these generated sources (paths), compiled with these flags, as seen from their root.
+    """Make the key of these generated sources (paths), compiled with these flags (relative to the sources' root).
 
-    Raises `BuildError` if a source or header reads what the key does not hold.
+    Raises `BuildError` if a source or header uses a name in `FORBIDDEN_IN_KERNELS`.
     """
     root = Path(sources[0]).parent.parent
     named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
@@ -63,14 +63,14 @@ def make_key(
 
 
 def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
-    """What the environment tells the compiler; a ROCm folder that names the compiler's own tells it nothing."""
+    """The variables that change objects, without those that name the ROCm folder of the compiler itself."""
     found = {name: environ[name] for name in COMPILER_ENVIRONMENT if environ.get(name)}
     own = os.path.realpath(rocm)
     return {name: value for name, value in found.items() if os.path.realpath(value) != own}
 
 
 def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
-    # beside the headers is the generator, of which Python leaves what it compiled
+    # the generator is beside the headers, and running it leaves .pyc files
     found = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     return ((str(path.relative_to(base)), path) for path in sorted(found))
 
@@ -82,7 +82,7 @@ def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
         found = FORBIDDEN_IN_KERNELS.search(data) if ours else None
         if found:
             raise BuildError(
-                "a kernel reads what the factory keeps from it",
+                "a kernel uses a name that the factory does not define for it",
                 f"{found[0].decode()} in {name}",
                 "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags",
             )
@@ -91,14 +91,14 @@ def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
 
 
 def diff_key_parts(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What differs between the parts of two keys, by name, such as ``compiler: HIP 6.3, other HIP 6.4``."""
+    """List the differences between the parts of two keys, such as ``compiler: HIP 6.3, other HIP 6.4``."""
     found: list[str] = []
     for name in sorted({*parts, *other}):
         one, two = parts.get(name), other.get(name)
         if isinstance(one, Mapping) and isinstance(two, Mapping):
             found += [f"{name}.{difference}" for difference in diff_key_parts(one, two)]
         elif _plain(one) != _plain(two):
-            found.append(f"{name}: {_short(*_apart(one, two))}, other {_short(*_apart(two, one))}")
+            found.append(f"{name}: {_short(*_differing_part(one, two))}, other {_short(*_differing_part(two, one))}")
     return found
 
 
@@ -106,8 +106,8 @@ def _plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _apart(value: Any, other: Any) -> tuple[Any, str]:
-    """What of a list the other has not, and how to say that it is a part of it."""
+def _differing_part(value: Any, other: Any) -> tuple[Any, str]:
+    """Reduce a list to the items that `other` lacks, with the word that introduces such a part."""
     if not isinstance(value, (list, tuple)) or not isinstance(other, (list, tuple)):
         return value, ""
     mine, theirs = {_plain(item) for item in value}, {_plain(item) for item in other}

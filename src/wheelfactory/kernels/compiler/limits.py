@@ -1,4 +1,4 @@
-"""What would stop a compile or a link, found before it starts."""
+"""Refuse a compile or a link that would fail, before it starts."""
 
 from __future__ import annotations
 
@@ -13,100 +13,96 @@ from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
 
 _POINTER = 8
-"""Bytes that each argument takes beside its text (Linux 4.13 and later)."""
+"""Bytes that Linux (4.13 and later) counts for each argument beside its text."""
 
 _OTHER_ARGUMENTS = 16 << 10
-"""Bytes to allow at a link for flags and libraries."""
+"""Bytes to allow at the link for flags and libraries."""
 
 MAX_ARGUMENT_BYTES = 6 << 20
-"""Bytes that Linux allows for arguments and environment at most: three quarters of its default stack limit (exec.c)."""
+"""Linux's maximum for arguments and environment: three quarters of its default stack limit (exec.c)."""
 
-_MOST_NAMED = 5
-"""Sources that an error names of each kind; with thousands, the first ones tell which kind they are."""
+_MAX_SHOWN_NAMES = 5
+"""Sources that an error names. Thousands may differ, and the first ones tell their kind."""
 
 
 def argument_limit(stack: int) -> int:
-    """Bytes of arguments and environment that a program may be given under a soft stack limit: a quarter of it."""
+    """Bytes that Linux allows for arguments and environment under a soft stack limit: a quarter of it."""
     return (
         MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else max(128 << 10, min(MAX_ARGUMENT_BYTES, stack // 4))
     )
 
 
 def link_argument_bytes(objects: Iterable[str], environment: int) -> int:
-    """Bytes that Linux counts at a link of objects at these paths, beside an environment that takes so many.
-
-    setuptools gives the compiler an argument list, without a shell and without a response file.
-    """
-    return sum(map(_taken, objects)) + environment + _OTHER_ARGUMENTS
+    """Bytes that Linux counts for a link of these object paths, with `environment` bytes of environment."""
+    # setuptools passes every path as an argument, without a response file
+    return sum(map(_argument_bytes, objects)) + environment + _OTHER_ARGUMENTS
 
 
-def _taken(text: str) -> int:
-    """Bytes that an argument or a variable takes: its own, a zero byte, a pointer."""
+def _argument_bytes(text: str) -> int:
+    """Bytes that an argument or a variable takes: its text, a zero byte, a pointer."""
     return len(os.fsencode(text)) + 1 + _POINTER
 
 
 def raise_link_limit(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
-    """See to it that a process may start a linker with the paths of all objects; raises its stack limit if need be.
+    """Raise the stack limit of a process, if needed, so that it can start a linker with the paths of all objects.
 
-    Raises `BuildError` if it may not be raised so far.
+    Raises `BuildError` if the hard limit is too low.
     """
     paths = list(objects)
-    needed = link_argument_bytes(paths, sum(_taken(f"{name}={value}") for name, value in environ.items()))
+    needed = link_argument_bytes(paths, sum(_argument_bytes(f"{name}={value}") for name, value in environ.items()))
     soft, hard = resource.prlimit(process, resource.RLIMIT_STACK)
     if needed <= argument_limit(soft):
         return
     allowed = argument_limit(hard)
     if needed > allowed:
         raise BuildError(
-            "the link has more arguments than Linux lets a program have",
-            f"{len(paths)} objects take {needed} bytes, {allowed} are allowed with the stack limit that can be set",
-            "raise the hard limit of the stack (ulimit -H -s), or use a shorter --cache path",
+            "too many arguments for the linker",
+            f"{len(paths)} object paths take {needed} bytes, the hard stack limit allows {allowed}",
+            "raise the hard stack limit (ulimit -H -s), or use a shorter --cache path",
         )
     resource.prlimit(process, resource.RLIMIT_STACK, (4 * allowed, hard))
 
 
 def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raises `BuildError` if the compiler cannot make code for an arch; its driver knows without compiling."""
+    """Raise `BuildError` if the compiler does not support an arch, as its driver reports without compiling."""
     refused = []
     for arch in archs:
         command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(environ))
-        # anything else that is wrong with it is told better by the compile itself
-        said = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
-        if said:
-            refused.append(f"{arch} ({said[0]})")
+        # ignore other errors here: the compile itself reports them better
+        errors = [line for line in done.stderr.splitlines() if "error:" in line and arch in line]
+        if errors:
+            refused.append(f"{arch} ({errors[0]})")
     if refused:
-        hint = "use an image with a newer ROCm, or leave the arch out"
-        raise BuildError("the compiler cannot make code for", "; ".join(refused), hint)
+        hint = "use an image with a newer ROCm, or remove the arch"
+        raise BuildError("unsupported by this compiler", "; ".join(refused), hint)
 
 
 def require_planned_sources(found: Collection[str], planned: Collection[str]) -> None:
-    """Raises `BuildError` if the kernels of this build are not those that were planned; nothing planned fits all.
-
-    Shards, forecasts and archives count on the planned names, so a kernel too few would end as a library that lacks it.
-    """
-    missing, surplus = sorted({*planned} - {*found}), sorted({*found} - {*planned})
-    if not planned or not (missing or surplus):
+    """Raise `BuildError` if this build compiles other kernels than planned; an empty plan allows any."""
+    # Shards and archives hold the planned names, so a missing kernel would end as a library with an undefined symbol.
+    missing, unplanned = sorted({*planned} - {*found}), sorted({*found} - {*planned})
+    if not planned or not (missing or unplanned):
         return
-    told = [
-        f"{len(names)} {kind}: {', '.join(names[:_MOST_NAMED])}{', ...' * (len(names) > _MOST_NAMED)}"
-        for kind, names in (("missing", missing), ("surplus", surplus))
+    differences = [
+        f"{len(names)} {kind}: {', '.join(names[:_MAX_SHOWN_NAMES])}{', ...' * (len(names) > _MAX_SHOWN_NAMES)}"
+        for kind, names in (("missing", missing), ("unplanned", unplanned))
         if names
     ]
     raise BuildError(
-        "the build compiles other kernels than `wheelfactory plan` lists",
-        "; ".join(told),
-        "unset what chooses kernels (OPT_DIM), in the image too; else remove census/ in the cache, and plan again",
+        "this build and `wheelfactory plan` list different kernels",
+        "; ".join(differences),
+        "unset OPT_DIM, which selects kernels, in the image too; else remove source-lists/ in the cache and retry",
     )
 
 
-def require_matching_key(key: SetKey, given: Sequence[Mapping[str, Any]]) -> None:
-    """Raises `BuildError` if none of the archives handed over, told by the parts of their keys, is of this key."""
-    if any(dict(parts) == dict(key.parts) for parts in given):
+def require_matching_key(key: SetKey, archive_keys: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `BuildError` if no unpacked archive, given by its key parts, has this key."""
+    if any(dict(parts) == dict(key.parts) for parts in archive_keys):
         return
-    nearest = min((diff_key_parts(key.parts, parts) for parts in given), key=len)
+    nearest = min((diff_key_parts(key.parts, parts) for parts in archive_keys), key=len)
     raise BuildError(
-        "kernel archive of another key",
+        "the kernel archive was compiled differently",
         "; ".join(nearest),
-        "compile the kernels with this compiler and these sources: wheelfactory kernels",
+        "compile the kernels again with this compiler and these sources: wheelfactory kernels SET",
     )

@@ -1,4 +1,4 @@
-"""Compiles of one set -> objects: each kept in the store as it ends, its cost recorded, and a line printed."""
+"""Run the compiles of one set: save each object as it ends, record its cost, print a status line."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from wheelfactory.kernels.compiler.status import estimate_time_left, render_stat
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
 BINDING_CPU_S = 60.0
-"""CPU seconds that a binding is taken to need; not measured."""
+"""CPU seconds to assume for a binding; a guess, not measured."""
 
 MIN_FREE_BYTES = 1 << 20
-"""Bytes; with less room than this a compile that failed is taken to have failed for that."""
+"""With less free disk than this, a failed compile is attributed to a full disk."""
 
 CCACHE_MAX_SIZE = "10G"
-"""Of the compiler cache: several sets, at 355 MB of objects for one arch and 550 MB for three (facts)."""
+"""Room for several sets, at 355 MB of objects for one arch and 550 MB for three (measured)."""
 
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 
 
 @dataclass
 class ObjectCompiler:
-    """What a set is compiled with, and what is known while it is."""
+    """Compiles the edges of one set, and keeps the state of that."""
 
     request: CompileRequest
     inputs: CompileInputs
     store: Store
     environ: Mapping[str, str]
     predicted_s: Mapping[str, float]
-    """CPU seconds of each kernel."""
+    """CPU seconds by kernel name."""
     failed: bool = False
-    """Whether a compile ended with an error of its own."""
+    """Whether a compile failed."""
     late: bool = False
-    """Whether a compile was not started because the time is up."""
+    """Whether a compile was skipped because it would end after the deadline."""
     error: str = ""
-    """Why an object could not be kept, or written in the first place."""
+    """Why an object could not be written or saved; empty if none failed."""
     slowest_ratio: float = 1.0
-    """The most that a compile has taken over what was predicted; at least one, as a light one says little of others."""
+    """Largest ratio of wall time to prediction so far. At least 1: a light compile says little about heavy ones."""
     peak_mib: int = 0
     _stats: Path = field(init=False)
-    """Where the compiler cache says whether it hit."""
+    """Folder in which ccache logs hits."""
 
     def compile_edges(self, edges: Sequence[Edge]) -> None:
-        """Compile these, and keep each that is a kernel. Raises as `run_compiles`."""
-        for edge in edges:  # what an earlier run left may be of another key
+        """Compile these, and save each kernel. Raises as `run_compiles`."""
+        for edge in edges:  # objects of an earlier run may have another key
             Path(edge.output).unlink(missing_ok=True)
         begin, done, done_s = time.monotonic(), 0, 0.0
         total_s = sum(map(self._predicted_s, edges))
@@ -87,12 +87,12 @@ class ObjectCompiler:
         return self.predicted_s.get(edge.name, BINDING_CPU_S)
 
     def _may_start(self, edge: Edge) -> bool:
-        """Whether it would end in time, and what it makes could be kept, or linked if it is a binding."""
+        """Whether it would end in time, and its object could be saved or linked."""
         deadline = self.request.deadline
         late = deadline is not None and time.time() + self._predicted_s(edge) * self.slowest_ratio > deadline
-        of_no_use = self.error or (self.late and not edge.is_kernel)
+        is_pointless = self.error or (self.late and not edge.is_kernel)
         self.late = self.late or late
-        return not late and not of_no_use
+        return not late and not is_pointless
 
     def _command(self, edge: Edge) -> EdgeCommand:
         if not edge.is_kernel:
@@ -103,7 +103,7 @@ class ObjectCompiler:
         if self.request.ccache:
             words = [self.request.ccache, *words]
             settings = sorted(key_environment(self.environ, rocm_root(self.inputs.hipcc)).items())
-            # who the compiler is, as ccache could only look at its first file
+            # by default ccache hashes the compiler's first file only, which for hipcc is a wrapper
             identity = " ".join([self.inputs.compiler.content, *(f"{name}={value}" for name, value in settings)])
             environ.update(
                 CCACHE_DIR=self.request.ccache_dir,
@@ -115,11 +115,11 @@ class ObjectCompiler:
         return EdgeCommand(words, source_root(edge.source), environ)
 
     def _keep(self, ended: EndedCompile) -> None:
-        """Keep an object in the store and its cost in the ledger; `trouble` if there is no room."""
+        """Save an object in the store and its cost in the ledger; set `error` if that fails."""
         source, built = ended.edge.name, Path(ended.edge.output)
         stats = self._stats / source
         try:
-            said = stats.read_text(encoding="utf-8", errors="replace") if stats.exists() else ""
+            stats_text = stats.read_text(encoding="utf-8", errors="replace") if stats.exists() else ""
             entry = ObjectRecord(
                 source=source,
                 archs=self.inputs.archs,
@@ -129,17 +129,17 @@ class ObjectCompiler:
                 peak_mib=ended.peak_mib,
                 start=ended.start,
                 end=ended.end,
-                cached=any(hit in said for hit in _HITS),
+                cached=any(hit in stats_text for hit in _HITS),
             )
             self.store.save_object(built, entry)
             if not entry.cached:
-                self._learn(entry)
+                self._record_cost(entry)
         except OSError as error:
             self.error = f"{self.store.folder}: {error.strerror}"
-            print(f"error: not kept: {source}: {error.strerror}", file=sys.stderr)
+            print(f"error: cannot save object: {source}: {error.strerror}", file=sys.stderr)
 
-    def _learn(self, entry: ObjectRecord) -> None:
-        """Remember what a compile cost, for the rest of them and in the ledger."""
+    def _record_cost(self, entry: ObjectRecord) -> None:
+        """Record a compile's cost, for the rest of the run and in the ledger."""
         self.peak_mib = max(self.peak_mib, entry.peak_mib)
         self.slowest_ratio = max(self.slowest_ratio, (entry.end - entry.start) / self.predicted_s[entry.source])
         compiler = self.inputs.compiler.content
@@ -148,9 +148,10 @@ class ObjectCompiler:
             file.write(line)
 
     def _note_failure(self, ended: EndedCompile) -> None:
-        """Print it as ninja does. A compiler that finds no room to write says so in words of its own."""
+        """Print it as ninja does."""
         self.failed = True
         folder = Path(ended.edge.output).parent
+        # a compiler reports a full disk in many ways, so ask the file system instead of parsing its output
         if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
             self.error = f"{folder}: {os.strerror(errno.ENOSPC)}"
         print(f"FAILED: [code={ended.code}] {shlex.quote(ended.edge.output)} ")

@@ -1,4 +1,4 @@
-"""What the factory asks of the compile, and what it is told afterwards: two JSON files, as one may be in an image."""
+"""Request and result of one compile run, as JSON files, because the compile may run in a container."""
 
 from __future__ import annotations
 
@@ -11,82 +11,84 @@ from typing import Any
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
 
-REQUEST_VARIABLE = "WHEELFACTORY_ORDER"
-"""Names the file of the order in the environment of setup.py."""
+REQUEST_VARIABLE = "WHEELFACTORY_COMPILE_REQUEST"
+"""The environment variable of setup.py that holds the path of the request."""
 
-READY_TO_LINK, SHARD_DONE, TIME_UP, FAILED = "link", "shard", "later", "failed"
-"""How a compile ended: all objects are there to link, all of the shard are there, the time was up before, or it failed
-or was killed."""
+READY_TO_LINK, SHARD_DONE, TIME_UP, FAILED = "link", "shard", "time-up", "failed"
+"""How a compile ended: all objects exist, all objects of the shard exist, it ran out of time, or it failed or was
+killed."""
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile, and with what. Paths are text, as they are in the image if there is one."""
+    """What to compile, and how. Paths are those in the container, if there is one."""
 
     ninja: str
     """The real ninja."""
     kernels: str
-    """The folder of all stores."""
+    """The folder of all kernel set stores."""
     ledger: str
-    """The file to read measurements from, and to write them to."""
+    """The file to read measurements from and append them to."""
     result_file: str
-    """Where to leave the `Report`, or the refusal."""
+    """Where to write the `CompileResult`, or the error if the request is refused."""
     jobs: int
-    """How many compiles may run at once, until one is killed for want of memory."""
+    """Maximum parallel compiles. Halved when one is killed for lack of memory."""
     ccache: str = ""
-    """The compiler cache to use; empty for none."""
+    """The program; empty for no compiler cache."""
     ccache_dir: str = ""
     shard: str = ""
-    """``I/N`` to compile one shard and link nothing; empty for all and the link."""
+    """``I/N`` to compile one shard and not link; empty to compile everything and link."""
     shard_ledger: str = ""
-    """The ledger by which shards are cut, the same on every machine; empty for the seed table alone."""
+    """The ledger to cut shards by, which must be the same on every machine; empty for the seed table alone."""
     deadline: float | None = None
-    """Seconds since 1970 at which every compile should have ended."""
+    """Seconds since 1970. No compile starts that would end later."""
     archive_keys: tuple[Mapping[str, Any], ...] = ()
-    """The keys, as their parts, of the archives that were handed over; one of them must fit."""
+    """The key parts of each unpacked archive. If there are any, one must equal this compile's."""
     planned_sources: tuple[str, ...] = ()
-    """The names of the kernel sources that `wheelfactory plan` lists; empty where it cannot list them."""
+    """The kernel sources that `wheelfactory plan` lists; empty if it cannot list them."""
 
     def write(self, path: Path) -> None:
-        """Leave the order in a file."""
+        """Write the request to a file."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> CompileRequest:
-        """The order that the environment names."""
+        """Read the request that `REQUEST_VARIABLE` names."""
         document = json.loads(Path(environ[REQUEST_VARIABLE]).read_text(encoding="utf-8"))
-        return cls(**{**document, "given": tuple(document["given"]), "planned": tuple(document["planned"])})
+        lists = {name: tuple(document[name]) for name in ("archive_keys", "planned_sources")}
+        return cls(**{**document, **lists})
 
     def write_answer(self, document: Mapping[str, Any]) -> None:
-        """Leave where the factory looks what became of this: a `Report`, or what, which and hint of a refusal."""
+        """Write the result file: a `CompileResult`, or what, which and hint of an error."""
         write_atomic(Path(self.result_file), json.dumps(document).encode())
 
 
 @dataclass(frozen=True)
 class CompileResult:
-    """What became of an order."""
+    """How a compile run ended."""
 
     state: str
-    """`LINK`, `SHARD_DONE`, `LATER` or `FAILED`."""
+    """`READY_TO_LINK`, `SHARD_DONE`, `TIME_UP` or `FAILED`."""
     key: str
     sources: tuple[str, ...]
-    """The sources that were wanted: those of the shard, or all."""
+    """The requested sources: of the shard, or all."""
     reused: int
-    """How many of them the store had."""
+    """Number of objects that came from the store."""
     compiled: int
-    """How many were compiled."""
+    """Number of objects compiled by this run."""
     started: float
+    """Seconds since 1970."""
 
-    def write(self, order: CompileRequest) -> None:
-        """Leave the report where the order says."""
-        order.write_answer(asdict(self))
+    def write(self, request: CompileRequest) -> None:
+        """Write the result where the request says."""
+        request.write_answer(asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> CompileResult | None:
-        """The report in a file; None if there is none. Raises `BuildError` with the refusal that is there instead."""
+        """Read a result; None if there is no file. Raises `BuildError` if the file holds an error instead."""
         if not path.is_file():
             return None
         document = json.loads(path.read_text(encoding="utf-8"))
         if "what" in document:
             raise BuildError(document["what"], document["which"], document["hint"])
-        return cls(**{**document, "names": tuple(document["names"])})
+        return cls(**{**document, "sources": tuple(document["sources"])})

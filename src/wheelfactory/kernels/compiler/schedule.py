@@ -1,7 +1,7 @@
-"""Compiles that need nothing of each other -> each of them run: after a kill half as many at once, and it again.
+"""Run independent compiles in parallel. If Linux kills one for memory, halve the jobs and retry it.
 
-In the place of ninja, which neither repeats a compile nor changes how many it runs. Compiles stay in the process group
-of setup.py, so whatever ends that group ends them.
+This replaces ninja, which neither retries a compile nor changes its number of jobs. Compiles stay in setup.py's process
+group, so that a signal to the group ends them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wheelfactory.kernels.compiler.edges import Edge
 
 @dataclass(frozen=True)
 class EdgeCommand:
-    """What compiles a source."""
+    """The command line, folder and environment of one compile."""
 
     argv: Sequence[str]
     folder: str
@@ -33,14 +33,14 @@ class EdgeCommand:
 
 @dataclass(frozen=True)
 class EndedCompile:
-    """One compile that ended, for good. Times in seconds, `start` and `end` since 1970."""
+    """One compile that ended and is not retried. Times in seconds, `start` and `end` since 1970."""
 
     edge: Edge
     code: int
-    """Exit status, or the negative number of the signal that ended it."""
+    """Exit status, or the negative signal number."""
     cpu_s: float
     peak_mib: int
-    """Memory of its largest process."""
+    """Peak of its largest process."""
     start: float
     end: float
     output: str
@@ -54,27 +54,25 @@ class _Running:
     output: IO[bytes]
     start: float
     jobs: int
-    """How many were allowed at once when it started."""
+    """The maximum of parallel compiles when it started."""
     kills: int
-    """How many processes the kernel had killed when it started."""
+    """The number of out-of-memory kills when it started."""
 
 
 def jobs_after_kill(jobs: int, started_with: int) -> int:
-    """How many compiles may run at once after one was killed for want of memory.
-
-    Half as many as when it started, so that several kills by one overload halve once. `jobs` are allowed now.
-    """
+    """The maximum of parallel compiles after an out-of-memory kill; `jobs` is the current one."""
+    # half of what ran when the victim started: several kills by one overload halve only once
     return max(1, min(jobs, started_with // 2))
 
 
 def run_compiles(
     edges: Iterable[Edge], jobs: int, command: Callable[[Edge], EdgeCommand], may_start: Callable[[Edge], bool]
 ) -> Generator[EndedCompile, None, None]:
-    """Compile in this order, up to `jobs` at once, and give each compile as it ends.
+    """Compile in this order, up to `jobs` at once, and yield each compile as it ends.
 
-    One for which `may_start` is false when its turn comes is left out. After a failure no more are started. Raises
-    `BuildError` if one was killed for want of memory twice, the second time though it ran alone; `OSError` if a
-    command cannot be started.
+    Skips edges for which `may_start` is false when their turn comes. Starts no more after a failure. Raises
+    `BuildError` if a compile runs out of memory a second time while running alone; `OSError` if a command cannot be
+    started.
     """
     waiting, running, killed, failed = deque(edges), dict[int, _Running](), set[Edge](), False
     try:
@@ -93,15 +91,15 @@ def run_compiles(
                 continue
             if compile_.jobs == 1 and compile_.edge in killed:
                 raise BuildError(
-                    "a compile was killed for want of memory though it ran alone",
-                    f"{ended.edge.name}, when it had {ended.peak_mib} MiB",
+                    "out of memory for one compile alone",
+                    f"{ended.edge.name}, killed at {ended.peak_mib} MiB",
                     "give the build more memory (--memory of a container), or add swap",
                 )
             killed.add(compile_.edge)
             waiting.appendleft(compile_.edge)
             jobs = jobs_after_kill(jobs, compile_.jobs)
-            again = f"{compile_.edge.name} was killed for want of memory and is compiled again"
-            print(f"{NOTICE_PREFIX}{again}; {jobs} at once from now on", flush=True)
+            retry = f"{compile_.edge.name} was killed for lack of memory: retrying it"
+            print(f"{NOTICE_PREFIX}{retry}, with at most {jobs} compiles at once", flush=True)
     finally:
         for left in running.values():
             left.process.kill()
@@ -110,7 +108,7 @@ def run_compiles(
 
 
 def _start(edge: Edge, command: EdgeCommand, jobs: int) -> _Running:
-    output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the compile has ended
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - _wait closes it
     start, kills = time.time(), host.out_of_memory_kills()
     process = subprocess.Popen(
         command.argv,
@@ -124,10 +122,10 @@ def _start(edge: Edge, command: EdgeCommand, jobs: int) -> _Running:
 
 
 def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
-    """Wait for the next of them to end, and remove it."""
+    """Wait for the next compile to end, and remove it from `running`."""
     pid = 0
-    while pid not in running:  # who started this process may have left it other children
-        pid, status, used = os.wait4(-1, 0)  # which tells what it used, as no method of subprocess does
+    while pid not in running:  # the process that exec-ed into this one may have had other children
+        pid, status, used = os.wait4(-1, 0)  # subprocess does not report resource usage
     compile_ = running.pop(pid)
     compile_.process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     with compile_.output as file:
@@ -145,5 +143,5 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
 
 
 def _was_killed(compile_: _Running, ended: EndedCompile) -> bool:
-    """A driver whose compiler was killed ends with a status of its own, so the kernel's count is asked too."""
+    # a driver whose compiler was killed exits with a status of its own, so also ask for the count of kills
     return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > compile_.kills)

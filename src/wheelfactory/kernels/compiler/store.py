@@ -1,12 +1,12 @@
-"""Objects of kernel sets on disk: one folder a set, a journal line an object, nothing trusted without its sha256.
+"""Compiled objects on disk: one folder per kernel set, one journal line per object. Every read verifies the sha256.
 
 ::
 
     <kernels>/<first 16 digits of the key>/set.json       what the key is made of, and the names of all sources
                                            objects/NAME.o
-                                           journal.jsonl  one `ObjectRecord` a line, appended when the object is in place
+                                           journal.jsonl  one `ObjectRecord` a line, appended after the object
 
-The journal line is the commit point: an object without one does not exist. A line that a kill cut short is ignored.
+The journal line commits an object: an object without one does not exist. Truncated lines are ignored.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import atomic_path, write_atomic
 
 FORMAT = 1
-"""Of ``set.json`` and of the manifest of an archive."""
+"""Format number of ``set.json`` and of an archive's manifest."""
 
 _NAME = re.compile(r"[0-9A-Za-z_][!-.0-~]{0,249}")
-"""Without a slash, so that it stays in its folder; a file system takes 255 bytes, and ``.o`` follows."""
+"""No slash, so that an object stays in its folder. File systems allow 255 bytes, and ``.o`` follows."""
 
 
 @dataclass(frozen=True)
 class SetKey:
-    """Everything that can change an object of a kernel set, and the sources it is made of."""
+    """Identifies a kernel set: everything that can change its objects, and the names of its sources."""
 
     parts: Mapping[str, Any]
-    """What is known by name: compiler, flags, environment, archs, and digests of sources and headers."""
+    """By name: compiler, flags, environment, archs, digests of sources and headers."""
     sources: tuple[str, ...]
-    """Names of all sources of the set, without extension, sorted."""
+    """Sorted names of all sources of the set, without extension."""
 
     @property
     def digest(self) -> str:
-        """The key: 64 hex digits."""
+        """The key: sha256 over the parts, 64 hex digits."""
         return hashlib.sha256(json.dumps(dict(self.parts), sort_keys=True).encode()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """As ``set.json`` holds it."""
+        """Serialize to the content of ``set.json``."""
         document = {"format": FORMAT, "key": self.digest, "parts": dict(self.parts), "sources": self.sources}
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SetKey:
-        """The inverse of `to_bytes`. Raises `ValueError` for anything else, or a key that is not that of its parts."""
+        """The inverse of `to_bytes`. Raises `ValueError` for anything else, or if key and parts do not match."""
         try:
             return cls.from_document(json.loads(data))
         except RecursionError:
@@ -61,26 +61,26 @@ class SetKey:
 
     @classmethod
     def from_document(cls, document: Any) -> SetKey:
-        """The same of JSON that was read, which may say more. Raises `ValueError`."""
+        """Parse a JSON object, which may have more fields. Raises `ValueError` as `from_bytes`."""
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise ValueError("not a kernel set of format 1")
+            raise ValueError(f"not a kernel set of format {FORMAT}")
         parts, sources = document.get("parts"), document.get("sources")
         if not isinstance(parts, dict) or not isinstance(sources, list) or not all(map(is_source_name, sources)):
             raise ValueError("not a kernel set")
         key = cls(parts, tuple(sources))
         if key.digest != document.get("key"):
-            raise ValueError("its key is not that of its parts")
+            raise ValueError("its key does not match its parts")
         return key
 
 
 def is_source_name(value: object) -> bool:
-    """Whether it can be the name of a source: plain, and of one part."""
+    """Whether this is a valid source name: one path component of plain characters."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
 class ObjectRecord:
-    """One compiled object, and what it cost; times in seconds, memory in MiB (the largest process)."""
+    """One compiled object and its cost: seconds, and MiB of the largest process."""
 
     source: str
     archs: tuple[str, ...]
@@ -93,15 +93,15 @@ class ObjectRecord:
     """Seconds since 1970."""
     end: float
     cached: bool
-    """Whether a compiler cache had it; its costs then say nothing about the compiler."""
+    """Whether it came from a compiler cache; its costs then say nothing about the compiler."""
 
     def to_line(self) -> str:
-        """One line of the journal."""
+        """Serialize to a journal line."""
         return json.dumps(asdict(self), sort_keys=True) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> ObjectRecord | None:
-        """The inverse of `to_line`; None for a line that is cut short or something else."""
+        """Parse a line of `to_line`; None if it is truncated or something else."""
         try:
             return cls.from_document(json.loads(line))
         except (ValueError, RecursionError):
@@ -109,11 +109,11 @@ class ObjectRecord:
 
     @classmethod
     def from_document(cls, document: Any) -> ObjectRecord | None:
-        """The same of JSON that was read."""
+        """Parse a JSON object; None if it is something else."""
         try:
             entry = cls(**{**document, "archs": tuple(document["archs"])})
             counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
-            sound = (
+            is_valid = (
                 is_source_name(entry.source)
                 and all(isinstance(arch, str) for arch in entry.archs)
                 and re.fullmatch(SHA256, entry.sha256)
@@ -122,9 +122,9 @@ class ObjectRecord:
                 and entry.cpu_s >= 0
                 and isinstance(entry.cached, bool)
             )
-        except (TypeError, KeyError, OverflowError):  # no object, without archs, a number beyond what a float can be
+        except (TypeError, KeyError, OverflowError):  # not a JSON object, no archs, an integer too large for a float
             return None
-        return entry if sound else None
+        return entry if is_valid else None
 
 
 class Store:
@@ -138,58 +138,58 @@ class Store:
 
     @classmethod
     def open(cls, kernels: Path, digest: str) -> Store:
-        """The store of the key with this digest. Raises `ValueError` if its ``set.json`` is of another key."""
+        """Open the store of the key with this digest. Raises `ValueError` if its ``set.json`` has another key."""
         store = cls(kernels, SetKey.from_bytes((kernels / digest[:16] / "set.json").read_bytes()))
         if store.key.digest != digest:
             raise ValueError(f"not the store of {digest}")
         return store
 
     def create(self) -> None:
-        """Make the folder, if it is not there."""
+        """Create the folder if it is missing."""
         (self.folder / "objects").mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / "set.json", self.key.to_bytes())
 
     def object_path(self, source: str) -> Path:
-        """Where the object of a source is."""
+        """The path of a source's object."""
         return self.folder / "objects" / f"{source}.o"
 
     def read_records(self) -> dict[str, ObjectRecord]:
-        """The objects that are in place, by source; an object that was changed since is still listed."""
+        """Read the journal: the saved objects, by source. Does not verify the objects."""
         sources = set(self.key.sources)
         return {entry.source: entry for entry in read_journal(self.journal) if entry.source in sources}
 
     def restore_object(self, entry: ObjectRecord, destination: Path) -> bool:
-        """Put an object where a linker looks for it, if it is there and what the journal says; whether it was."""
-        kept = self.object_path(entry.source)
-        if not kept.is_file() or file_sha256(kept) != entry.sha256:
+        """Copy or link an object to `destination`; False if it is missing or damaged."""
+        stored = self.object_path(entry.source)
+        if not stored.is_file() or file_sha256(stored) != entry.sha256:
             return False
         destination.parent.mkdir(parents=True, exist_ok=True)
         destination.unlink(missing_ok=True)
         try:
-            os.link(kept, destination)
-        except OSError:  # another file system, or one without links
+            os.link(stored, destination)
+        except OSError:  # another file system, or one without hard links
             with atomic_path(destination) as path:
-                shutil.copyfile(kept, path)
+                shutil.copyfile(stored, path)
         return True
 
     def save_object(self, built: Path, entry: ObjectRecord) -> None:
-        """Keep a compiled object. Raises `OSError`, such as for a full disk; the object is then not kept."""
+        """Save a compiled object. Raises `OSError`, such as for a full disk; the object is then not saved."""
         with atomic_path(self.object_path(entry.source)) as path:
             shutil.copyfile(built, path)
         self.append_record(entry)
 
     def append_record(self, entry: ObjectRecord) -> None:
-        """Say that an object is in place."""
+        """Append the journal line of a saved object."""
         with self.journal.open("ab+") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
-                # what is appended must not become part of a last line that was cut short
+                # finish a truncated last line, so that the new one does not become a part of it
                 file.write(b"\n" * (file.read(1) != b"\n"))
             file.write(entry.to_line().encode())
 
 
 def read_journal(path: Path) -> Iterator[ObjectRecord]:
-    """What a journal says, in order; nothing if there is none."""
+    """Read the records of a journal, in order; nothing if there is no file."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:

@@ -35,7 +35,7 @@ class GitHubArchiveHost:
         if kept:
             if kept.name != asset.name or not self._releases.has_digest(kept, asset.sha256):
                 hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --download)"
-                raise PublishError("another archive is on the shelf", f"{kept.name} of {name} is not {archive}", hint)
+                raise PublishError("the archive host has another archive of this name", f"{kept.name} of {name} is not {archive}", hint)
             return
         # of several drafts, made when an answer was lost, one is enough: the archive is at hand
         found = [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
