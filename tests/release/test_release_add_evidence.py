@@ -65,7 +65,7 @@ def test_of_several_for_one_wheel_arch_and_mode_the_newest_stays(folder: Path, o
     row = row_at(folder)
     add(folder, *[a_validation(row), a_validation(row, time=LATER)][::order])
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
-    with pytest.raises(PublishError, match="newer evidence is published") as refused:
+    with pytest.raises(PublishError, match="newer evidence is already published") as refused:
         add(folder, a_validation(row))
     assert refused.value.which == f"{row.filename} on gfx942 (2026-11-24 09:30)"
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
@@ -78,16 +78,19 @@ def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
     other = row.model_copy(update={"sha256": "0" * 64})
     failed = CASES[0].model_copy(update={"status": Status.FAILED})
     return {
-        "other bytes": (a_validation(other), f"validated with other bytes than are published: {row.filename}"),
+        "other bytes": (a_validation(other), f"the validated file differs from the published one: {row.filename}"),
         "another file": (
             a_validation(other.model_copy(update={"filename": "another.whl"})),
-            "not published, so nothing can be added to it: another.whl",
+            "cannot add evidence to a wheel that is not published: another.whl",
         ),
         "an installed one": (
             a_validation(),
-            "not published, so nothing can be added to it: flash-attn 2.8.3",
+            "cannot add evidence to a wheel that is not published: flash-attn 2.8.3",
         ),
-        "failed": (a_validation(row, cases=(failed,)), f"no evidence: {row.filename} on AMD Instinct MI300X (failed: "),
+        "failed": (
+            a_validation(row, cases=(failed,)),
+            f"not evidence: {row.filename} on AMD Instinct MI300X (failed: ",
+        ),
     }
 
 
@@ -133,7 +136,7 @@ def test_a_report_that_is_none_changes_nothing(cli: Cli, folder: Path, tmp_path:
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", good, tmp_path / "b.json", "--matrix", matrix)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert shown.err.startswith(f"error: not a report: {tmp_path}/b.json: Invalid JSON: ")
+    assert shown.err.startswith(f"error: not a validation report: {tmp_path}/b.json: Invalid JSON: ")
     assert content_of(folder) == before
 
 

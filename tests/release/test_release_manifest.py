@@ -164,7 +164,7 @@ def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow
     ],
 )
 def test_what_would_not_read_back_is_not_written(changed: dict[str, Any], why: str) -> None:
-    with pytest.raises(PublishError, match="cannot be written as a manifest") as refused:
+    with pytest.raises(PublishError, match="cannot write the manifest") as refused:
         manifest_bytes([FULL, a_row().model_copy(update=changed)])
     assert why in str(refused.value)
 

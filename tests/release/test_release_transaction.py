@@ -97,7 +97,7 @@ def test_a_published_name_with_other_bytes_is_refused(place: Memory, tmp_path: P
     publish(place, additions([wheel]))
     before, log = place.published, list(place.log)
     other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
-    with pytest.raises(PublishError, match="already published with other bytes") as refused:
+    with pytest.raises(PublishError, match="already published with different content") as refused:
         publish(place, additions([other]))
     assert refused.value.which == wheel.name
     assert "--yank" in refused.value.hint
@@ -115,7 +115,7 @@ def test_one_refused_wheel_means_that_nothing_is_committed(place: Memory, tmp_pa
 
 def test_two_wheels_of_one_name_in_one_call_are_refused(place: Memory, tmp_path: Path, wheel: Path) -> None:
     other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
-    with pytest.raises(PublishError, match="already published with other bytes"):
+    with pytest.raises(PublishError, match="already published with different content"):
         publish(place, additions([wheel, other]))
     assert place.published == ()
 
@@ -154,7 +154,7 @@ def test_what_is_staged_is_published_without_its_file(place: Memory, wheel: Path
 def test_what_is_neither_given_nor_staged_is_refused(place: Memory, wheel: Path) -> None:
     row = additions([wheel])[0][0]
     for bring in (stage, publish):
-        with pytest.raises(PublishError, match="neither given nor staged") as refused:
+        with pytest.raises(PublishError, match="file is neither given nor staged") as refused:
             bring(place, [(row, None)])
         assert "--stage" in refused.value.hint
     assert place.log == []
@@ -182,7 +182,7 @@ def test_yank_marks_one_wheel_with_the_reason(place: Memory, tmp_path: Path, whe
 @pytest.mark.parametrize("reason", ["", " \n"], ids=["none", "blank"])
 def test_yank_needs_a_reason(place: Memory, wheel: Path, reason: str) -> None:
     published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match="no reason given") as refused:
+    with pytest.raises(PublishError, match="no reason to yank") as refused:
         yank(place, wheel.name, reason)
     assert "--reason" in refused.value.hint
     assert place.published == published
@@ -193,7 +193,7 @@ def test_yank_needs_a_reason(place: Memory, wheel: Path, reason: str) -> None:
 )
 def test_yank_of_what_is_not_published_is_refused(place: Memory, wheel: Path, name: str) -> None:
     published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match="not published, so it cannot be yanked") as refused:
+    with pytest.raises(PublishError, match="cannot yank a file that is not published") as refused:
         yank(place, name.format(wheel=wheel.name), "broken")
     assert "manifest" in refused.value.hint
     assert place.published == published

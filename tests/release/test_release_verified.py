@@ -97,5 +97,5 @@ def test_publishing_a_wheel_again_updates_its_row_and_no_file(tmp_path: Path) ->
 def test_a_row_is_not_updated_by_a_wheel_of_other_bytes(tmp_path: Path) -> None:
     make_release(tmp_path / "release", [flash_attn_wheel(tmp_path, TRITON)])
     other = flash_attn_wheel(tmp_path / "other", TRITON, content="other")
-    with pytest.raises(PublishError, match="already published with other bytes"):
+    with pytest.raises(PublishError, match="already published with different content"):
         publish(DirectoryPublisher(tmp_path / "release"), [(read_wheel_row(other, passed_gates(TRITON)), other)])

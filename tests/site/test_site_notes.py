@@ -120,7 +120,7 @@ def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
 
 def test_a_wheel_without_an_address_is_to_be_downloaded_first(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     text = release_notes((), after, matrix=matrix, site=None, repository=None)
-    assert "Download the wheel, then install it where it lies." in text
+    assert "Download the wheel, then install it from its folder." in text
     assert f"pip install --no-deps einops ./{after[0].filename}" in shown(text)
     addressed = [with_address(row) for row in after]
     assert "Download the wheel" not in release_notes((), addressed, matrix=matrix, site=None, repository=None)
@@ -132,7 +132,7 @@ def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...
     text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "GPUs"))[1:] == [
         ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X", "6 of 6"],
-        ["gfx9999", "not known by name", "1 of 6"],
+        ["gfx9999", "no product names known", "1 of 6"],
     ]
 
 
@@ -192,7 +192,7 @@ def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...
         if row.label
     ]
     text = release_notes((), many, matrix=matrix, site=None, repository="me/wheels", limit=limit)
-    cut = sum(map(int, re.findall(r"^(\d+) more are not shown here; `manifest.jsonl` names them all\.$", text, re.M)))
+    cut = sum(map(int, re.findall(r"^(\d+) more are not shown; see `manifest.jsonl`\.$", text, re.M)))
     listed = [row for row in table_rows(text) if len(row) in (4, 6) and (".whl" in row[0] or ".whl" in row[-1])]
     assert limit - 500 < len(text.encode()) <= limit
     assert cut > 0

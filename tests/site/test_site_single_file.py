@@ -127,7 +127,7 @@ def test_the_site_is_its_one_constant() -> None:
     "site", ['https://a/"; import os', "https://a/\\", "https://a/\n", "https://a/ b", '"""', "\x1b"]
 )
 def test_a_site_that_could_be_code_is_refused(site: str) -> None:
-    with pytest.raises(InputError, match="not the address of a site"):
+    with pytest.raises(InputError, match="not a site address"):
         build_single_file(WRITTEN, site)
 
 
@@ -145,12 +145,24 @@ def test_a_module_follows_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("sources", "trouble"),
     [
-        ({"a": "def main(): ...", "b": "main = 1"}, "two modules give one name: main: wheelfactory.a, wheelfactory.b"),
-        ({"a": "import re", "b": "re = 1"}, "two modules give one name: re: the standard library's re, wheelfactory.b"),
-        ({"a": "from os import path", "b": "from sys import path"}, "two modules give one name: path: os, sys"),
-        ({"a": "import os as system"}, "cannot stand in one file: wheelfactory.a: import os as system"),
-        ({"a": "def f():\n    from wheelfactory.b import x", "b": "x = 1"}, "cannot stand in one file: wheelfactory.a"),
-        ({"a": "import wheelfactory.b", "wheelfactory": "", "b": ""}, "cannot stand in one file: wheelfactory.a"),
+        (
+            {"a": "def main(): ...", "b": "main = 1"},
+            "two modules define the same name: main: wheelfactory.a, wheelfactory.b",
+        ),
+        (
+            {"a": "import re", "b": "re = 1"},
+            "two modules define the same name: re: the standard library's re, wheelfactory.b",
+        ),
+        ({"a": "from os import path", "b": "from sys import path"}, "two modules define the same name: path: os, sys"),
+        ({"a": "import os as system"}, "an import does not fit into one file: wheelfactory.a: import os as system"),
+        (
+            {"a": "def f():\n    from wheelfactory.b import x", "b": "x = 1"},
+            "an import does not fit into one file: wheelfactory.a",
+        ),
+        (
+            {"a": "import wheelfactory.b", "wheelfactory": "", "b": ""},
+            "an import does not fit into one file: wheelfactory.a",
+        ),
     ],
 )
 def test_modules_that_would_change_their_meaning_are_refused(sources: dict[str, str], trouble: str) -> None:

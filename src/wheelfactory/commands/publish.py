@@ -42,17 +42,19 @@ from wheelfactory.verify.gates import verify as run_gates
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     add_target(parser)
-    what = "a wheel, which is verified first, or a release directory, whose manifest says how that went"
+    what = "a wheel, which is verified first, or a release directory with verified wheels"
     parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
-    parser.add_argument("--tag", help="what is published on GitHub under; a directory takes no notice of it")
+    parser.add_argument("--tag", help="release tag (GitHub only)")
     parser.add_argument(
-        "--expect", metavar="CELLS", help="refuse the rows of release directories that are of no cell of this list"
+        "--expect", metavar="CELLS", help="reject wheels of release directories whose cell is not in this list"
     )
-    parser.add_argument("--stage", action="store_true", help="bring the files there, and publish nothing yet")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing; print each call that would")
-    parser.add_argument("--yank", metavar="NAME", help="mark this published file as not to be installed")
-    parser.add_argument("--reason", default="", help="why it is yanked; installers show it")
-    what = "reports of `wheelfactory validate --json` on GPUs, which the rows of their published wheels then carry"
+    parser.add_argument("--stage", action="store_true", help="upload the files without publishing them")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print each request that would change something, and change nothing"
+    )
+    parser.add_argument("--yank", metavar="NAME", help="yank this published file, so that installers skip it")
+    parser.add_argument("--reason", default="", help="reason for --yank; installers show it")
+    what = "add these reports of `wheelfactory validate --json` to the rows of their published wheels"
     parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
     add_site(parser)
     add_matrix(parser)
@@ -103,10 +105,10 @@ def _require_one_job(options: argparse.Namespace, publisher: Publisher) -> None:
     """
     target, changes = options.target, bool(options.yank) + bool(options.evidence)
     if changes + bool(options.wheels) != 1 or (changes and options.stage):
-        hint = "name wheels, or a published file with --yank NAME, or reports with --evidence REPORT"
+        hint = "give wheels, or --yank NAME, or --evidence REPORT"
         raise InputError("either publish, yank or add evidence", target, hint)
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
-        raise InputError("no tag to publish under", target, "name one with --tag; to yank or add evidence a new one")
+        raise InputError("no release tag", target, "add --tag TAG; to yank or add evidence, use a new tag")
     if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name the release directory that has the file")
 

@@ -61,7 +61,7 @@ def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_a
 
 def test_reports_of_other_implementations_have_nothing_to_compare() -> None:
     old = training_report(trained("ck"), not_trained("triton"))
-    with pytest.raises(InputError, match=r"^nothing to compare: measured there: ck"):
+    with pytest.raises(InputError, match=r"^nothing to compare: the old report measured: ck"):
         require_common_implementation(old, ("triton", "sdpa"))
     require_common_implementation(old, ("triton", "ck"))
 
@@ -72,7 +72,7 @@ def test_the_table_says_what_changed_and_by_how_much() -> None:
     assert [line.split() for line in lines if "median step ms" in line] == [
         ["FA3", "(triton)", "median", "step", "ms", "100", "125", "+25.0", "%", "worse"]
     ]
-    assert (lines[0], lines[-1]) == ("against old.json:", "2 worse")
+    assert (lines[0], lines[-1]) == ("compared with old.json:", "2 worse")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_other_sizes_and_other_hardware_are_refused_with_what_differs(
     config: dict[str, Any], hardware: dict[str, Any], which: str
 ) -> None:
     old = training_report(trained("triton"))
-    with pytest.raises(InputError, match=r"^these trainings cannot be compared: old.json: ") as caught:
+    with pytest.raises(InputError, match=r"^cannot compare these reports: old.json: ") as caught:
         require_comparable(
             "old.json", old, CONFIG.model_copy(update=config), Hardware(**{**MI300X.model_dump(), **hardware})
         )

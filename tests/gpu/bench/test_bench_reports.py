@@ -71,7 +71,7 @@ def test_a_damaged_report_is_refused_with_the_place(
     damage(found)
     path = tmp_path / "report.json"
     path.write_text(json.dumps(found))
-    with pytest.raises(InputError, match=r"^not a report of a benchmark: ") as caught:
+    with pytest.raises(InputError, match=r"^not a benchmark report: ") as caught:
         read_report(path)
     assert which in caught.value.which
     assert str(path) in caught.value.which
@@ -82,7 +82,7 @@ def test_a_damaged_report_is_refused_with_the_place(
 def test_what_is_no_report_at_all_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"^not a report of a benchmark: "):
+    with pytest.raises(InputError, match=r"^not a benchmark report: "):
         read_report(path)
 
 
@@ -93,5 +93,5 @@ def test_a_report_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_report_of_attention_is_none_of_a_training(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
-    with pytest.raises(InputError, match=r"^not a report of a training: .* is of wheelfactory-bench-attention/1"):
+    with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/1"):
         read_training_report(path)

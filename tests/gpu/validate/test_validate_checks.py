@@ -51,10 +51,12 @@ def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "python", "detail"),
     [
-        pytest.param("files", {"troubles": ("a.py was changed",)}, MI300X, "a.py was changed", id="a file changed"),
+        pytest.param(
+            "files", {"record_mismatches": ("a.py was changed",)}, MI300X, "a.py was changed", id="a file changed"
+        ),
         pytest.param(
             "files",
-            {"troubles": ("a.py was changed", "b.py is not there")},
+            {"record_mismatches": ("a.py was changed", "b.py is not there")},
             MI300X,
             "a.py was changed and 1 more",
             id="two files",
@@ -63,29 +65,33 @@ def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
             "build record",
             {"record": build_record(CK).as_bytes().decode()},
             MI300X,
-            "of rocm64torch2.9, and the version has the label rocm72torch2.13triton",
+            "for rocm64torch2.9, but the version has the label rocm72torch2.13triton",
             id="record of another wheel",
         ),
         pytest.param(
             "build record",
             {"version": "2.8.3"},
             MI300X,
-            "of rocm72torch2.13triton, and the version has the label (none)",
+            "for rocm72torch2.13triton, but the version has the label (none)",
             id="record without a label",
         ),
-        pytest.param("build record", {"record": None}, MI300X, "none that can be read", id="no record"),
-        pytest.param("build record", {"record": "{}"}, MI300X, "none that can be read", id="damaged record"),
+        pytest.param("build record", {"record": None}, MI300X, "missing or unreadable", id="no record"),
+        pytest.param("build record", {"record": "{}"}, MI300X, "missing or unreadable", id="damaged record"),
         pytest.param(
             "torch",
             {},
             replace(MI300X, torch="2.12.1+rocm7.2"),
-            "2.12.1+rocm7.2, required is torch==2.13.*",
+            "2.12.1+rocm7.2, requires torch==2.13.*",
             id="torch",
         ),
         pytest.param(
-            "ROCm", {}, replace(MI300X, hip="7.1.5"), "torch has HIP 7.1.5, the label says ROCm 7.2", id="other ROCm"
+            "ROCm",
+            {},
+            replace(MI300X, hip="7.1.5"),
+            "torch has HIP 7.1.5, the label requires ROCm 7.2",
+            id="other ROCm",
         ),
-        pytest.param("arch", {}, replace(MI300X, arch="gfx1036"), "gfx1036; promised are gfx90a, gfx942", id="arch"),
+        pytest.param("arch", {}, replace(MI300X, arch="gfx1036"), "gfx1036; supported: gfx90a, gfx942", id="arch"),
     ],
 )
 def test_what_does_not_fit_has_failed(name: str, changes: dict[str, Any], python: TorchPython, detail: str) -> None:
@@ -101,12 +107,12 @@ def test_what_does_not_fit_has_failed(name: str, changes: dict[str, Any], python
         pytest.param(
             "build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished", id="foreign"
         ),
-        pytest.param("torch", {}, None, False, "another torch stands in", id="a stand-in for torch"),
-        pytest.param("torch", {"requires": ("einops",)}, MI300X, False, "it requires none", id="no requirement"),
+        pytest.param("torch", {}, None, False, "a stand-in torch", id="a stand-in for torch"),
+        pytest.param("torch", {"requires": ("einops",)}, MI300X, False, "requires none", id="no requirement"),
         pytest.param("ROCm", {}, NO_GPU, False, "not built for ROCm", id="a CPU torch"),
         pytest.param("ROCm", {"version": "2.8.3"}, MI300X, False, "no label", id="no label"),
-        pytest.param("ROCm", {}, H200, True, "another vendor", id="ROCm in the test mode"),
-        pytest.param("arch", {}, H200, True, "another vendor", id="arch in the test mode"),
+        pytest.param("ROCm", {}, H200, True, "not an AMD GPU", id="ROCm in the test mode"),
+        pytest.param("arch", {}, H200, True, "not an AMD GPU", id="arch in the test mode"),
         pytest.param("arch", {}, NO_GPU, False, "no AMD GPU", id="no GPU"),
         pytest.param("arch", {"record": None}, MI300X, False, "no build record", id="nothing promised"),
     ],
@@ -127,24 +133,26 @@ def test_triton_called_by_a_ck_wheel_is_not_its_backend() -> None:
     """As FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE makes it."""
     check = called("backend", installed(CK), numbers(Backend.TRITON))
     assert check.status is Status.FAILED
-    assert check.detail == (f"{TRITON_MODULE} instead of flash_attn_2_cuda: is FLASH_ATTENTION_TRITON_AMD_ENABLE set?")
+    assert check.detail == (
+        f"called {TRITON_MODULE} instead of flash_attn_2_cuda: is FLASH_ATTENTION_TRITON_AMD_ENABLE set?"
+    )
 
 
 def test_no_call_of_the_backend_has_failed() -> None:
     check = called("backend", installed(), numbers(symbols={}))
-    assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "nothing was called")
+    assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "called nothing")
 
 
 def test_without_a_label_the_backend_is_only_told() -> None:
     check = called("backend", installed(version="2.8.3"), numbers())
     assert check.status is Status.NOT_RUN
-    assert check.detail.endswith(f"called was {TRITON_MODULE}")
+    assert check.detail.endswith(f"called: {TRITON_MODULE}")
 
 
 def test_a_module_of_another_installation_has_failed() -> None:
     check = called("module", installed(), numbers(file="/elsewhere/interface_fa.py"))
     assert check.status is Status.FAILED
-    assert "/elsewhere/interface_fa.py, which is no file of this installation" in check.detail
+    assert "called /elsewhere/interface_fa.py, which this installation does not contain" in check.detail
 
 
 @pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])

@@ -47,7 +47,7 @@ class Machine:
 
     def find(self, given: str | None, environ: Mapping[str, str]) -> TorchPython:
         if self.python is None and not given:
-            raise InputError("no torch that imports", "/venv/bin/python", "name another")
+            raise InputError("cannot import torch", "/venv/bin/python", "name another")
         return self.python or NO_GPU
 
     def ask(
@@ -65,7 +65,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(validate, "find_torch_python", made.find)
     monkeypatch.setattr(validate, "make_build_environment", lambda cache: Environment(Path("/own")))
     monkeypatch.setattr(validate, "read_installed", lambda python, environ: made.installed)
-    monkeypatch.setattr(compute, "ask", made.ask)
+    monkeypatch.setattr(compute, "run_program", made.ask)
     return made
 
 
@@ -135,7 +135,7 @@ def test_a_report_without_a_case_is_refused(cli: Cli, machine: Machine) -> None:
 
 
 def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, machine: Machine) -> None:
-    machine.installed = installed(troubles=("flash_attn/__init__.py was changed",))
+    machine.installed = installed(record_mismatches=("flash_attn/__init__.py was changed",))
     done = cli("validate", "--cache", "cache")
     assert done.code == VERIFICATION_REFUSED
     assert "  failed    files (flash_attn/__init__.py was changed)" in done.out.splitlines()
@@ -183,9 +183,9 @@ def test_a_gpu_of_another_vendor_is_not_used_unless_asked_for(cli: Cli, machine:
     machine.python = replace(H200, triton=None)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
-    gpu = "  not run   GPU (NVIDIA H200 is none of AMD; --non-amd-gpu computes there, in a test mode)"
+    gpu = "  not run   GPU (NVIDIA H200 is not an AMD GPU; --non-amd-gpu runs it in a test mode)"
     assert gpu in done.out.splitlines()
-    assert done.out.splitlines()[-1] == "nothing is wrong, and no number was computed on a GPU"
+    assert done.out.splitlines()[-1] == "no failure, but nothing was computed on a GPU"
 
 
 def test_the_test_mode_computes_there_and_claims_nothing_for_amd(cli: Cli, machine: Machine) -> None:
@@ -222,7 +222,7 @@ def test_compiled_kernels_are_not_run_without_their_gpu(cli: Cli, machine: Machi
 
 
 def test_the_interpreter_is_not_run_without_triton_and_numpy(cli: Cli, machine: Machine) -> None:
-    machine.python, machine.installed = NO_GPU, installed().model_copy(update={"numpy": False})
+    machine.python, machine.installed = NO_GPU, installed().model_copy(update={"has_numpy": False})
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
     assert "interpreter (/venv/bin/python has no Triton and no numpy, which Triton's interpreter needs)" in done.out
@@ -238,15 +238,15 @@ def test_the_interpreter_runs_the_small_suite(cli: Cli, machine: Machine) -> Non
 @pytest.mark.parametrize(
     ("python", "package", "environ", "error"),
     [
-        pytest.param(MI300X, installed(), {}, "no foreign GPU: AMD Instinct MI300X is one of AMD", id="an AMD GPU"),
+        pytest.param(MI300X, installed(), {}, "not a non-AMD GPU: AMD Instinct MI300X", id="an AMD GPU"),
         pytest.param(NO_GPU, installed(), {}, "no GPU: torch 2.13.0+cpu of /venv/bin/python sees none", id="no GPU"),
-        pytest.param(H200, installed(CK), {}, "(its kernels are compiled for GPUs of AMD)", id="a CK wheel"),
-        pytest.param(H200, fallback(), {}, "(it runs on any GPU as it is)", id="the fallback"),
+        pytest.param(H200, installed(CK), {}, "(its kernels are compiled for AMD GPUs)", id="a CK wheel"),
+        pytest.param(H200, fallback(), {}, "(runs on any GPU)", id="the fallback"),
         pytest.param(
             H200,
             installed(),
             {"FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "1"},
-            "cannot autotune on a foreign GPU: upstream has no configurations",
+            "cannot autotune on a non-AMD GPU: upstream has no configurations",
             id="autotune",
         ),
     ],
@@ -273,14 +273,14 @@ def test_without_torch_there_is_nothing_installed_to_validate(cli: Cli, machine:
     machine.python = None
     done = cli("validate", "--cache", "cache")
     assert done.code == BAD_INPUT
-    assert "no torch that imports" in done.err
+    assert "cannot import torch" in done.err
 
 
 def test_a_wheel_of_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, name="numpy", version="2.0")
     done = cli("validate", wheel, "--cache", "cache")
     assert done.code == BAD_INPUT
-    assert "no attention to validate: numpy-2.0-py3-none-any.whl" in done.err
+    assert "not a wheel to validate: numpy-2.0-py3-none-any.whl" in done.err
 
 
 @pytest.mark.parametrize("target", ["nothing.whl", "flash_attn-2.8.3-py3-none-any.whl"])

@@ -189,8 +189,8 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
     wheel = finished_wheel(tmp_path, CK, tags="cp27-cp27mu-manylinux_2_28_x86_64")
     done = cli("validate", wheel, "--cache", tmp_path / "cache")
     assert done.code == BAD_INPUT
-    assert f"cannot be installed: {wheel.name} for {sys.executable}" in done.err
-    assert "hint: name the Python that it is for with --python" in done.err
+    assert f"cannot install the wheel: {wheel.name} for {sys.executable}" in done.err
+    assert "hint: name a Python that fits the wheel with --python" in done.err
 
 
 def read(python: Environment) -> InstalledPackage:

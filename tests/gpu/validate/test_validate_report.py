@@ -47,7 +47,7 @@ DAMAGE = [
 def test_a_damaged_report_is_refused_with_its_place(tmp_path: Path, damaged: object, place: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(damaged))
-    with pytest.raises(InputError, match="not a report") as refused:
+    with pytest.raises(InputError, match="not a validation report") as refused:
         read_validation(path)
     assert refused.value.which.startswith(f"{path}: {place}")
     assert "validate WHEEL --json" in refused.value.hint
@@ -65,7 +65,9 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
 def test_a_report_of_another_form_is_refused_with_the_form_that_is_read(tmp_path: Path, form: object) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(values(format=form)))
-    with pytest.raises(InputError, match=r"not a report: .*: format: Input should be 'wheelfactory-validation/1'"):
+    with pytest.raises(
+        InputError, match=r"not a validation report: .*: format: Input should be 'wheelfactory-validation/1'"
+    ):
         read_validation(path)
     assert not SCHEMA.is_valid(values(format=form))
 
@@ -74,14 +76,14 @@ def test_a_report_of_another_form_is_refused_with_the_form_that_is_read(tmp_path
 def test_json_of_another_kind_is_no_report(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"not a report: .*\.json: Input should be an object"):
+    with pytest.raises(InputError, match=r"not a validation report: .*\.json: Input should be an object"):
         read_validation(path)
 
 
 def test_a_report_that_names_no_format_is_none(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps({key: value for key, value in values().items() if key != "format"}))
-    with pytest.raises(InputError, match=r"not a report: .*\.json: format: Field required"):
+    with pytest.raises(InputError, match=r"not a validation report: .*\.json: format: Field required"):
         read_validation(path)
 
 

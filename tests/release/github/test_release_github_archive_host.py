@@ -85,7 +85,7 @@ def test_the_same_archive_again_changes_nothing(github: FakeGitHub, shelf: Archi
 def test_another_archive_does_not_replace_it(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
     shelf.upload(NAME, archive)
     archive.write_bytes(b"another")
-    with pytest.raises(PublishError, match="another archive is on the shelf"):
+    with pytest.raises(PublishError, match="another archive is already stored"):
         shelf.upload(NAME, archive)
     assert_kept(github, archive)
 
@@ -94,7 +94,7 @@ def test_a_damaged_archive_is_not_taken(github: FakeGitHub, shelf: ArchiveHost, 
     shelf.upload(NAME, archive)
     (release,) = github.repository.published()
     next(iter(release.assets.values())).content = b"damaged"
-    with pytest.raises(PublishError, match="damaged on the way"):
+    with pytest.raises(PublishError, match="damaged during the download"):
         shelf.download(NAME, tmp_path / "taken")
     assert list((tmp_path / "taken").iterdir()) == []
 
@@ -102,7 +102,7 @@ def test_a_damaged_archive_is_not_taken(github: FakeGitHub, shelf: ArchiveHost, 
 def test_a_release_without_its_archive_is_told(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
     github.repository.create({"tag_name": NAME, "draft": False, "prerelease": True})
     for use in (lambda: shelf.has(NAME), lambda: shelf.upload(NAME, archive)):
-        with pytest.raises(PublishError, match=f"not one kernel archive: release {NAME} has 0 files") as refused:
+        with pytest.raises(PublishError, match=f"not a single kernel archive: release {NAME} has 0 files") as refused:
             use()
         assert "delete that release" in refused.value.hint
 

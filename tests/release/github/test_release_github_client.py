@@ -48,7 +48,7 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
     own = github.repository.api
     github.before = lambda _: setattr(github.repository, "api", "http://127.0.0.2:1")
     try:
-        with pytest.raises(PublishError, match="goes on elsewhere"):
+        with pytest.raises(PublishError, match="continues on another host"):
             releases.list_releases()
     finally:
         github.repository.api = own
@@ -92,7 +92,7 @@ def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> Non
     with pytest.raises(RetryableError) as trouble:
         check_response(limited, "POST x", NOW)
     silent = Silent(clock, trouble.value)
-    with pytest.raises(PublishError, match="GitHub does not answer: POST x: HTTP 429, rate limit"):
+    with pytest.raises(PublishError, match="GitHub does not respond: POST x: HTTP 429, rate limit"):
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
 
@@ -127,13 +127,13 @@ def test_it_is_asked_again_with_growing_pauses_and_not_for_ever() -> None:
     with pytest.raises(PublishError, match=re.escape("HTTP 500 (after 8 tries)")) as refused:
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [1, 2, 4, 8, 16, 32, 64]
-    assert "what was uploaded is kept" in refused.value.hint
+    assert "uploaded files are kept" in refused.value.hint
 
 
 def test_all_pauses_together_are_bounded() -> None:
     clock = Clock()
     silent = Silent(clock, RetryableError("rate limit", 3600.0))
-    with pytest.raises(PublishError, match="wants a pause of 3600 s"):
+    with pytest.raises(PublishError, match="asks to wait 3600 s"):
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [3600, 3600, 3600]
 
@@ -151,7 +151,7 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     clock = Clock()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        with pytest.raises(PublishError, match=r"GitHub does not answer.*[Tt]imed? ?out"):
+        with pytest.raises(PublishError, match=r"GitHub does not respond.*[Tt]imed? ?out"):
             Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)).list_releases()
     assert len(clock.pauses) == 7
 
@@ -161,8 +161,8 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     [
         pytest.param(None, "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="none"),
         pytest.param(" \n", "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="blank"),
-        pytest.param("ghs_old", "write", "GitHub does not accept the token: ", "has not expired", id="expired"),
-        pytest.param(TOKEN, "read", "the token may not do this: ", "contents: write", id="without rights"),
+        pytest.param("ghs_old", "write", "GitHub does not accept the token: ", "to a valid token", id="expired"),
+        pytest.param(TOKEN, "read", "the token lacks a permission: ", "contents: write", id="without rights"),
     ],
 )
 def test_a_token_that_will_not_do_is_an_error_with_the_next_step(
@@ -185,7 +185,7 @@ def assert_no_token(error: FactoryError, token: str | None) -> None:
 
 def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
     client = Client(github.repository.api, "someone/nothing", TOKEN, clock=github.clock, sleep=github.clock.sleep)
-    with pytest.raises(PublishError, match=r"GitHub does not find: GET .*/someone/nothing/releases") as refused:
+    with pytest.raises(PublishError, match=r"not found on GitHub: GET .*/someone/nothing/releases") as refused:
         Releases(client).list_releases()
     assert "check OWNER/REPO" in refused.value.hint
 
@@ -193,7 +193,7 @@ def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
 def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
     github.moved = True
     for call in (releases.list_releases, lambda: releases.create("v1")):
-        with pytest.raises(PublishError, match="GitHub sends elsewhere") as refused:
+        with pytest.raises(PublishError, match="GitHub redirects the request") as refused:
             call()
         assert "use its new name" in refused.value.hint
     assert len(github.calls) == 2
@@ -209,7 +209,7 @@ def test_what_cannot_be_a_token_is_refused_without_showing_it(github: FakeGitHub
 
 
 def test_the_token_goes_to_no_address_without_tls() -> None:
-    with pytest.raises(InputError, match=r"not an address for a token: http://api.github.com"):
+    with pytest.raises(InputError, match=r"the API address is not secure: http://api.github.com"):
         Client("http://api.github.com", OWNER_REPO, TOKEN)
 
 
@@ -246,7 +246,7 @@ def test_the_key_in_the_address_of_a_download_is_not_told(
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     monkeypatch.setattr(github, "storage", closed)
-    with pytest.raises(PublishError, match="GitHub does not answer") as refused:
+    with pytest.raises(PublishError, match="GitHub does not respond") as refused:
         releases.client.download(url, tmp_path / "a")
     assert "signature" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
 

@@ -200,14 +200,14 @@ def test_a_cell_that_is_handed_over_with_evidence_keeps_it(cli: Cli, github: Fak
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        pytest.param((GITHUB, "cell"), f"no tag to publish under: {GITHUB}", id="no tag"),
-        pytest.param((GITHUB, "--yank", "a.whl", "--reason", "b"), f"no tag to publish under: {GITHUB}", id="yank"),
+        pytest.param((GITHUB, "cell"), f"no release tag: {GITHUB}", id="no tag"),
+        pytest.param((GITHUB, "--yank", "a.whl", "--reason", "b"), f"no release tag: {GITHUB}", id="yank"),
         pytest.param(("github:someone", "cell", "--tag", "v1"), "not a repository: github:someone", id="no repository"),
         pytest.param(
             ("github:some one/x", "cell", "--tag", "v1"), "not a repository: github:some one/x", id="blank in it"
         ),
         pytest.param((GITHUB, "empty", "--tag", "v1"), "no such manifest: empty/manifest.jsonl", id="no manifest"),
-        pytest.param((GITHUB, "--evidence", "a.json"), f"no tag to publish under: {GITHUB}", id="evidence"),
+        pytest.param((GITHUB, "--evidence", "a.json"), f"no release tag: {GITHUB}", id="evidence"),
         pytest.param((GITHUB, "--yank", "a", "--stage", "--tag", "v1"), EITHER, id="a staged yank"),
         pytest.param((GITHUB, "--evidence", "a", "--stage", "--tag", "v1"), EITHER, id="staged evidence"),
         pytest.param((GITHUB, "--evidence", "a", "--yank", "b", "--tag", "v1"), EITHER, id="evidence and a yank"),
@@ -251,7 +251,7 @@ ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(
             {"gates": (*ALL, gate("gpu", Status.FAILED, required=False))}, "failed: gpu", id="one beyond failed"
         ),
         pytest.param({"offload_archs": ("gfx90a",)}, "differ in offload_archs", id="a row that lies"),
-        pytest.param({"cell": None, "label": None}, "no dependency that the matrix pins", id="of no cell"),
+        pytest.param({"cell": None, "label": None}, "nor a pinned dependency", id="of no cell"),
     ],
 )
 def test_a_row_that_does_not_hold_is_refused(
@@ -300,7 +300,7 @@ def test_a_target_is_a_directory_or_a_repository(github: FakeGitHub, tmp_path: P
     assert open_publisher(GITHUB, github.environ(token=None)).rows() == ()
     assert not open_archive_host(str(tmp_path), {}).has("kernels-a")
     assert not open_archive_host(GITHUB, github.environ()).has("kernels-a")
-    with pytest.raises(InputError, match="not an address for a token"):
+    with pytest.raises(InputError, match="the API address is not secure"):
         open_publisher(GITHUB, {"GITHUB_API_URL": "http://example.com"})
 
 
@@ -376,7 +376,7 @@ def test_a_cell_that_nobody_expected_is_refused_before_anything_is_sent(
 ) -> None:
     shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", CELL.replace("2.9.1", "2.8.0"))
     assert shown.code == VERIFICATION_REFUSED
-    assert f"{CELL} was not expected" in shown.err
+    assert f"{CELL} is not in the list of --expect" in shown.err
     assert github.repository.releases == {}
     assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
 

@@ -35,14 +35,14 @@ def test_a_draft_that_holds_what_it_should_is_fine(draft: Draft) -> None:
     ],
 )
 def test_a_draft_that_does_not_is_told(draft: Draft, expected: dict[str, str], told: str) -> None:
-    with pytest.raises(PublishError, match=f"does not hold what it should: v1: {told}"):
+    with pytest.raises(PublishError, match=f"has missing, damaged or unexpected files: v1: {told}"):
         draft.require_assets(expected)
 
 
 def test_it_is_compared_with_what_github_has_now(github: FakeGitHub, draft: Draft) -> None:
     (release,) = github.repository.drafts()
     github.repository.upload(release.id, "late.whl", 1, sha256(b"x"), b"x")
-    with pytest.raises(PublishError, match=r"does not hold what it should: v1: late\.whl"):
+    with pytest.raises(PublishError, match=r"has missing, damaged or unexpected files: v1: late\.whl"):
         draft.require_assets({"a.whl": sha256(CONTENT)})
 
 

@@ -109,7 +109,7 @@ def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, a
     (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}{lost}")
     del draft.assets[gone]
     assert not publisher().has_wheel(row)
-    with pytest.raises(PublishError, match=f"neither given nor staged: {row.filename.split('+')[0]}"):
+    with pytest.raises(PublishError, match=f"file is neither given nor staged: {row.filename.split('+')[0]}"):
         publish(publisher(), [(row, None)])
     assert github.repository.published() == []
 
@@ -147,9 +147,9 @@ def test_a_published_file_is_never_replaced(
 ) -> None:
     rows = publish(publisher(), added)
     other = additions([flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")])
-    with pytest.raises(PublishError, match="already published with other bytes"):
+    with pytest.raises(PublishError, match="already published with different content"):
         publish(publisher(), other)
-    with pytest.raises(PublishError, match=r"already published with other bytes: .* in v1") as refused:
+    with pytest.raises(PublishError, match=r"already published with different content: .* in v1") as refused:
         publisher().put_asset(asset(added[0][0].filename))
     assert "yank it" in refused.value.hint
     assert_published(github.repository, rows)
@@ -241,7 +241,7 @@ def test_what_somebody_published_since_the_rows_were_read_stops_it(
     rows = first.rows()
     stage(first, added)
     publish(publisher("v2"), later)
-    with pytest.raises(PublishError, match="somebody else published meanwhile") as refused:
+    with pytest.raises(PublishError, match="another run published meanwhile") as refused:
         first.commit([*rows, *(row for row, _ in added)])
     assert "same command again" in refused.value.hint
     assert published_rows(github.repository) == [row for row, _ in later]
@@ -255,7 +255,7 @@ def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
     github.repository.a_second = 10
     stage(publisher(), added)
     publish(publisher("v2"), later)
-    with pytest.raises(PublishError, match="another release hides this one") as refused:
+    with pytest.raises(PublishError, match="another release was published at the same time") as refused:
         publish(publisher(), added)
     assert "same command again" in refused.value.hint
     publish(publisher(), added)
@@ -266,7 +266,9 @@ def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
 def test_a_tag_that_cannot_be_had_is_a_clear_error(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     stage(publisher(), added)
     github.repository.burned.add("v1")
-    with pytest.raises(PublishError, match=r"GitHub refuses: PATCH .*tag_name was used by an immutable release"):
+    with pytest.raises(
+        PublishError, match=r"GitHub refused the request: PATCH .*tag_name was used by an immutable release"
+    ):
         publish(publisher(), added)
     assert github.repository.published() == []
 
@@ -280,7 +282,7 @@ def test_a_half_staged_draft_that_somebody_published_is_a_clear_error(
     (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}.metadata")
     del draft.assets[gone]
     github.repository.edit(draft.id, {"draft": False})
-    with pytest.raises(PublishError, match=r"published before it was complete: .* in v1") as refused:
+    with pytest.raises(PublishError, match=r"published incompletely: .* in v1") as refused:
         publish(publisher(), added)
     assert "delete that release" in refused.value.hint
 
@@ -304,7 +306,7 @@ def test_a_manifest_damaged_on_the_way_is_not_taken(github: FakeGitHub, publishe
     (release,) = github.repository.published()
     (manifest,) = (one for one in release.assets.values() if one.name == MANIFEST_NAME)
     manifest.content = (manifest.content or b"")[:-5]
-    with pytest.raises(PublishError, match=r"damaged on the way: manifest.jsonl"):
+    with pytest.raises(PublishError, match=r"damaged during the download: manifest.jsonl"):
         publisher().rows()
 
 
@@ -321,7 +323,7 @@ def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: New
 def test_what_could_not_be_read_back_changes_nothing(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     rows = publish(publisher(), added)
     before = dict(github.repository.releases)
-    with pytest.raises(PublishError, match=r"cannot be written as a manifest: .*: yanked: "):
+    with pytest.raises(PublishError, match=r"cannot write the manifest: .*: yanked: "):
         yank(publisher(tag="v2"), rows[0].filename, "wrong \x1b[2Jkernels")
     assert github.repository.releases == before
 
@@ -393,11 +395,11 @@ def test_releases_that_can_be_changed_are_warned_of(
         github.repository.immutable = False
         publish(publisher(), added[:1])
         publish(publisher("v2"), additions([stand_in_wheel(added[0][1].parent, "torch", "1")]))
-    assert caplog.messages == ["v2 is not immutable: switch that on in the repository's settings"]
+    assert caplog.messages == ["v2 is not immutable: enable immutable releases in the repository settings"]
 
 
 def test_without_a_tag_it_can_only_be_read(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
-    with pytest.raises(InputError, match="no tag to publish under") as refused:
+    with pytest.raises(InputError, match="no release tag") as refused:
         publish(publisher(None), added)
     assert "--tag" in refused.value.hint
     assert all(call.startswith("GET") for call in github.calls)
@@ -411,5 +413,5 @@ def test_what_git_cannot_have_as_a_tag_is_refused(publisher: NewPublisher, tag: 
 
 @pytest.mark.parametrize("tag", ["wheels-v1-2", "kernels-a", "untagged-1"])
 def test_tags_that_mean_something_else_are_refused(publisher: NewPublisher, tag: str) -> None:
-    with pytest.raises(InputError, match="a tag with another meaning"):
+    with pytest.raises(InputError, match="the tag has a reserved prefix"):
         publisher(tag)

@@ -222,7 +222,7 @@ def test_a_pyproject_for_any_python_names_those_of_the_wheel(visit: Visit, place
 
 def test_the_doctors_line_is_copied(page: Page, place: Place) -> None:
     page.get_by_role("button", name="Copy", exact=True).click()
-    expect(page.get_by_role("status")).to_have_text("Copied: the doctor's line")
+    expect(page.get_by_role("status")).to_have_text("Copied: the doctor command")
     assert page.evaluate("navigator.clipboard.readText()") == DOCTOR_LINE.format(place.address)
 
 
