@@ -53,37 +53,40 @@ def changed(**other: Any) -> Callable[[dict[str, Any]], object]:
     return lambda found: found.update(other)
 
 
-@pytest.mark.parametrize(
-    ("damage", "which"),
-    [
-        pytest.param(changed(format="wheelfactory-bench-training/2"), "does not match any of the expected", id="form"),
-        pytest.param(lambda found: found.pop("format"), "Unable to extract tag", id="no form"),
-        pytest.param(changed(time="2026-11-20T12:00:00"), "time: ", id="a time without zone"),
-        pytest.param(changed(speed=3), "speed: Extra inputs are not permitted", id="more"),
-        pytest.param(lambda found: found["config"].pop("d_model"), "config.d_model: Field required", id="less"),
-        pytest.param(lambda found: found["results"][0].update(peak_mib="lots"), "results.0.peak_mib: ", id="no number"),
-    ],
-)
-def test_a_damaged_report_is_refused_with_the_place(
-    tmp_path: Path, damage: Callable[[dict[str, Any]], object], which: str
-) -> None:
-    found = json.loads(TRAINING.model_dump_json())
-    damage(found)
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(found))
-    with pytest.raises(InputError, match=r"^not a benchmark report: ") as caught:
-        read_report(path)
-    assert which in caught.value.which
-    assert str(path) in caught.value.which
-    assert "--output-json" in caught.value.hint
+def test_a_damaged_report_is_refused_with_the_place(tmp_path: Path) -> None:
+    cases: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+        (changed(format="wheelfactory-bench-training/2"), "does not match any of the expected"),  # form
+        (lambda found: found.pop("format"), "Unable to extract tag"),  # no form
+        (changed(time="2026-11-20T12:00:00"), "time: "),  # a time without zone
+        (changed(speed=3), "speed: Extra inputs are not permitted"),  # more
+        (lambda found: found["config"].pop("d_model"), "config.d_model: Field required"),  # less
+        (lambda found: found["results"][0].update(peak_mib="lots"), "results.0.peak_mib: "),  # no number
+    ]
+    for damage, which in cases:
+        found = json.loads(TRAINING.model_dump_json())
+        damage(found)
+        path = tmp_path / "report.json"
+        path.write_text(json.dumps(found))
+        with pytest.raises(InputError, match=r"^not a benchmark report: ") as caught:
+            read_report(path)
+        assert which in caught.value.which
+        assert str(path) in caught.value.which
+        assert "--output-json" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"report"', "[" * 100_000], ids=["", "open", "list", "text", "deep"])
-def test_what_is_no_report_at_all_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"^not a benchmark report: "):
-        read_report(path)
+def test_what_is_no_report_at_all_is_refused(tmp_path: Path) -> None:
+    cases: list[str] = [
+        "",
+        "{",  # open
+        "[]",  # list
+        '"report"',  # text
+        "[" * 100_000,  # deep
+    ]
+    for text in cases:
+        path = tmp_path / "report.json"
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"^not a benchmark report: "):
+            read_report(path)
 
 
 def test_a_report_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -54,35 +54,31 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
         github.repository.api = own
 
 
-@pytest.mark.parametrize(
-    ("headers", "pause"),
-    [
-        pytest.param({"Retry-After": "7"}, 7.0, id="as long as it says"),
-        pytest.param({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0, id="Retry-After goes first"),
-        pytest.param({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0, id="until the reset"),
-        pytest.param({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0, id="a reset just past"),
-        pytest.param({"x-ratelimit-remaining": "9", "x-ratelimit-reset": "1060"}, None, id="some calls are left"),
-        pytest.param({"x-ratelimit-remaining": "0"}, None, id="no reset told"),
-        pytest.param({"Retry-After": "soon"}, None, id="not a number"),
-    ],
-)
-def test_how_long_a_rate_limit_says_to_wait(headers: dict[str, str], pause: float | None) -> None:
-    assert find_retry_delay(headers, NOW) == pause
+def test_how_long_a_rate_limit_says_to_wait() -> None:
+    cases: list[tuple[dict[str, str], float | None]] = [
+        ({"Retry-After": "7"}, 7.0),  # as long as it says
+        ({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0),  # Retry-After goes first
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0),  # until the reset
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0),  # a reset just past
+        ({"x-ratelimit-remaining": "9", "x-ratelimit-reset": "1060"}, None),  # some calls are left
+        ({"x-ratelimit-remaining": "0"}, None),  # no reset told
+        ({"Retry-After": "soon"}, None),  # not a number
+    ]
+    for headers, pause in cases:
+        assert find_retry_delay(headers, NOW) == pause
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "message", "limited"),
-    [
-        pytest.param(403, {"Retry-After": "7"}, "", True, id="a pause is told"),
-        pytest.param(403, {"x-ratelimit-remaining": "0"}, "", True, id="nothing remains"),
-        pytest.param(403, {}, "You have exceeded a secondary rate limit", True, id="only said"),
-        pytest.param(429, {}, "", True, id="429 alone"),
-        pytest.param(403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False, id="no rights"),
-        pytest.param(422, {"Retry-After": "7"}, "", False, id="another refusal"),
-    ],
-)
-def test_what_is_a_rate_limit(status: int, headers: dict[str, str], message: str, limited: bool) -> None:
-    assert is_rate_limit(status, headers, message) is limited
+def test_what_is_a_rate_limit() -> None:
+    cases: list[tuple[int, dict[str, str], str, bool]] = [
+        (403, {"Retry-After": "7"}, "", True),  # a pause is told
+        (403, {"x-ratelimit-remaining": "0"}, "", True),  # nothing remains
+        (403, {}, "You have exceeded a secondary rate limit", True),  # only said
+        (429, {}, "", True),  # 429 alone
+        (403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False),  # no rights
+        (422, {"Retry-After": "7"}, "", False),  # another refusal
+    ]
+    for status, headers, message, limited in cases:
+        assert is_rate_limit(status, headers, message) is limited
 
 
 def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> None:

@@ -253,6 +253,7 @@ def test_the_page_loads_every_script_that_there_is_and_nothing_else() -> None:
     assert page.count("<script") == sum(name.endswith(".js") for name in files)
 
 
+@pytest.mark.slow
 def test_data_of_5000_wheels_are_less_than_300_bytes_a_wheel(whole_matrix: Matrix) -> None:
     data = search_page_files(whole_matrix, many_rows(whole_matrix, 5000), docs=False)["search/data.js"]
     assert len(data) < 5000 * 300
