@@ -81,7 +81,7 @@ def test_without_a_gpu_there_is_no_vendor(python: Path) -> None:
     assert (found.hip, found.vendor, found.device, found.arch) == ("6.4.43482", None, None, None)
 
 
-def test_the_users_python_is_taken_if_none_is_named(python: Path) -> None:
+def test_the_default_is_the_users_python(python: Path) -> None:
     with_torch(python, torch("2.9.1+cpu"))
     assert find_torch_python(None, {"PATH": str(python.parent)}).python == python.with_name("python3")
 
@@ -123,7 +123,7 @@ def test_a_torch_that_programs_would_not_see_does_not_count(python: Path, tmp_pa
 
 
 @pytest.mark.parametrize(("script", "which"), [("exit 3", "exit code 3"), ("echo no answer", "no output")])
-def test_what_is_no_python_is_refused(tmp_path: Path, script: str, which: str) -> None:
+def test_another_program_is_refused_as_python(tmp_path: Path, script: str, which: str) -> None:
     fake = tmp_path / "python3"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
@@ -132,7 +132,7 @@ def test_what_is_no_python_is_refused(tmp_path: Path, script: str, which: str) -
     assert which in caught.value.which
 
 
-def test_a_python_that_is_too_old_for_the_programs_is_refused(tmp_path: Path) -> None:
+def test_an_old_python_is_refused(tmp_path: Path) -> None:
     """A stand-in that answers as Python 3.8 would."""
     fake = tmp_path / "python3"
     fake.write_text("""#!/bin/sh\necho 'answer:{"executable": "/usr/bin/python3.8", "python": "3.8"}'\n""")
@@ -143,7 +143,7 @@ def test_a_python_that_is_too_old_for_the_programs_is_refused(tmp_path: Path) ->
     assert "3.9" in caught.value.hint
 
 
-def test_the_environment_that_is_activated_comes_before_path(tmp_path: Path) -> None:
+def test_the_active_environment_comes_before_path(tmp_path: Path) -> None:
     own, other = Path(make_python(tmp_path / "own")).parent, Path(make_python(tmp_path / "other")).parent
     assert find_user_python({"VIRTUAL_ENV": str(own.parent), "PATH": str(other)}) == f"{own}/python3"
     assert find_user_python({"PATH": f"/nowhere:{other}"}) == f"{other}/python3"

@@ -95,7 +95,7 @@ def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
 
 
 @pytest.mark.parametrize("kind", ["other bytes", "another file", "an installed one", "failed"])
-def test_one_report_that_must_not_be_added_means_that_none_is(folder: Path, kind: str) -> None:
+def test_one_bad_report_stops_them_all(folder: Path, kind: str) -> None:
     bad, message = refusals(row_at(folder))[kind]
     before = content_of(folder)
     with pytest.raises((InputError, PublishError)) as refused:
@@ -130,7 +130,7 @@ def test_the_command_adds_reports_and_writes_the_site_anew(cli: Cli, folder: Pat
     assert content_of(folder) == after
 
 
-def test_a_report_that_is_none_changes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+def test_an_invalid_report_changes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
     good = written(tmp_path / "a.json", a_validation(row_at(folder)))
     (tmp_path / "b.json").write_text(good.read_text()[:-5])
     before = content_of(folder)
@@ -140,15 +140,13 @@ def test_a_report_that_is_none_changes_nothing(cli: Cli, folder: Path, tmp_path:
     assert content_of(folder) == before
 
 
-def test_a_wheel_that_is_not_published_gets_none(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+def test_an_unpublished_wheel_gets_no_evidence(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
     shown = cli("publish", folder, "--evidence", written(tmp_path / "a.json", a_validation()), "--matrix", matrix)
     assert shown.code == FAILED
     assert "hint: publish the wheel first\n" in shown.err
 
 
-def test_a_dry_run_says_what_would_be_written_and_writes_nothing(
-    cli: Cli, folder: Path, tmp_path: Path, matrix: str
-) -> None:
+def test_a_dry_run_shows_its_writes_and_writes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
     report = written(tmp_path / "a.json", a_validation(row_at(folder)))
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", report, "--matrix", matrix, "--dry-run")

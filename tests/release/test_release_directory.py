@@ -140,7 +140,7 @@ def test_half_a_file_that_no_row_names_is_replaced(folder: Path, tmp_path: Path,
     assert len(read_manifest(folder)) == 3
 
 
-def test_a_copy_that_is_not_what_was_copied_is_not_kept(tmp_path: Path) -> None:
+def test_a_damaged_copy_is_not_kept(tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path)
     with pytest.raises(PublishError, match="damaged while copying") as refused:
         publisher.put_asset(Asset("a.whl", sha256="0" * 64, content=b"something else"))
@@ -148,7 +148,7 @@ def test_a_copy_that_is_not_what_was_copied_is_not_kept(tmp_path: Path) -> None:
     assert content_of(tmp_path) == {}
 
 
-def test_a_staged_file_is_held_by_its_digest_and_a_published_one_by_its_size(folder: Path, tmp_path: Path) -> None:
+def test_a_staged_file_is_checked_by_digest_and_a_published_one_by_size(folder: Path, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(folder)
     published = publisher.rows()[0]
     assert publisher.has_wheel(published)
@@ -178,7 +178,7 @@ def old_folder(folder: Path) -> Path:
     return folder
 
 
-def test_a_published_file_is_held_by_its_size_in_a_manifest_of_the_first_format_too(
+def test_a_file_in_a_manifest_of_format_1_is_checked_by_size_too(
     old_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "file_sha256", None)  # to hash a whole release takes long
@@ -209,7 +209,7 @@ def test_a_manifest_of_the_first_format_is_rewritten_in_the_newest(
 
 
 @pytest.mark.parametrize("reason", ["wrong \x1b[2Jkernels", "wrong \u202ekernels", "x" * 20_000])
-def test_what_could_not_be_read_back_changes_nothing(folder: Path, wheel: Path, reason: str) -> None:
+def test_rows_that_would_not_read_back_change_nothing(folder: Path, wheel: Path, reason: str) -> None:
     before = with_times(folder)
     with pytest.raises(PublishError, match=r"cannot write the manifest: .*: yanked: ") as refused:
         yank(DirectoryPublisher(folder), wheel.name, reason)

@@ -48,7 +48,7 @@ def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail:
     return ValidationCase(name="fp16 d32", status=status, errors=told, detail=detail)
 
 
-def test_what_a_row_keeps_says_on_what_with_what_and_how_near_to_the_bound() -> None:
+def test_evidence_keeps_hardware_software_and_the_nearest_result() -> None:
     found = as_evidence(a_validation())
     assert (found.vendor, found.device, found.arch) == ("amd", "AMD Instinct MI300X", "gfx942")
     assert (found.torch, found.hip, found.cuda, found.triton) == ("2.9.1+rocm6.4", "6.4.43482", None, "3.5.1")
@@ -58,13 +58,13 @@ def test_what_a_row_keeps_says_on_what_with_what_and_how_near_to_the_bound() -> 
     assert (found.time, found.factory, found.is_test_mode) == (TIME, "0.1.0", False)
 
 
-def test_the_test_mode_is_kept_with_what_it_dropped() -> None:
+def test_evidence_of_the_test_mode_keeps_the_dropped_options() -> None:
     found = as_evidence(foreign())
     assert (found.is_test_mode, found.dropped_launch_options) == (True, DROPPED)
     assert as_evidence(foreign(dropped_launch_options=())).is_test_mode
 
 
-def test_a_row_cannot_say_what_no_validation_says() -> None:
+def test_a_row_with_impossible_evidence_is_refused() -> None:
     """A manifest may have been written by anybody; an index and a page would repeat it."""
     cases: list[dict[str, object]] = [
         {"cases": 0},  # no case
@@ -89,7 +89,7 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
     assert as_evidence(exact).nearest.bound == 0.2
 
 
-def test_what_proves_nothing_is_refused_with_the_reason() -> None:
+def test_validations_without_proof_are_refused_with_the_reason() -> None:
     cases: list[tuple[dict[str, object], str]] = [
         ({"cases": (*CASES, a_case((0.2, 0.1), status=Status.FAILED))}, "failed: fp16 d32"),  # a wrong number
         (

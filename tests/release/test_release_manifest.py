@@ -151,7 +151,7 @@ def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow
     assert read_manifest(tmp_path) == tuple(sorted(given_rows, key=lambda row: row.filename))
 
 
-def test_what_would_not_read_back_is_not_written() -> None:
+def test_rows_that_would_not_read_back_are_not_written() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"published": datetime(2026, 1, 1)}, "published: not one"),  # time without a zone
         ({"yanked": "a\x1b[2J"}, "yanked: a text with control characters"),  # control character
@@ -223,13 +223,13 @@ def test_a_damaged_row_is_refused_with_its_place(tmp_path: Path, line: str, what
     assert "restore it" in refused.value.hint
 
 
-def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no such manifest: .*absent") as refused:
         read_manifest(tmp_path / "absent")
     assert refused.value.hint
 
 
-def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).mkdir()
     with pytest.raises(InputError, match=r"cannot read: .*manifest\.jsonl \(Is a directory\)") as refused:
         read_manifest(tmp_path)
@@ -244,7 +244,7 @@ def test_a_dependency_is_no_published_cell() -> None:
     assert published_cells([a_row()]) == frozenset()
 
 
-def test_the_label_says_which_index_lists_a_wheel() -> None:
+def test_the_label_selects_the_index_of_a_wheel() -> None:
     cases: list[tuple[str | None, tuple[str, str, str] | None]] = [
         (None, None),  # dependency
         ("rocm64torch2.9", ("rocm64", "torch2.9", "ck")),  # ck

@@ -119,7 +119,7 @@ def test_the_older_name_of_core_metadata_is_never_written() -> None:
 
 
 @pytest.mark.parametrize(("requires", "shown"), [(">=3.9,<3.15", ">=3.9,<3.15"), ("", None)], ids=["some", "none"])
-def test_a_file_says_which_python_it_requires(requires: str, shown: str | None) -> None:
+def test_a_file_has_its_requires_python(requires: str, shown: str | None) -> None:
     assert read_one(a_row("rocm64torch2.9", requires_python=requires)).requires_python == shown
 
 

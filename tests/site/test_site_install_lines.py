@@ -117,7 +117,7 @@ def test_of_several_wheels_the_newest_is_picked(matrix: Matrix) -> None:
 CK = Cell.from_axes("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
 
 
-def test_what_cannot_be_tried_here_is_not_picked(matrix: Matrix) -> None:
+def test_unsuitable_wheels_are_not_picked(matrix: Matrix) -> None:
     cases: list[WheelRow] = [
         a_row(triton("2.8.3", "7.2"), yanked="broken"),  # yanked
         a_row(CK),  # compiled
@@ -131,7 +131,7 @@ def test_what_cannot_be_tried_here_is_not_picked(matrix: Matrix) -> None:
         assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
 
 
-def test_of_no_wheels_none_is_picked(matrix: Matrix) -> None:
+def test_without_wheels_none_is_picked(matrix: Matrix) -> None:
     assert pick_smoke_test_wheel([], matrix) is None
 
 

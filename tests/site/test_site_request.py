@@ -52,7 +52,7 @@ def test_line_ends_of_browsers_are_read_too() -> None:
     assert read_request(BODY.replace("\n", "\r\n")) == read_request(BODY)
 
 
-def test_what_is_not_of_the_form_is_left_out() -> None:
+def test_other_text_is_ignored() -> None:
     cases: list[tuple[str, dict[str, str]]] = [
         ("", {}),  # empty
         ("please build a wheel", {}),  # free text

@@ -70,7 +70,7 @@ def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: 
     assert verified["2.8.3+rocm64torch2.9triton"] == ["gfx942"]
 
 
-def test_an_older_python_is_told_so_and_not_shown_a_traceback(doctor: Path) -> None:
+def test_an_older_python_gets_an_error_without_traceback(doctor: Path) -> None:
     """Of this Python, which says that it is an older one."""
     code = "import sys; sys.version_info = (3, 8, 20); exec(open(sys.argv[1]).read())"
     done = subprocess.run([sys.executable, "-c", code, doctor], capture_output=True, text=True)
@@ -107,7 +107,7 @@ def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
     assert build_single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
 
 
-def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
+def test_the_file_describes_itself_and_is_readable(doctor: Path) -> None:
     text = build_single_file(WRITTEN, SITE)
     said = ast.get_docstring(ast.parse(text)) or ""
     assert "python3 doctor.py --install" in said
@@ -143,7 +143,7 @@ def modules(**sources: str) -> list[SourceModule]:
     )
 
 
-def test_a_module_follows_what_it_needs() -> None:
+def test_a_module_follows_its_imports() -> None:
     text = assemble(modules(a="from wheelfactory.b import two\nmain = two\n", b="two = 2\n"), "")
     assert text.index("two = 2") < text.index("main = two")
 
@@ -174,7 +174,7 @@ def test_modules_that_would_change_their_meaning_are_refused() -> None:
             assemble(modules(**sources), "")
 
 
-def test_what_the_oldest_python_cannot_read_is_refused() -> None:
+def test_syntax_newer_than_the_oldest_python_is_refused() -> None:
     with pytest.raises(SyntaxError):
         assemble(modules(a="match 1:\n    case _:\n        pass\n"), "")
 
@@ -187,14 +187,14 @@ def test_beside_a_manifest_it_needs_no_site(tmp_path: Path, doctor: Path, releas
     assert done.returncode == DONE, done.stderr
 
 
-def test_it_says_what_it_takes_and_how_it_ends(tmp_path: Path, doctor: Path) -> None:
+def test_help_lists_options_and_exit_codes(tmp_path: Path, doctor: Path) -> None:
     done = call([sys.executable, doctor, "--help"], tmp_path)
     assert done.returncode == DONE
     for text in ("SITE", "--python PATH", "--install", "--json", "--backend {ck,triton}", "exit codes: 0 flash-attn"):
         assert text in done.stdout
 
 
-def test_elsewhere_it_examines_and_says_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
+def test_without_a_manifest_it_examines_and_explains_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
     done = call([make_python(tmp_path / "env", ROCM_TORCH), doctor], tmp_path)
     assert "No site was named" in done.stdout
 

@@ -31,7 +31,7 @@ def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:
     assert "| 6.4 | no | no |" in supported_tables(matrix, expand(matrix))
 
 
-def test_versions_are_told_from_the_oldest_to_the_newest_without_gaps() -> None:
+def test_spans_run_from_oldest_to_newest_without_gaps() -> None:
     cases: list[tuple[set[str], str]] = [
         (set(), "no"),
         ({"7.0"}, "7.0"),

@@ -25,7 +25,7 @@ def row(tmp_path: Path) -> WheelRow:
     return made
 
 
-def test_nothing_is_said_of_a_wheel_that_no_gpu_ran(row: WheelRow) -> None:
+def test_a_wheel_without_gpu_runs_has_no_notes(row: WheelRow) -> None:
     assert [*status_notes(row), *evidence_lines(row)] == []
 
 
@@ -39,7 +39,7 @@ def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
     ]
 
 
-def test_what_was_not_checked_comes_first_and_such_a_wheel_is_not_called_verified(row: WheelRow) -> None:
+def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: WheelRow) -> None:
     ran = validated(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), a_validation())
     assert list(status_notes(ran)) == [
         "not checked: kernels compiled for its GPUs, numbers",
@@ -48,7 +48,7 @@ def test_what_was_not_checked_comes_first_and_such_a_wheel_is_not_called_verifie
     assert "verified" not in " ".join(evidence_lines(ran))
 
 
-def test_the_test_mode_is_called_what_it_is(row: WheelRow) -> None:
+def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
     ran = validated(row, foreign(time=LATER))
     assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
     (line,) = evidence_lines(ran)

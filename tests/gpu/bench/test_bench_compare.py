@@ -19,7 +19,7 @@ def worse(before: dict[str, Any], now: dict[str, Any], threshold: float = 5.0) -
     return {change.figure for change in compare_training(old, new, threshold) if change.is_worse}
 
 
-def test_what_is_worse_by_more_than_the_threshold_is_found() -> None:
+def test_regressions_over_the_threshold_are_found() -> None:
     cases: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
         ({"step_ms": 100}, {"step_ms": 100}, set()),  # the same
         ({"step_ms": 62}, {"step_ms": 62 * 1.05, "tokens_per_s": 1.0}, {"tokens_per_s"}),  # 5 % is not more
@@ -38,12 +38,12 @@ def test_what_is_worse_by_more_than_the_threshold_is_found() -> None:
         assert worse(before, now) == found
 
 
-def test_the_threshold_is_the_one_that_is_given() -> None:
+def test_the_threshold_can_be_chosen() -> None:
     assert worse({"step_ms": 100}, {"step_ms": 115}, threshold=20.0) == set()
     assert worse({"step_ms": 100}, {"step_ms": 101}, threshold=0.5) == {"median_step_ms", "tokens_per_s"}
 
 
-def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_at() -> None:
+def test_a_lost_implementation_is_worse_and_an_unrequested_one_is_ignored() -> None:
     old = training_report(trained("ck"), trained("triton"), not_trained("fallback"), trained("sdpa"))
     new = training_report(not_trained("ck"), trained("triton"), trained("fallback"))
 
@@ -60,7 +60,7 @@ def test_reports_of_other_implementations_have_nothing_to_compare() -> None:
     require_common_implementation(old, ("triton", "ck"))
 
 
-def test_the_table_says_what_changed_and_by_how_much() -> None:
+def test_the_table_shows_each_change_in_percent() -> None:
     old, new = training_report(trained("triton", 100.0)), training_report(trained("triton", 125.0))
     lines = list(change_lines("old.json", compare_training(old, new, 5.0), 5.0))
     assert [line.split() for line in lines if "median step ms" in line] == [
@@ -69,7 +69,7 @@ def test_the_table_says_what_changed_and_by_how_much() -> None:
     assert (lines[0], lines[-1]) == ("compared with old.json:", "2 worse")
 
 
-def test_other_sizes_and_other_hardware_are_refused_with_what_differs() -> None:
+def test_other_sizes_and_hardware_are_refused_with_the_difference() -> None:
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({"seq_len": 2048, "n_layers": 6}, {}, "seq_len 4096 there, 2048 here; n_layers 8"),  # size
         ({"autotune": True}, {}, "autotune False there, True here"),  # option
@@ -86,5 +86,5 @@ def test_other_sizes_and_other_hardware_are_refused_with_what_differs() -> None:
         assert which in caught.value.which
 
 
-def test_another_torch_is_what_is_compared() -> None:
+def test_reports_of_different_torch_versions_are_comparable() -> None:
     require_comparable("old.json", training_report(trained("triton")), CONFIG, MI300X)

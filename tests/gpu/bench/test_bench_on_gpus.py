@@ -62,7 +62,7 @@ def test_both_backends_are_trained_with_the_preset_each_with_its_variable(
     assert "FA3 is 1.20 times as fast as FA2, with 1,000 MiB less at its peak." in shown.out
 
 
-def test_a_backend_that_needs_more_memory_is_not_said_to_need_less() -> None:
+def test_a_backend_with_more_memory_is_reported_as_such() -> None:
     lines = training_lines(
         training_report(trained("ck", 100.0, peak_mib=500.0), trained("triton", 125.0, peak_mib=750.0))
     )
@@ -77,7 +77,7 @@ def test_the_lighter_preset_and_single_sizes_are_taken(cli: Cli, tmp_path: Path)
     assert [call["environ"].get("FLASH_ATTENTION_TRITON_AMD_AUTOTUNE") for call in gpu.calls] == [None, "TRUE"]
 
 
-def test_a_backend_that_the_wheel_has_not_is_told_and_compared_with_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_backend_is_reported_and_not_compared(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", TRITON_WHEEL)
     shown = cli("bench", "training", "--python", gpu.python, "--output-json", "report.json")
     assert shown.code == DONE
@@ -86,14 +86,14 @@ def test_a_backend_that_the_wheel_has_not_is_told_and_compared_with_nothing(cli:
     assert json.loads((tmp_path / "report.json").read_text())["summary"]["fa3_speedup"] is None
 
 
-def test_another_backend_than_was_asked_for_is_not_measured_under_its_name(cli: Cli, tmp_path: Path) -> None:
+def test_a_run_with_the_wrong_backend_does_not_count(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, "flash-attnTRUE": training(CK, 120.0, 20000.0)})
     shown = cli("bench", "training", "--python", gpu.python)
     why = f"flash-attn called {CK} instead of {TRITON.removesuffix('.fwd')}"
     assert f"FA3 (triton): not run: {why}\n" in shown.out
 
 
-def test_a_backend_that_nobody_saw_called_is_not_measured_under_its_name(cli: Cli, tmp_path: Path) -> None:
+def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, "flash-attnFALSE": training(None, 120.0, 20000.0)})
     shown = cli("bench", "training", "--python", gpu.python)
     assert "FA2 (ck): not run: flash-attn called an unknown function instead of flash_attn_2_cuda\n" in shown.out
@@ -170,7 +170,7 @@ def test_a_report_without_any_of_these_is_refused_before_anything_is_trained(cli
         (("attention",), H200, {AUTOTUNE_VARIABLE: "True"}, "cannot autotune on a non-AMD GPU: upstream has no"),
     ],
 )
-def test_the_test_mode_is_refused_where_it_has_no_sense(
+def test_the_test_mode_is_refused_where_it_does_not_apply(
     cli: Cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -187,7 +187,7 @@ def test_the_test_mode_is_refused_where_it_has_no_sense(
     assert shown.err.startswith(f"error: {error}")
 
 
-def test_a_training_takes_no_notice_of_the_users_autotune_variable(
+def test_a_training_ignores_the_users_autotune_variable(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(AUTOTUNE_VARIABLE, "TRUE")
@@ -211,7 +211,7 @@ def test_a_training_takes_no_notice_of_the_users_autotune_variable(
         (("training", "--output-json", "."), "bad arguments: argument --output-json: it is a directory: '.'"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], error: str) -> None:
+def test_invalid_measurements_are_refused(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], error: str) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", BOTH)
     shown = cli("bench", *arguments, "--python", gpu.python)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
@@ -246,7 +246,7 @@ def test_without_lengths_a_gpu_is_given_the_whole_sweep(cli: Cli, tmp_path: Path
     assert gpu.calls[0]["config"]["kv_heads"] == 8
 
 
-def test_the_test_mode_for_another_vendor_is_said_and_recorded(cli: Cli, tmp_path: Path) -> None:
+def test_the_test_mode_is_shown_and_recorded(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", SWEEP, H200)
     shown = cli("bench", "attention", "--python", gpu.python, *LENGTHS, "--non-amd-gpu", "--output-json", "a.json")
     assert gpu.calls[0]["config"]["foreign_gpu"] is True
@@ -258,7 +258,7 @@ def test_the_test_mode_for_another_vendor_is_said_and_recorded(cli: Cli, tmp_pat
 @pytest.mark.parametrize(
     ("options", "is_told"), [((), True), (("--non-amd-gpu",), False)], ids=["as users run it", "test mode"]
 )
-def test_whoever_runs_a_triton_wheel_on_nvidia_is_told_of_the_test_mode(
+def test_a_triton_wheel_on_nvidia_suggests_the_test_mode(
     cli: Cli, tmp_path: Path, options: tuple[str, ...], is_told: bool
 ) -> None:
     answer = attention(status="failed", reason="KeyError: 'Keyword argument waves_per_eu was specified'")

@@ -22,7 +22,7 @@ def test_the_median_is_the_one_in_the_middle() -> None:
         assert median(numbers) == found
 
 
-def test_there_is_no_ratio_with_what_is_not_known_or_nothing() -> None:
+def test_a_ratio_needs_two_known_numbers() -> None:
     cases: list[tuple[float | None, float | None, float | None]] = [
         (6.0, 2.0, 3.0),
         (None, 2.0, None),

@@ -30,7 +30,7 @@ def test_a_report_is_read_back_as_it_was(tmp_path: Path, report: AttentionReport
 
 
 @pytest.mark.parametrize("report", [TRAINING, ATTENTION], ids=["training", "attention"])
-def test_what_was_not_measured_is_null_and_all_is_json_as_the_standard_has_it(
+def test_missing_measurements_are_null_in_standard_json(
     report: AttentionReport | TrainingReport,
 ) -> None:
     def refuse(name: str) -> NoReturn:
@@ -42,7 +42,7 @@ def test_what_was_not_measured_is_null_and_all_is_json_as_the_standard_has_it(
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_number_that_json_has_not_is_in_no_report(number: float) -> None:
+def test_reports_refuse_nan_and_infinity(number: float) -> None:
     with pytest.raises(ValidationError, match="finite"):
         trained("sdpa", loss_last=number)
     with pytest.raises(ValidationError, match="finite"):
@@ -74,7 +74,7 @@ def test_a_damaged_report_is_refused_with_the_place(tmp_path: Path) -> None:
         assert "--output-json" in caught.value.hint
 
 
-def test_what_is_no_report_at_all_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused_as_reports(tmp_path: Path) -> None:
     cases: list[str] = [
         "",
         "{",  # open
@@ -89,12 +89,12 @@ def test_what_is_no_report_at_all_is_refused(tmp_path: Path) -> None:
             read_report(path)
 
 
-def test_a_report_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_report_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^cannot read the report: .* \(No such file or directory\)$"):
         read_report(tmp_path / "absent.json")
 
 
-def test_a_report_of_attention_is_none_of_a_training(tmp_path: Path) -> None:
+def test_an_attention_report_is_no_training_report(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
     with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/1"):
         read_training_report(path)

@@ -48,7 +48,7 @@ def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
     assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
 
 
-def test_what_does_not_fit_has_failed() -> None:
+def test_a_mismatch_fails_its_check() -> None:
     cases: list[tuple[str, dict[str, Any], TorchPython, str]] = [
         ("files", {"record_mismatches": ("a.py was changed",)}, MI300X, "a.py was changed"),  # a file changed
         (
@@ -81,7 +81,7 @@ def test_what_does_not_fit_has_failed() -> None:
         assert check.detail.startswith(detail)
 
 
-def test_what_cannot_be_asked_is_not_run_and_says_why() -> None:
+def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
     cases: list[tuple[str, dict[str, Any], TorchPython | None, bool, str]] = [
         ("files", {"files": None}, MI300X, False, "no RECORD"),  # no RECORD
         ("build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished"),  # foreign
@@ -100,7 +100,7 @@ def test_what_cannot_be_asked_is_not_run_and_says_why() -> None:
         assert why in check.detail
 
 
-def test_in_the_test_mode_torch_is_still_asked_for_its_version() -> None:
+def test_the_test_mode_still_checks_the_torch_version() -> None:
     assert found("torch", installed(), H200, foreign=True).status is Status.PASSED
 
 
@@ -118,7 +118,7 @@ def test_no_call_of_the_backend_has_failed() -> None:
     assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "called nothing")
 
 
-def test_without_a_label_the_backend_is_only_told() -> None:
+def test_without_a_label_the_backend_check_is_not_run() -> None:
     check = called("backend", installed(version="2.8.3"), numbers())
     assert check.status is Status.NOT_RUN
     assert check.detail.endswith(f"called: {TRITON_MODULE}")
@@ -131,9 +131,7 @@ def test_a_module_of_another_installation_has_failed() -> None:
 
 
 @pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])
-def test_where_the_wheel_was_installed_once_more_the_program_says_whose_the_module_is(
-    own: bool, status: Status
-) -> None:
+def test_in_a_second_environment_the_program_reports_the_owner_of_the_module(own: bool, status: Status) -> None:
     said = numbers(file="/elsewhere/interface_fa.py", installed=own)
     *_, check = check_calls(installed(), said, elsewhere=True)
     assert (check.name, check.status) == ("module", status)
@@ -156,7 +154,7 @@ def test_the_backend_is_known_by_the_label_or_else_by_an_extension() -> None:
         assert package.backend is backend
 
 
-def test_the_hash_of_the_wheel_is_what_pip_noted() -> None:
+def test_the_sha256_comes_from_direct_url_json() -> None:
     cases: list[tuple[str | None, str | None]] = [
         (None, None),
         ('{"url": "file:///w.whl", "archive_info": {"hashes": {"sha256": "%s"}}}' % ("a" * 64), "a" * 64),

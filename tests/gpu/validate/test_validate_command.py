@@ -101,7 +101,7 @@ def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: 
     assert done.out.splitlines()[-1] == "refused: 1 of 2 cases failed"
 
 
-def test_numbers_that_are_none_are_refused_and_still_json(cli: Cli, machine: Machine) -> None:
+def test_results_that_are_not_finite_fail_and_the_report_stays_json(cli: Cli, machine: Machine) -> None:
     machine.answer = numbers(Backend.TRITON, case(output=(float("nan"), 0.001)))
     done = cli("validate", "--json", "--cache", "cache")
     assert done.code == VERIFICATION_REFUSED
@@ -158,14 +158,14 @@ def test_known_limits_of_the_arch_are_left_out(cli: Cli, machine: Machine, arch:
     assert machine.commands == [("flash_attn", "cuda", "full", *limits)]
 
 
-def test_compiled_kernels_are_asked_for_everything(cli: Cli, machine: Machine) -> None:
+def test_compiled_kernels_run_every_case(cli: Cli, machine: Machine) -> None:
     machine.python = replace(MI300X, torch="2.9.1+rocm6.4", hip="6.4.43482")
     machine.installed, machine.answer = installed(CK), numbers(Backend.CK)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [("flash_attn", "cuda", "full")])
 
 
-def test_what_the_user_chose_is_what_runs(cli: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_variables_reach_the_program(cli: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"HIP_VISIBLE_DEVICES": "3", "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "TRUE"}
     for name, value in {**chosen, "TRITON_KERNEL_DUMP": "1", "FLASH_ATTENTION_TRITON_AMD_REF": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -179,7 +179,7 @@ def test_what_the_user_chose_is_what_runs(cli: Cli, machine: Machine, monkeypatc
     assert machine.environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "FALSE"
 
 
-def test_a_gpu_of_another_vendor_is_not_used_unless_asked_for(cli: Cli, machine: Machine) -> None:
+def test_a_non_amd_gpu_is_used_only_on_request(cli: Cli, machine: Machine) -> None:
     machine.python = replace(H200, triton=None)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
@@ -188,7 +188,7 @@ def test_a_gpu_of_another_vendor_is_not_used_unless_asked_for(cli: Cli, machine:
     assert done.out.splitlines()[-1] == "no failure, but nothing was computed on a GPU"
 
 
-def test_the_test_mode_computes_there_and_claims_nothing_for_amd(cli: Cli, machine: Machine) -> None:
+def test_the_test_mode_computes_without_proving_anything_for_amd(cli: Cli, machine: Machine) -> None:
     machine.python, machine.answer = H200, numbers(gpu="sm_90", dropped=("waves_per_eu",))
     done = cli("validate", "--non-amd-gpu", "--json", "--cache", "cache")
     found = report(done.out)
@@ -251,7 +251,7 @@ def test_the_interpreter_runs_the_small_suite(cli: Cli, machine: Machine) -> Non
         ),
     ],
 )
-def test_the_test_mode_is_refused_where_it_has_no_sense(
+def test_the_test_mode_is_refused_where_it_does_not_apply(
     cli: Cli,
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
@@ -284,7 +284,7 @@ def test_a_wheel_of_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["nothing.whl", "flash_attn-2.8.3-py3-none-any.whl"])
-def test_what_is_no_wheel_is_refused(cli: Cli, target: str, tmp_path: Path) -> None:
+def test_another_file_is_refused_as_wheel(cli: Cli, target: str, tmp_path: Path) -> None:
     (tmp_path / "flash_attn-2.8.3-py3-none-any.whl").write_text("a page that says 404")
     done = cli("validate", target, "--cache", "cache")
     assert done.code == BAD_INPUT

@@ -17,7 +17,7 @@ def lines(**changes: Any) -> list[str]:
     return list(validation_lines(a_validation(None, **changes)))
 
 
-def test_it_says_what_ran_where_and_with_what() -> None:
+def test_the_report_names_package_hardware_and_software() -> None:
     validated = ValidatedPackage(
         project="flash-attn",
         version="2.8.3+rocm64torch2.9triton",
@@ -53,7 +53,7 @@ def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None
     ]
 
 
-def test_the_test_mode_says_what_it_dropped() -> None:
+def test_the_test_mode_shows_the_dropped_options() -> None:
     assert "  mode      non-AMD GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in validation_lines(
         foreign()
     )
@@ -61,7 +61,7 @@ def test_the_test_mode_says_what_it_dropped() -> None:
     assert not [line for line in lines() if line.startswith("  mode")]
 
 
-def test_the_verdict_claims_no_more_than_what_was_computed() -> None:
+def test_the_verdict_follows_from_the_checks_and_cases() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"cases": CASES[:2]}, "validated on AMD Instinct MI300X (gfx942)"),
         ({}, "validated on AMD Instinct MI300X (gfx942); 1 of 3 cases not run"),

@@ -123,7 +123,7 @@ def installed(
 
 
 @pytest.mark.usefixtures("short_suite")
-def test_what_is_installed_computes_in_the_interpreter(
+def test_an_installed_package_computes_in_the_interpreter(
     cli: Cli, tmp_path: Path, installed: Environment, triton_wheel: Path
 ) -> None:
     done = cli("validate", "installed", "--json", "--python", installed.python, "--cache", tmp_path / "cache")
@@ -197,7 +197,7 @@ def read(python: Environment) -> InstalledPackage:
     return read_installed(python, {})
 
 
-def test_files_are_held_to_record_and_pips_note_of_the_wheel_is_read(tmp_path: Path) -> None:
+def test_files_are_compared_with_record_and_direct_url_is_read(tmp_path: Path) -> None:
     python = make_empty_environment(tmp_path / "env")
     with pytest.raises(InputError, match="no flash-attn") as caught:
         read(python)

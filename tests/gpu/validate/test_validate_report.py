@@ -61,7 +61,7 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
         read_validation(path)
 
 
-def test_a_report_of_another_form_is_refused_with_the_form_that_is_read(tmp_path: Path) -> None:
+def test_a_report_of_another_format_is_refused(tmp_path: Path) -> None:
     cases: list[object] = [
         "wheelfactory-validation/2",
         1,
@@ -90,14 +90,14 @@ def test_json_of_another_kind_is_no_report(tmp_path: Path) -> None:
             read_validation(path)
 
 
-def test_a_report_that_names_no_format_is_none(tmp_path: Path) -> None:
+def test_a_report_needs_a_format(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps({key: value for key, value in values().items() if key != "format"}))
     with pytest.raises(InputError, match=r"not a validation report: .*\.json: format: Field required"):
         read_validation(path)
 
 
-def test_a_report_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_report_is_refused(tmp_path: Path) -> None:
     for name, why in (("absent.json", "No such file or directory"), (".", "Is a directory")):
         with pytest.raises(InputError, match="cannot read the report") as refused:
             read_validation(tmp_path / name)

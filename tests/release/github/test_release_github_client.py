@@ -54,7 +54,7 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
         github.repository.api = own
 
 
-def test_how_long_a_rate_limit_says_to_wait() -> None:
+def test_the_delay_of_a_rate_limit_is_read() -> None:
     cases: list[tuple[dict[str, str], float | None]] = [
         ({"Retry-After": "7"}, 7.0),  # as long as it says
         ({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0),  # Retry-After goes first
@@ -68,7 +68,7 @@ def test_how_long_a_rate_limit_says_to_wait() -> None:
         assert find_retry_delay(headers, NOW) == pause
 
 
-def test_what_is_a_rate_limit() -> None:
+def test_rate_limits_are_recognized() -> None:
     cases: list[tuple[int, dict[str, str], str, bool]] = [
         (403, {"Retry-After": "7"}, "", True),  # a pause is told
         (403, {"x-ratelimit-remaining": "0"}, "", True),  # nothing remains
@@ -81,7 +81,7 @@ def test_what_is_a_rate_limit() -> None:
         assert is_rate_limit(status, headers, message) is limited
 
 
-def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> None:
+def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_grow() -> None:
     clock = Clock()
     limited = requests.Response()
     limited.status_code = 429
@@ -93,7 +93,7 @@ def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> Non
     assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
 
 
-def test_a_limit_that_is_used_up_is_waited_for(
+def test_an_exhausted_rate_limit_is_waited_for(
     github: FakeGitHub, releases: Releases, caplog: pytest.LogCaptureFixture
 ) -> None:
     github.left, github.reset = 0, github.clock.now + RESET_S
@@ -117,7 +117,7 @@ class Silent(Client):
         raise self._trouble
 
 
-def test_it_is_asked_again_with_growing_pauses_and_not_for_ever() -> None:
+def test_retries_have_growing_delays_and_a_limit() -> None:
     clock = Clock()
     silent = Silent(clock, RetryableError("HTTP 500"))
     with pytest.raises(PublishError, match=re.escape("HTTP 500 (after 8 tries)")) as refused:
@@ -134,7 +134,7 @@ def test_all_pauses_together_are_bounded() -> None:
     assert clock.pauses == [3600, 3600, 3600]
 
 
-def test_what_is_there_after_a_lost_answer_counts_as_the_answer() -> None:
+def test_after_a_lost_response_an_existing_result_counts() -> None:
     clock = Clock()
     silent = Silent(clock, RetryableError("cut"))
     seen: Iterator[bool | None] = iter([None, True])
@@ -142,7 +142,7 @@ def test_what_is_there_after_a_lost_answer_counts_as_the_answer() -> None:
     assert clock.pauses == [1, 2]
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_TIMEOUTS_S", (0.05, 0.05))
     clock = Clock()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -179,7 +179,7 @@ def assert_no_token(error: FactoryError, token: str | None) -> None:
     assert not any(secret.strip() and secret.strip() in text for secret in (token or "", TOKEN) for text in texts)
 
 
-def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
+def test_a_missing_repository_is_an_error(github: FakeGitHub) -> None:
     client = Client(github.repository.api, "someone/nothing", TOKEN, clock=github.clock, sleep=github.clock.sleep)
     with pytest.raises(PublishError, match=r"not found on GitHub: GET .*/someone/nothing/releases") as refused:
         Releases(client).list_releases()
@@ -198,7 +198,7 @@ def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, release
 @pytest.mark.parametrize(
     "token", [f"{TOKEN}\nother", f"{TOKEN} other", f"{TOKEN}\u00e9"], ids=["two lines", "two", "not ASCII"]
 )
-def test_what_cannot_be_a_token_is_refused_without_showing_it(github: FakeGitHub, token: str) -> None:
+def test_an_invalid_token_is_refused_without_showing_it(github: FakeGitHub, token: str) -> None:
     with pytest.raises(InputError, match="not a token") as refused:
         client_with(github, token)
     assert_no_token(refused.value, token)
@@ -235,7 +235,7 @@ def test_a_download_follows_to_another_host_without_the_token(
     assert github.calls[-1] == "GET /" + url.rpartition("/")[2]
 
 
-def test_the_key_in_the_address_of_a_download_is_not_told(
+def test_errors_do_not_show_the_key_in_a_download_address(
     github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = stored(github, releases, b"content")
@@ -273,7 +273,7 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
     assert kept.name == "a-1+b.whl"
 
 
-def test_an_address_where_nobody_answers_is_told_in_the_plain_words_of_the_system() -> None:
+def test_a_refused_connection_has_the_systems_message() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         client = Client(f"http://127.0.0.1:{taken.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)

@@ -69,5 +69,5 @@ def test_the_first_part_with_room_is_filled_first() -> None:
     assert find_part_with_room({3: [], 2: filled(3), 1: filled(MAX_WHEELS)}, "new.whl") == 2
 
 
-def test_what_is_written_last_is_no_wheel() -> None:
+def test_manifest_and_sums_are_not_wheels() -> None:
     assert wheel_names(["SHA256SUMS", "manifest.jsonl", *pair(1)]) == {"1.whl"}

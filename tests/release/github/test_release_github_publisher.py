@@ -48,7 +48,7 @@ def test_a_release_has_wheels_metadata_sums_and_manifest(
     assert set(release.files()) == {"SHA256SUMS", MANIFEST_NAME, *files_of(rows)}
 
 
-def test_rows_are_told_with_the_addresses_that_github_gives_after_publishing(
+def test_rows_have_the_addresses_that_github_reports_after_publishing(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     publish(publisher(), added)
@@ -59,7 +59,7 @@ def test_rows_are_told_with_the_addresses_that_github_gives_after_publishing(
         assert row.url == f"{github.repository.web}/someone/wheels/releases/download/v1/{name}"
 
 
-def test_what_comes_later_is_another_release_whose_manifest_names_all(
+def test_a_later_publish_is_a_new_release_whose_manifest_names_every_row(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     publish(publisher(), added)
@@ -80,7 +80,7 @@ def test_a_published_tag_goes_on_in_a_part_that_starts_no_build(
     assert_published(github.repository, [row for row, _ in (*added, *later)])
 
 
-def test_what_is_published_already_makes_no_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_published_wheels_make_no_new_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     publish(publisher(), added)
     before = len(github.calls)
     publish(publisher(), added[:1])
@@ -114,15 +114,13 @@ def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, a
     assert github.repository.published() == []
 
 
-def test_what_is_staged_with_other_bytes_is_not_held(publisher: NewPublisher, added: Added) -> None:
+def test_a_staged_file_with_other_bytes_does_not_count(publisher: NewPublisher, added: Added) -> None:
     stage(publisher(), added)
     assert not publisher().has_wheel(added[0][0].model_copy(update={"metadata_sha256": "0" * 64}))
     assert not publisher("v2").has_wheel(added[0][0]), "staged for another tag"
 
 
-def test_what_an_earlier_run_left_in_the_draft_is_removed(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
+def test_leftovers_in_a_draft_are_removed(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     draft = github.repository.create({"tag_name": "v1", "draft": True})
     name = added[0][0].filename
     github.repository.upload(draft.id, name, 0, None, None)
@@ -220,7 +218,7 @@ def test_a_second_draft_of_a_tag_without_wheels_is_deleted(
     assert tags(github) == ["v1"]
 
 
-def test_a_draft_whose_tag_was_published_by_hand_becomes_a_part(
+def test_a_draft_whose_tag_was_published_manually_becomes_a_part(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     stage(publisher(), added)
@@ -233,7 +231,7 @@ def test_a_draft_whose_tag_was_published_by_hand_becomes_a_part(
     assert notes_of_a_person.files() == {}
 
 
-def test_what_somebody_published_since_the_rows_were_read_stops_it(
+def test_a_concurrent_publish_stops_the_commit(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     github.repository.a_second = 1
@@ -249,7 +247,7 @@ def test_what_somebody_published_since_the_rows_were_read_stops_it(
     assert {row.filename for row in published_rows(github.repository)} == {r.filename for r, _ in (*added, *later)}
 
 
-def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
+def test_a_release_hidden_by_another_of_the_same_second_is_an_error_that_a_rerun_repairs(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     github.repository.a_second = 10
@@ -263,7 +261,7 @@ def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
     assert tags(github) == ["v1", "v2", "wheels-v1-2"]
 
 
-def test_a_tag_that_cannot_be_had_is_a_clear_error(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_an_unusable_tag_is_a_clear_error(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     stage(publisher(), added)
     github.repository.burned.add("v1")
     with pytest.raises(
@@ -273,7 +271,7 @@ def test_a_tag_that_cannot_be_had_is_a_clear_error(github: FakeGitHub, publisher
     assert github.repository.published() == []
 
 
-def test_a_half_staged_draft_that_somebody_published_is_a_clear_error(
+def test_an_incomplete_published_draft_is_a_clear_error(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     stage(publisher(), added)
@@ -320,7 +318,9 @@ def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: New
     assert all(call.startswith("GET") for call in github.calls[before:])
 
 
-def test_what_could_not_be_read_back_changes_nothing(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_rows_that_would_not_read_back_change_nothing(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
     rows = publish(publisher(), added)
     before = dict(github.repository.releases)
     with pytest.raises(PublishError, match=r"cannot write the manifest: .*: yanked: "):
@@ -328,7 +328,7 @@ def test_what_could_not_be_read_back_changes_nothing(github: FakeGitHub, publish
     assert github.repository.releases == before
 
 
-def test_a_wheel_whose_release_was_deleted_has_no_address_and_is_brought_back(
+def test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     publish(publisher(), later)
@@ -370,15 +370,13 @@ def test_kernels_are_no_release_of_wheels(github: FakeGitHub, publisher: NewPubl
     assert publish(publisher(), added)
 
 
-def test_drafts_of_others_are_left_alone(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_drafts_of_other_tags_stay(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     others = [github.repository.create({"tag_name": tag, "draft": True}) for tag in ("v10", "wheels-v1-1", "notes")]
     publish(publisher(), added)
     assert github.repository.drafts() == others
 
 
-def test_the_text_of_a_release_is_made_of_what_was_and_what_is_published(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
+def test_the_notes_get_the_rows_before_and_after(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     publish(publisher(), added[:1])
     writing = publisher("v2")
     writing._notes = lambda before, after: f"{len(before)} before, {len(after)} after"
@@ -406,7 +404,7 @@ def test_without_a_tag_it_can_only_be_read(github: FakeGitHub, publisher: NewPub
 
 
 @pytest.mark.parametrize("tag", ["", "-v", "a/b", "a..b", "v1.lock", "v1.", "a b"])
-def test_what_git_cannot_have_as_a_tag_is_refused(publisher: NewPublisher, tag: str) -> None:
+def test_invalid_git_tags_are_refused(publisher: NewPublisher, tag: str) -> None:
     with pytest.raises(InputError, match="not a tag"):
         publisher(tag)
 
